@@ -55,7 +55,7 @@ rule report:
         "envs/report.yaml"
     params:
         table=lambda wildcards: measurements_of(EXPERIMENT),
-        all=lambda wildcards: len(asked(plan_session(EXPERIMENT)).runs),
+        all=lambda wildcards: len(within_pilot(plan_session(EXPERIMENT)).runs),
     message:
         "Check the runs of {EXPERIMENT.name} that are there"
     shell:

@@ -116,14 +116,14 @@ class Plan:
         """
 
         def plan(groups: list, references: list, **others: Any) -> Plan:
-            made = tuple(tuple(_planned(**each) for each in group) for group in groups)
+            made = tuple(tuple(_read_run(**each) for each in group) for group in groups)
             return cls(**others, references=tuple(references), groups=made)
 
         remedy = "make the call again that wrote it, such as escala run"
         return read_format(path, FORMAT, "plan", remedy, plan)
 
 
-def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:
+def _read_run(request: dict, references: list[str], **others: Any) -> PlannedRun:
     request = with_layout(request)
     workload = program({}, Path.cwd()) if "start" in request else WORKLOADS[request["workload"]]
     strategy = STRATEGIES[request["strategy"]]
@@ -138,14 +138,14 @@ def is_within(group: Group, repeats: int) -> bool:
     return run.instrument is not None or run.repeat <= repeats
 
 
-def told(run: Run) -> str:
+def words_of(run: Run) -> str:
     """Return what is done by measuring a run, in words."""
     what = f"Capture the {run.instrument} of" if run.instrument else "Train"
     where = f"{run.workload} on {run.dataset}: {run.configuration}"
     return f"{what} {where}, {Path(run.folder).name}"
 
 
-def asked(plan: Plan) -> Plan:
+def within_pilot(plan: Plan) -> Plan:
     """Return a plan without the repeats that its pilot does not ask for, if that is known."""
     file = Path(f"results/{plan.experiment}/pilot.json")
     if plan.pilot is None or not file.exists():

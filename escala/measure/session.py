@@ -26,9 +26,9 @@ from escala.core.files import read_json, write_json, write_text
 from escala.core.load import Load
 from escala.core.readable import counted
 from escala.measure import estimate, lost, standing, table
-from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
+from escala.measure.plan import Group, Plan, PlannedRun, is_within, words_of
 from escala.measure.standing import Stored
-from escala.record.disturbance import attempt, disturbance, earlier, is_disturbed, taken_cores
+from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
 from escala.runtime import allocation
 
@@ -103,7 +103,7 @@ def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
 
 def _weight(attempt: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
     """Return how much other work disturbed an attempt: in how many runs, and by how many cores."""
-    return sum(map(is_disturbed, attempt)), sum(taken_cores(run) or 0.0 for run in attempt)
+    return sum(map(is_disturbed, attempt)), sum(cores_of_others(run) or 0.0 for run in attempt)
 
 
 def _move(folder: Path, output: Path) -> None:
@@ -196,7 +196,7 @@ class Session:
         waiting = {
             group: runs
             for group in self.plan.groups
-            if (runs := standing.left(group, present, whole=self.job is not None))
+            if (runs := standing.runs_left(group, present, whole=self.job is not None))
         }
         self._rows = table.rows_of(self.plan)
         try:
@@ -266,15 +266,15 @@ class Session:
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
         """Serve what the store holds of a group with its matches; return the runs to measure."""
-        left = partial(standing.left, group, present, whole=self.job is not None)
+        left = partial(standing.runs_left, group, present, whole=self.job is not None)
         stored = {each.file: Stored(each) for each in left()}
         for each in stored.values():
             each.copy_sessions()
         held = {file: each.sessions for file, each in stored.items() if each.sessions}
         if self.plan.since:  # What was measured before does not count.
             held = {}
-        served = held.keys() - {each.file for each in standing.left(group, present, held)}
-        for each in standing.missing(group, present):
+        served = held.keys() - {each.file for each in standing.runs_left(group, present, held)}
+        for each in standing.find_missing(group, present):
             if each.file in served and stored[each.file].serve():
                 print(f"{each.file}: served from the store", flush=True)
         return [stored[each.file] for each in left()]
@@ -307,8 +307,8 @@ class Session:
     def _measure(self, planned: PlannedRun, output: Path) -> None:
         """Measure a run, with a line before and after it."""
         interrupts.end_if_received()
-        print(told(planned.run), flush=True)
-        with lost.marked(planned, self.job):
+        print(words_of(planned.run), flush=True)
+        with lost.mark_run(planned, self.job):
             self.measure_run(planned, output)
         self._measured += 1
         found = read_result(output)

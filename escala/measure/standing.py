@@ -63,7 +63,7 @@ def _data_sha256(folder: str) -> dict | None:
     return sha256_of(read_json(path)) if path.is_file() else None
 
 
-def left(
+def runs_left(
     group: Group,
     present: Present,
     stored: Mapping[str, set[str]] | None = None,
@@ -103,17 +103,17 @@ def left(
     return [each for each in group if each.file in measured]
 
 
-def left_of(plan: Plan, present: Present) -> list[PlannedRun]:
+def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
     """Return the runs of a plan that must be measured, in the order of execution."""
-    return [each for group in plan.groups for each in left(group, present)]
+    return [each for group in plan.groups for each in runs_left(group, present)]
 
 
-def failed(group: Group, present: Present) -> list[PlannedRun]:
+def find_failed(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that stand as gaps."""
     return [each for each in group if _There(each, present).has_failed]
 
 
-def missing(group: Group, present: Present) -> list[PlannedRun]:
+def find_missing(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that do not stand, whatever their matches."""
     return [each for each in group if not _There(each, present).stands]
 
@@ -222,5 +222,5 @@ class Stored:
         run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
         is_asked = run["status"] == "ok" and run["source_sha256"] == code
-        if is_asked and not key.changed_files(request, self._data):
+        if is_asked and not key.find_changes(request, self._data):
             self._shelf.keep(self._outputs)

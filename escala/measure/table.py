@@ -69,17 +69,17 @@ def read(path: Path) -> list[Row]:
     return read_format(path, FORMAT, "table", remedy, lambda runs: runs)
 
 
-def timed(rows: Iterable[Row]) -> list[Path]:
+def timing_runs(rows: Iterable[Row]) -> list[Path]:
     """Return the files of the timing runs, without duplicates and ladders."""
     return [Path(row["file"]) for row in rows if row["instrument"] is row["series"] is None]
 
 
-def in_series(rows: Iterable[Row]) -> list[Path]:
+def series_runs(rows: Iterable[Row]) -> list[Path]:
     """Return the files of the duplicates of references, and of the rungs of ladders."""
     return [Path(row["file"]) for row in rows if row["series"] is not None]
 
 
-def tabulated(rows: Iterable[Row]) -> list[Path]:
+def probe_runs(rows: Iterable[Row]) -> list[Path]:
     """Return the files of the runs of probes that enter tables."""
     probed = (row for row in rows if row["instrument"] is not None)
     return [Path(row["file"]) for row in probed if PROBES[row["instrument"]].tabulated]

@@ -94,12 +94,12 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
         one = len(running) == 1
         who = f": rank{'' if one else 's'} {names}{more} still run{'s' if one else ''}"
         who += f", and {processes - len(running)} of {processes} have ended"
-    hangs = _hanging_exit(seconds, folder, running, plan) if "start" in plan else ""
+    hangs = _describe_hang(seconds, folder, running, plan) if "start" in plan else ""
     lines = tail(folder, running[0] if running else 0)
     return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{hangs}{lines}")
 
 
-def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
+def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
     """Return that a program made its last epoch and did not exit; empty if this is not known.
 
     A program that was given no number of epochs must also have been silent for half of the time.
@@ -128,7 +128,7 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
     # A killed rank makes the other ranks fail, so their errors are not the cause.
-    if killed := _killed_rank(folder):
+    if killed := _find_killed_rank(folder):
         rank, number = killed
         how, who, said = (
             f"rank {rank} was ended by signal {number}",
@@ -136,7 +136,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
             tail(folder, rank),
         )
     # Other ranks told of an error, because they could not reach the one that told of none.
-    elif (ended := _ended_rank(folder, bool(errors))) and ended[0] not in errors:
+    elif (ended := _find_ended_rank(folder, bool(errors))) and ended[0] not in errors:
         number = None
         how = f"rank {ended[0]} ended with exit code {ended[1]} and reported no error"
         said = tail(folder, ended[0])
@@ -145,7 +145,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     else:
         how, who, number = f"the launcher ended with exit code {code}", "the launcher", -code
         said = _launchers_cause(folder)
-    if number == signal.SIGKILL and _killed_for_memory(folder, kills):
+    if number == signal.SIGKILL and _is_short_of_memory(folder, kills):
         return _out_of_memory(f"the kernel ended {who} (signal 9)", said)
     if _NO_MEMORY.search(said):
         return _out_of_memory(how, said)
@@ -165,7 +165,7 @@ def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str,
         error["status"] == "out-of-memory"
         or _NO_MEMORY.search(reason)
         or (code and _NO_MEMORY.search(said))
-        or (killed and _killed_for_memory(folder, kills))
+        or (killed and _is_short_of_memory(folder, kills))
     ):
         return _out_of_memory(f"rank {rank}: {reason}", said)
     if before := sorted(folder.glob("rank*[0-9].json")):
@@ -178,7 +178,7 @@ def _out_of_memory(how: str, said: str) -> Outcome:
     return Outcome("out-of-memory", f"out of memory: {how}{remedy}{said}")
 
 
-def _killed_for_memory(folder: Path, before: Mapping[str, int]) -> bool:
+def _is_short_of_memory(folder: Path, before: Mapping[str, int]) -> bool:
     """Return whether the kernel, or a scheduler on another node, says that memory ran out."""
     risen = any(count > before.get(name, 0) for name, count in memory_kills().items())
     log = folder / "launcher.log"
@@ -200,7 +200,7 @@ def _hints(reason: str) -> Iterator[str]:
             yield f"Open MPI also reads {', '.join(read)}: try without these lines"
 
 
-def _killed_rank(folder: Path) -> tuple[int, int] | None:
+def _find_killed_rank(folder: Path) -> tuple[int, int] | None:
     """Return the rank that a signal ended, and the signal, from the launcher's output."""
     said = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
     # mpirun, and `escala.runtime.spawn`, which uses the same words.
@@ -215,7 +215,7 @@ def _killed_rank(folder: Path) -> tuple[int, int] | None:
     return (int(match[1]), number) if number else None
 
 
-def _ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
+def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
     """Return the first rank that ended by itself without success, and its exit code.
 
     Where no rank told of an error, mpirun and srun may tell why one ended, in other messages.

@@ -164,7 +164,7 @@ def with_kernel(found: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
     if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
         return found
     text = f"a fixed kernel on the run's cores took {slowdown:.2f} times its usual time"
-    return _disturbed(found, text)
+    return _add_reason(found, text)
 
 
 def with_stops(found: Mapping[str, Any], seconds: float) -> dict:
@@ -172,15 +172,15 @@ def with_stops(found: Mapping[str, Any], seconds: float) -> dict:
     text = (
         f"processes of the run were stopped for {seconds:.1f} s, as by SIGSTOP or a suspended job"
     )
-    return _disturbed(found, text) if seconds else dict(found)
+    return _add_reason(found, text) if seconds else dict(found)
 
 
-def _disturbed(found: Mapping[str, Any], reason: str) -> dict:
+def _add_reason(found: Mapping[str, Any], reason: str) -> dict:
     reasons = [found["reason"]] if found["disturbed"] else []
     return {**found, "disturbed": True, "reason": "; ".join([*reasons, reason])}
 
 
-def taken_cores(run: Mapping[str, Any]) -> float | None:
+def cores_of_others(run: Mapping[str, Any]) -> float | None:
     """Return the cores that others took of the nodes of a run; None if that is not known."""
     nodes = (run.get("disturbance") or {}).get("nodes") or ()
     known = [cores for node in nodes if (cores := node.get("taken_cores")) is not None]

@@ -38,7 +38,7 @@ class Planned(NamedTuple):
     moments: list[int]
 
 
-def misplaced(plan: Plan, processes: list[dict]) -> str | None:
+def placement_fault(plan: Plan, processes: list[dict]) -> str | None:
     """Return the difference between requested and obtained hosts, cores or threads, or None."""
     for part, agree in (("host", same_host), ("cores", operator.eq)):
         asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
@@ -50,7 +50,7 @@ def misplaced(plan: Plan, processes: list[dict]) -> str | None:
     return None
 
 
-def broken_promise(
+def violated_invariant(
     planned: Sequence[Planned],
     ranks: list[dict],
     table: pd.DataFrame,
@@ -84,7 +84,7 @@ def broken_promise(
     return None
 
 
-def planned_epochs(plan: Plan, rank: dict) -> list[Planned]:
+def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
     """Return what the plan gives the ranks to train on in each epoch.
 
     Parameters
@@ -93,12 +93,12 @@ def planned_epochs(plan: Plan, rank: dict) -> list[Planned]:
     """
     found = []
     for number, epoch in enumerate(rank["epochs"], start=1):
-        rows = _planned_rows(plan, rank["fractions"], number, epoch["steps"])
+        rows = _rows_of_epoch(plan, rank["fractions"], number, epoch["steps"])
         found.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
     return found
 
 
-def _planned_rows(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
+def _rows_of_epoch(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     planned = islice(Shards.planned(plan, fractions).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])

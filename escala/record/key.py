@@ -104,13 +104,13 @@ def _is_for_people(part: ast.stmt) -> bool:
 def request_sha256(request: dict) -> str:
     """Return the digest of a request, in hexadecimal."""
     # As a job reads it: keys of JSON are text.
-    written = json.dumps(json.loads(json.dumps(_determining(request))), sort_keys=True)
+    written = json.dumps(json.loads(json.dumps(_result_settings(request))), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()
 
 
 def parameters(request: dict) -> dict:
     """Return what tells the measurement of a request from others of its split and its code."""
-    found = _determining(request) | {"record": RECORD, "entry": _entry(request["strategy"])}
+    found = _result_settings(request) | {"record": RECORD, "entry": _entry(request["strategy"])}
     if (declared := WORKLOADS.get(request["workload"])) and declared.takes_steps:
         engine = ENGINES[engines.engine_name(request["strategy"])]
         if engine.compiles is True or request["knobs"].get(engine.compiles):
@@ -121,7 +121,7 @@ def parameters(request: dict) -> dict:
 _compiler = cache(packages.compiler)
 
 
-def _determining(request: dict) -> dict:
+def _result_settings(request: dict) -> dict:
     return {key: value for key, value in request.items() if key != WHERE}
 
 
@@ -139,7 +139,7 @@ def machine() -> dict:
     return described | {"memory_gib": installed, "single_copy": proc.can_read_child()}
 
 
-def changed_files(request: Mapping[str, Any], data: Path) -> list[str]:
+def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
     """Return the names of a program's files, and of its data, that are not as they were.
 
     Parameters
@@ -162,7 +162,7 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
     ----------
     request, data : as of `changed`.
     """
-    if others := changed_files(request, data):
+    if others := find_changes(request, data):
         yield (
             f"{name_first(others)} changed since this call began. The run may have used the old or "
             "the new content, and is not stored. Remedy: make the same call again"

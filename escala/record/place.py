@@ -33,7 +33,7 @@ class Links(Protocol):
         """Return `mbit_per_second` and `latency_ms` from one node to another."""
 
 
-def placed(request: dict, plan: Plan, links: Links | None) -> tuple[Launch, dict]:
+def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch, dict]:
     """Find the nodes of a run, and write the place of every process into its plan.
 
     Parameters
@@ -93,7 +93,7 @@ def experiment_folder(request: dict, folder: Path) -> Path:
     return next((each for each in folder.parents if each.name == request["experiment"]), folder)
 
 
-def linked(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
+def set_links(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
     """Set the links between nodes to the requested rate, and measure it.
 
     Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
@@ -140,7 +140,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     asked = request["link"].get("transport")
     if STRATEGIES[request["strategy"]].meets_by != "mpi":
         return Outcome("ok")
-    pml, between = chosen_transport(folder)
+    pml, between = read_transport(folder)
     ranks = {}
     if pml is not None:
         obeyed = asked == "ucx" or between == {"tcp"}
@@ -164,7 +164,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     return replace(ok, status="failed", reason=reason)
 
 
-def chosen_transport(folder: Path) -> tuple[str | None, set[str]]:
+def read_transport(folder: Path) -> tuple[str | None, set[str]]:
     """Return the component of `pml` of all ranks, and those of `btl` that carried between nodes.
 
     Ranks without the same component have all of them, joined by a comma; None without any line.

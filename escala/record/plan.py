@@ -187,8 +187,8 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         **{name: request[name] for name in NAMES},
         "session": session(),
         "started": started.isoformat(timespec="seconds"),
-        "ranks": _ranks(plan),
-        "training": _training(request, plan, description),
+        "ranks": _describe_ranks(plan),
+        "training": _describe_training(request, plan, description),
         "epochs": [],
         **dict.fromkeys(unmeasured),
         "data": {
@@ -230,7 +230,7 @@ def _versions(request: dict) -> dict[str, str]:
     return packages.versions(AROUND) | code.versions
 
 
-def _ranks(plan: Plan) -> dict:
+def _describe_ranks(plan: Plan) -> dict:
     unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "fractions"))
     return unknown | {
         "asked": plan["ranks"],
@@ -242,7 +242,7 @@ def _ranks(plan: Plan) -> dict:
     }
 
 
-def _training(request: dict, plan: Plan, description: dict) -> dict:
+def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
     # The steps of a program are its own affair.
     kind, steps = "command", None
     if "start" not in plan:

@@ -26,7 +26,7 @@ from escala.record import key, place
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.disturbance import Kernel, with_kernel, with_stops
 from escala.record.key import notes_on_changes
-from escala.record.place import Links, experiment_folder, linked, placed
+from escala.record.place import Links, experiment_folder, place_ranks, set_links
 from escala.record.plan import identity, make_plan, resumption, split_description
 from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
@@ -134,7 +134,7 @@ def _measured(
     return outcome
 
 
-def lost(
+def write_lost(
     request: dict,
     data: Path,
     output: Path,
@@ -191,14 +191,14 @@ def _attempt(
             "experiment": request["experiment"],
             "run": str(folder),
         }
-        with _timed(aside):
+        with _set_aside(aside):
             started = _begin(request, plan, folder, parts, links)
-            outcome = linked(request, started, links, folder)
+            outcome = set_links(request, started, links, folder)
             parts.append(outcome.found)
             if outcome.status != "ok":
                 return outcome
-        with _isolated(plan, ranks_folder.resolve(), parts, aside) as refused:
-            with _timed(aside):
+        with _run_in_copy(plan, ranks_folder.resolve(), parts, aside) as refused:
+            with _set_aside(aside):
                 write_json(ranks_folder / "plan.json", plan, durable=False)
                 kernel = Kernel(_cores_here(plan, started))
                 kernel.time()
@@ -209,7 +209,7 @@ def _attempt(
             outcome = place.check_transport(request, ranks_folder, started.nodes[0].interface)
             parts.append(outcome.found)
         if outcome.status == "ok":
-            with _timed(aside):
+            with _set_aside(aside):
                 kernel.time()
             outcome = collect(plan, data, ranks_folder)
             found = outcome.found
@@ -232,7 +232,7 @@ def _attempt(
 
 
 @contextmanager
-def _timed(aside: list[float]) -> Iterator[None]:
+def _set_aside(aside: list[float]) -> Iterator[None]:
     clock = time.monotonic()
     try:
         yield
@@ -241,7 +241,7 @@ def _timed(aside: list[float]) -> Iterator[None]:
 
 
 @contextmanager
-def _isolated(
+def _run_in_copy(
     plan: Plan, folder: Path, parts: list[Mapping], aside: list[float]
 ) -> Iterator[Callable[[], str | None]]:
     """Let the program of a run work in a copy of its folder, and note what it wrote there.
@@ -253,13 +253,13 @@ def _isolated(
         yield lambda: None
         return
     try:
-        with _timed(aside):
+        with _set_aside(aside):
             copy = Copy(program, folder / COPY, folder.parent)
             copy.make()
         plan["start"]["copy"] = vars(copy.moved)
         with copy.guarded() as refused:
             yield refused
-        with _timed(aside):
+        with _set_aside(aside):
             names = copy.written()
         if names:
             note = (
@@ -268,7 +268,7 @@ def _isolated(
             )
             parts.append({"program": {"notes": [note]}})
     finally:
-        with _timed(aside):
+        with _set_aside(aside):
             remove(folder / COPY)
 
 
@@ -284,7 +284,7 @@ def _begin(
 ) -> Launch:
     """Find a run's nodes, and remove what its last measurement left unless its input is refused."""
     try:
-        started, found = placed(request, plan, links)
+        started, found = place_ranks(request, plan, links)
     except InputError:
         raise
     except Exception:

@@ -25,7 +25,7 @@ FORMAT = 9
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 
-def composed(schema: dict) -> dict:
+def compose_schema(schema: dict) -> dict:
     """Return the schema of run.json with the knobs, the probes' names and what each measures."""
     names = {"instrument": {"enum": [None, *PROBES]}}
     results = {name: probe.result for name, probe in PROBES.items() if probe.result}
@@ -110,7 +110,7 @@ def _leave_out(path: Path, reason: str) -> None:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(composed(read_yaml(SCHEMA)))
+    return Draft202012Validator(compose_schema(read_yaml(SCHEMA)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from escala.core.files import read_json
 from escala.record import collect
-from escala.record.invariants import broken_promise
+from escala.record.invariants import violated_invariant
 from escala.record.run import measure
 
 pytestmark = pytest.mark.torch
@@ -23,7 +23,7 @@ def train(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., tupl
 
     def seen(planned, ranks, *more):
         digests[:] = [each["weights_sha256"][0] for each in ranks]
-        return broken_promise(planned, ranks, *more)
+        return violated_invariant(planned, ranks, *more)
 
     monkeypatch.setattr(collect, "broken_promise", seen)
 
