@@ -43,7 +43,7 @@ def main() -> int:
         lost.record(plan.runs, write_lost)
         return console.DONE
     if arguments.table:
-        write_text(plan.table, table.text(within_pilot(plan), table.rows_of(plan)))
+        write_text(plan.table, table.text(within_pilot(plan)))
         return console.DONE
     if number := allocation.number():
         # Runs of two jobs of a call are no match: their nodes may be others.

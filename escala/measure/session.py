@@ -198,7 +198,7 @@ class Session:
             for group in self.plan.groups
             if (runs := standing.runs_left(group, present, whole=self.job is not None))
         }
-        self._rows = table.rows_of(self.plan)
+        self._rows = table.rows_of(self.plan.runs)
         try:
             self._tell(waiting)
             for group in list(waiting):
@@ -241,7 +241,9 @@ class Session:
             if runs:
                 self._measure_group(runs)
         finally:
-            self._note(group)
+            for each in group:
+                self._rows.pop(each.file, None)
+            self._rows |= table.rows_of(group)
         for each in waiting:
             each.keep()
         return True
@@ -314,13 +316,6 @@ class Session:
         found = read_result(output)
         reason = f" ({found['reason']})" if found["reason"] else ""
         print(f"{planned.file}: {found['status']}{reason}", flush=True)
-
-    def _note(self, group: Group) -> None:
-        """Take what the table has of a group from its files."""
-        for each in group:
-            self._rows.pop(each.file, None)
-            if row := table.row_of(each):
-                self._rows[each.file] = row
 
     def _write_table(self) -> None:
         if self.plan.table:

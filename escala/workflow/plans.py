@@ -127,7 +127,7 @@ class Plans:
         plan, file = within_pilot(self._plan(e.name, None)), there_file(e.name)
         if _is_told(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
-        if self._is_main and (found := table.text(plan, table.rows_of(plan))) != _content(file):
+        if self._is_main and (found := table.text(plan)) != _content(file):
             write_text(file, found)
         return str(file)
 
@@ -136,8 +136,8 @@ class Plans:
 
         What is left of the plan makes the next call go on whatever the table tells.
         """
-        if plan.table and (rows := table.rows_of(plan)):
-            write_text(Path(plan.table), table.text(within_pilot(plan), rows))
+        if plan.table and table.rows_of(plan.runs):
+            write_text(Path(plan.table), table.text(within_pilot(plan)))
 
     def progress(self) -> str:
         """Return how many runs are measured of those in the plans of this call."""
@@ -234,7 +234,7 @@ def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
 
 def _is_told(plan: Plan) -> bool:
     """Return whether the table of measurements tells of the runs of a plan as they are."""
-    return table.text(plan, table.rows_of(plan)) == _content(Path(plan.table))
+    return table.text(plan) == _content(Path(plan.table))
 
 
 def _content(file: Path) -> str | None:

@@ -138,7 +138,7 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
     plan = Plan.read(file)
     assert is_new and len(plans.left) == len(plan.runs) > 20 and plan.call == "s1"
     measured(plan)
-    rows = table.rows_of(plan)
+    rows = table.rows_of(plan.runs)
     # All are measured, and the table does not tell of them.
     assert house.call(experiment="demo")[2]
     write_text(table_of("demo"), table.text(plan, rows))
