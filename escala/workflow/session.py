@@ -58,7 +58,7 @@ class Session:
     ):
         self._workflow, self._study, self._plans = workflow, study, plans
         self._allocated, self._folder = allocated, folder
-        self._submitted = internals.submitted_names()
+        self._submitted = internals.watch_submissions()
 
     def reports_only(self) -> bool:
         """Return whether the call, or the one that started this job, only reports what is there."""

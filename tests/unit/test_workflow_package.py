@@ -228,7 +228,7 @@ def test_nothing_of_snakemake_is_replaced_and_nothing_private_is_read():
 
 def test_the_name_of_jobs_is_what_the_executor_of_slurm_tells_once(caplog):
     assert 'self.logger.info(f"SLURM run ID: {self.run_uuid}")' in inspect.getsource(Executor)
-    names = internals.submitted_names()
+    names = internals.watch_submissions()
     with caplog.at_level("INFO", logger.name):
         logger.info("Building DAG of jobs...")
         logger.info("SLURM run ID: escala_1f-2e")
