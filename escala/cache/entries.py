@@ -3,17 +3,15 @@
     {store}/blobs/ab/abcd…                         files, each named by the SHA-256 of its bytes
     {store}/entries/ab/abcd…/{time}.{sha256}.json  the results of a key; the newest is served
     {store}/incoming/                              files being written
-    {store}/digests/                               see `escala.cache.entries`
+    {store}/digests/ab/abcd…                       the SHA-256 of a large file's bytes; the name is
+                                                   a hash of machine, device, inode, size, mtime
+                                                   and ctime
     {store}/lock                                   shared to store and to serve, exclusive to prune
 
 Blobs and entries are written whole, by a rename, and a blob before the entry that names it.
 
-Digests of large files, each computed again only if the file changed.
-
-    {store}/digests/ab/abcd…  the SHA-256 of a file's bytes. The name is a hash of machine, device,
-                              inode, size, mtime and ctime
-
-No program can set the ctime, so a file that was changed and whose mtime was set back is still read
+The digest of a large file is computed again only if the file changed. No program can set the ctime,
+so a file that was changed and whose mtime was set back is still read
 again. The digest of a file that changed just before it was read is not stored: the file could
 change again within the same tick of the file system's clock. If a program writes through a shared
 memory map, both times may change only some seconds later; nothing in Escala writes that way.

@@ -1,4 +1,7 @@
-"""Environment variables that the jobs of a workflow inherit from the process that starts them."""
+"""The environment of a call: variables that its jobs inherit, and folders that it writes to.
+
+Folders of results are marked: the project writes into no other ones.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ versions of the packages in the environment where it ran, and of the compiler wh
 compiled; and the kind of machine. Of a program it is the entry alone: its own files are in the
 request. What starts runs, times them and records them counts by one number, `RECORD`.
 
-Find what a program reads that has changed since its run was planned.
-
 A user edits a script while its experiment runs. The next call notices that, and measures with the
 new script. What was measured in between must not be stored as a measurement of the old one.
 """

@@ -1,7 +1,5 @@
 """Nodes of a run, places of its processes, links between the nodes, and what MPI used between them.
 
-Read from the logs of ranks which transport Open MPI used between nodes, and check it.
-
 Open MPI selects a component of its framework `pml`: `ucx`, which uses InfiniBand and other RDMA
 whatever the interface, `cm`, or `ob1`. With `ob1` a component of `btl` carries the messages to each
 node, such as `tcp`. `escala.runtime.mpi.transport` lets it log both.
