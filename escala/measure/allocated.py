@@ -113,7 +113,7 @@ def seconds_needed(seconds: Sequence[float | None]) -> float | None:
     A run of which nothing is known counts as long as the longest of the others. None if nothing is
     known of any.
     """
-    known = [each for each in seconds if each is not None]
+    known = [time for time in seconds if time is not None]
     if not known:
         return None
     measured = sum(known) + (len(seconds) - len(known)) * max(known)

@@ -93,7 +93,7 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
 
 def find_marks(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     """Return those of some runs that are marked."""
-    return [each for each in runs if _mark(each).exists()]
+    return [planned for planned in runs if _mark(planned).exists()]
 
 
 def forget(runs: Iterable[PlannedRun]) -> None:

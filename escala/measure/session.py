@@ -134,15 +134,15 @@ def wait_for_quiet() -> bool:
         load.end()
         interrupts.end_if_received()
         host = socket.gethostname()
-        found = disturbance([{"boot": host, "host": host, "load": load.found}])
-        quiet = 0 if found["disturbed"] else quiet + 1
+        now = disturbance([{"boot": host, "host": host, "load": load.found}])
+        quiet = 0 if now["disturbed"] else quiet + 1
         passed = time.monotonic() - began
         if quiet == _STRETCHES:
             return True
         if passed > bound:
-            say(f"the machine did not become quiet in {passed:.0f} s: {found['reason']}")
+            say(f"the machine did not become quiet in {passed:.0f} s: {now['reason']}")
             return False
-        waiting(found["reason"] or "no other work now", passed, bound)
+        waiting(now["reason"] or "no other work now", passed, bound)
     return True
 
 
@@ -224,7 +224,7 @@ class Session:
     def _decide(self) -> int:
         """Return the number of repeats; all runs of the pilot are complete by now."""
         if self._repeats is None:
-            runs = (each.run for each in self.plan.within(self.plan.pilot["repeats"]).runs)
+            runs = (planned.run for planned in self.plan.within(self.plan.pilot["repeats"]).runs)
             files = [Path(run.file) for run in runs if run.instrument is run.series is None]
             with variables.kept():
                 self._repeats = self.decide(files)
@@ -233,7 +233,7 @@ class Session:
     def _complete(self, group: Group, present: standing.Present) -> bool:
         """Serve or measure what is left of a group; return whether there was time for it."""
         waiting = self._serve(group, present)
-        runs = [each.planned for each in waiting]
+        runs = [stored.planned for stored in waiting]
         if runs and (why := self._late(runs)):
             say(f"{runs[0].file}: not begun: {why}: {self._progress()}; {self.remedy()}.")
             return False
@@ -241,11 +241,11 @@ class Session:
             if runs:
                 self._measure_group(runs)
         finally:
-            for each in group:
-                self._rows.pop(each.file, None)
+            for stored in group:
+                self._rows.pop(stored.file, None)
             self._rows |= table.rows_of(group)
-        for each in waiting:
-            each.keep()
+        for stored in waiting:
+            stored.keep()
         return True
 
     def _asked(self) -> Plan:
@@ -258,12 +258,12 @@ class Session:
 
     def _tell(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
         plan = self._asked()
-        left = [each for group in plan.groups for each in waiting.get(group, ())]
+        left = [planned for group in plan.groups for planned in waiting.get(group, ())]
         with variables.kept():
             self.tell(plan, left)
 
     def _progress(self) -> str:
-        files = [each.file for each in self._asked().runs]
+        files = [planned.file for planned in self._asked().runs]
         return f"{sum(file in self._rows for file in files)} of {len(files)} runs measured"
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
@@ -282,19 +282,19 @@ class Session:
         return [stored[each.file] for each in left()]
 
     def _late(self, runs: Sequence[PlannedRun]) -> str | None:
-        before = estimate.medians(each.run for each in runs)
-        return self.late([before(each.run) for each in runs], self._measured > 0)
+        before = estimate.medians(planned.run for planned in runs)
+        return self.late([before(planned.run) for planned in runs], self._measured > 0)
 
     def _measure_group(self, runs: Sequence[PlannedRun]) -> None:
         """Measure runs of a group, and again as long as other work disturbed a timing run."""
         first = runs[0].run
         with alone.hold({"experiment": first.experiment, "run": first.folder}):
-            for each in runs:
-                self._measure(each, Path(each.file))
+            for planned in runs:
+                self._measure(planned, Path(planned.file))
             measures = {
-                Path(each.file): partial(self._measure, each)
-                for each in runs
-                if not each.run.instrument and read_result(Path(each.file))["status"] == "ok"
+                Path(planned.file): partial(self._measure, planned)
+                for planned in runs
+                if not planned.run.instrument and read_result(Path(planned.file))["status"] == "ok"
             }
             while any(is_left(read_result(file)) for file in measures):
                 say("other work disturbed this repeat")
@@ -313,9 +313,9 @@ class Session:
         with lost.mark_run(planned, self.job):
             self.measure_run(planned, output)
         self._measured += 1
-        found = read_result(output)
-        reason = f" ({found['reason']})" if found["reason"] else ""
-        print(f"{planned.file}: {found['status']}{reason}", flush=True)
+        result = read_result(output)
+        reason = f" ({result['reason']})" if result["reason"] else ""
+        print(f"{planned.file}: {result['status']}{reason}", flush=True)
 
     def _write_table(self) -> None:
         if self.plan.table:

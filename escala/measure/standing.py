@@ -43,12 +43,12 @@ class Present:
     def identity(self, planned: PlannedRun) -> dict[str, Any]:
         """Return what the `run.json` of a run tells of it if it is measured now."""
         run, data = planned.run, self._data(planned.data)
-        found = {
+        identity = {
             "request_sha256": key.request_sha256(planned.request),
             "source_sha256": self._source(run.workload, run.strategy, run.instrument),
         }
-        found |= {} if data is None else {"data": data}
-        return found | ({} if self._environment is None else {"environment": self._environment})
+        identity |= {} if data is None else {"data": data}
+        return identity | ({} if self._environment is None else {"environment": self._environment})
 
     def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
         """Return whether a measurement is of an identity, and of a session that counts."""
@@ -105,17 +105,17 @@ def runs_left(
 
 def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
     """Return the runs of a plan that must be measured, in the order of execution."""
-    return [each for group in plan.groups for each in runs_left(group, present)]
+    return [planned for group in plan.groups for planned in runs_left(group, present)]
 
 
 def find_failed(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that stand as gaps."""
-    return [each for each in group if _There(each, present).has_failed]
+    return [planned for planned in group if _There(planned, present).has_failed]
 
 
 def find_missing(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that do not stand, whatever their matches."""
-    return [each for each in group if not _There(each, present).stands]
+    return [planned for planned in group if not _There(planned, present).stands]
 
 
 class _There:
@@ -139,12 +139,12 @@ class _There:
     @cached_property
     def _sessions(self) -> set[str]:
         """The sessions that measured the run as it would be measured now."""
-        found = self._stored | {self.session} - {None}
+        sessions = self._stored | {self.session} - {None}
         for path in self._folder.glob("sessions/*.json"):
-            record = read_session(path) if path.stem not in found else None
+            record = read_session(path) if path.stem not in sessions else None
             if record and record["status"] == "ok" and self._counts(record):
-                found.add(path.stem)
-        return found
+                sessions.add(path.stem)
+        return sessions
 
     def is_matched(self, other: _There) -> bool:
         """Return whether a session measured both."""

@@ -38,9 +38,9 @@ def text(plan: Plan, rows: Mapping[str, Row] | None = None) -> str:
     rows : by the files of runs; those that are not of the plan are left out. None: they are read.
     """
     rows = rows_of(plan.runs) if rows is None else rows
-    listed = sorted(plan.runs, key=lambda each: each.place)
-    found = [rows[each.file] for each in listed if each.file in rows]
-    return json.dumps({"format": FORMAT, "runs": found}, indent=1) + "\n"
+    listed = sorted(plan.runs, key=lambda planned: planned.place)
+    listed_rows = [rows[planned.file] for planned in listed if planned.file in rows]
+    return json.dumps({"format": FORMAT, "runs": listed_rows}, indent=1) + "\n"
 
 
 def rows_of(runs: Iterable[PlannedRun]) -> dict[str, Row]:

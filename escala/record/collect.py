@@ -159,7 +159,7 @@ def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _slowest(training: list[Told], part: str) -> float | None:
-    seconds = [each["seconds"][part] for each in training]
+    seconds = [process["seconds"][part] for process in training]
     return None if None in seconds else max(seconds)
 
 
@@ -173,8 +173,8 @@ def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
     scores = scores_module(plan["workload"])
     if scores is None:
         return score(targets, predictions, arrays.description)
-    found = scores.score(targets, predictions, arrays.description)
-    return {"rows": len(targets), "scores": found}
+    score_of_rows = scores.score(targets, predictions, arrays.description)
+    return {"rows": len(targets), "scores": score_of_rows}
 
 
 def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str) -> None:

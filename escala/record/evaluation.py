@@ -37,7 +37,7 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
             labels, predictions, labels=among, average=average, zero_division=0
         )
 
-    found = {
+    scored = {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
@@ -47,9 +47,9 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     if len(classes) <= MOST_CLASSES:
         per_class = zip(classes, zip(*scores(None, numbers), strict=True), strict=True)
         matrix = confusion_matrix(labels, predictions, labels=numbers)
-        found["per_class"] = {name: _scores_by_name(*row) for name, row in per_class}
-        found["confusion_matrix"] = matrix.tolist()
-    return found
+        scored["per_class"] = {name: _scores_by_name(*row) for name, row in per_class}
+        scored["confusion_matrix"] = matrix.tolist()
+    return scored
 
 
 def _scores_by_name(precision: float, recall: float, f1: float, support: int) -> dict:

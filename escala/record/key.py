@@ -74,8 +74,8 @@ def model_code(workload: str, engine: str | None) -> Code:
 
 def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
     """Return one digest, in hexadecimal, of the code that determines a run."""
-    found = [RECORD, _entry(strategy), code(workload, strategy, probe).digest()]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    parts = [RECORD, _entry(strategy), code(workload, strategy, probe).digest()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @cache
@@ -108,12 +108,15 @@ def request_sha256(request: dict) -> str:
 
 def parameters(request: dict) -> dict:
     """Return what tells the measurement of a request from others of its split and its code."""
-    found = _result_settings(request) | {"record": RECORD, "entry": _entry(request["strategy"])}
+    settings = _result_settings(request) | {
+        "record": RECORD,
+        "entry": _entry(request["strategy"]),
+    }
     if (declared := WORKLOADS.get(request["workload"])) and declared.takes_steps:
         engine = ENGINES[engines.engine_name(request["strategy"])]
         if engine.compiles is True or request["knobs"].get(engine.compiles):
-            found["compiler"] = _compiler()
-    return found
+            settings["compiler"] = _compiler()
+    return settings
 
 
 _compiler = cache(packages.compiler)
@@ -148,9 +151,9 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
     if WHERE not in request:
         return []
     known, now = request["program"]["files"], _digests_now(request)
-    found = [name for name, digest in known.items() if now.get(name) != digest]
+    changes = [name for name, digest in known.items() if now.get(name) != digest]
     kind = KINDS[read_json(data / DESCRIPTION)["kind"]]
-    return found + (kind.load("watch").changed(data) if kind.has("watch") else [])
+    return changes + (kind.load("watch").changed(data) if kind.has("watch") else [])
 
 
 def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:

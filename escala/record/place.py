@@ -108,15 +108,15 @@ def set_links(request: dict, started: Launch, links: Links | None, folder: Path)
             "unavailable",
             f"the rate {rate} can be set only on the links of the lab; see docs/how-to/lab.md",
         )
-    found = request["link"] | {"mbit_per_second": None, "latency_ms": None}
+    link = request["link"] | {"mbit_per_second": None, "latency_ms": None}
     if links is not None:
         links.shape(rate or "native")
-        found |= links.measure(hosts[0], hosts[1])
+        link |= links.measure(hosts[0], hosts[1])
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        found |= asking.measured(started, known) | {"measured_by": asking.BY}
-    return Outcome("ok", found={"link": found})
+        link |= asking.measured(started, known) | {"measured_by": asking.BY}
+    return Outcome("ok", found={"link": link})
 
 
 _PML = re.compile(r"^\[\S+:\d+\] select: component (\w+) selected$", re.MULTILINE)
