@@ -201,7 +201,7 @@ def require_work_folder(folder: Path) -> None:
     Raises
     ------
     InputError : the folder, or what they left in it, belongs to somebody else; or as
-        `own_results.require_folder`.
+        `require_folder`.
     """
     written = [folder / name for name in _WRITTEN]
     for path in written:
