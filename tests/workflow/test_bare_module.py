@@ -25,7 +25,7 @@ def train(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., tupl
         digests[:] = [each["weights_sha256"][0] for each in ranks]
         return violated_invariant(planned, ranks, *more)
 
-    monkeypatch.setattr(collect, "broken_promise", seen)
+    monkeypatch.setattr(collect, "violated_invariant", seen)
 
     def made(**knobs: object) -> tuple[dict, list[str]]:
         request = request_for("ddp-gloo", "1x2", epochs=2, knobs=knobs)
