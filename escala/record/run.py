@@ -177,8 +177,8 @@ class _Attempt:
     """
 
     def __init__(self, request: dict, plan: Plan, data: Path, folder: Path, links: Links | None):
-        self._request, self._plan, self._data, self._links = request, plan, data, links
-        self._folder, self._ranks = folder, folder / "ranks"
+        self.request, self.plan, self.data, self.links = request, plan, data, links
+        self.folder, self._ranks = folder, folder / "ranks"
         self.parts: list[Mapping] = []
         self.aside = 0.0
 
@@ -198,17 +198,17 @@ class _Attempt:
             return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
 
     def _run(self, limit_seconds: float) -> Outcome:
-        request, plan = self._request, self._plan
+        request, plan = self.request, self.plan
         plan["supervisor"] = {
             "pid": os.getpid(),
             "started": process_start(),
             "host": socket.gethostname(),
             "experiment": request["experiment"],
-            "run": str(self._folder),
+            "run": str(self.folder),
         }
         with self._set_aside():
             started = self._find_nodes()
-            outcome = set_links(request, started, self._links, self._folder)
+            outcome = set_links(request, started, self.links, self.folder)
             self.parts.append(outcome.found)
             if outcome.status != "ok":
                 return outcome
@@ -228,10 +228,10 @@ class _Attempt:
         if outcome.status == "ok":
             with self._set_aside():
                 kernel.time()
-            outcome = collect(plan, self._data, self._ranks)
+            outcome = collect(plan, self.data, self._ranks)
             found = outcome.found
             if outcome.status == "ok":
-                logs = experiment_folder(request, self._folder) / "logs"
+                logs = experiment_folder(request, self.folder) / "logs"
                 times = kernel.judge(logs / f"kernel-{session()}.json")
                 judged = with_stops(with_kernel(found["disturbance"], times), stopped_seconds)
                 found = {**found, "disturbance": judged}
@@ -249,13 +249,13 @@ class _Attempt:
     def _find_nodes(self) -> Launch:
         """Find the nodes, and remove what the last attempt left unless the input is refused."""
         try:
-            started, ranks = place_ranks(self._request, self._plan, self._links)
+            started, ranks = place_ranks(self.request, self.plan, self.links)
         except InputError:
             raise
         except Exception:
-            _clean(self._folder)
+            _clean(self.folder)
             raise
-        _clean(self._folder)
+        _clean(self.folder)
         self.parts.append(ranks)
         return started
 
@@ -265,7 +265,7 @@ class _Attempt:
 
         It yields what tells why the program must end (`Copy.guarded`).
         """
-        start, folder = self._plan.get("start"), self._ranks.resolve()
+        start, folder = self.plan.get("start"), self._ranks.resolve()
         program = Program.from_plan(start["program"]) if start else None
         if program is None or program.in_place:
             yield lambda: None
