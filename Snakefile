@@ -10,7 +10,6 @@ include: "rules/common/experiment.smk"
 include: "rules/common/data.smk"
 include: "rules/common/report.smk"
 include: "rules/common/calibration.smk"
-include: "rules/check.smk"
 include: "rules/acquire.smk"
 include: "rules/prepare.smk"
 include: "rules/measure.smk"
@@ -56,7 +55,7 @@ rule report:
         "envs/report.yaml"
     params:
         table=lambda wildcards: measurements_of(EXPERIMENT),
-        all=lambda wildcards: len(asked(plan_session(EXPERIMENT)).runs),
+        all=lambda wildcards: len(within_pilot(plan_session(EXPERIMENT)).runs),
     message:
         "Check the runs of {EXPERIMENT.name} that are there"
     shell:

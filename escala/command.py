@@ -204,13 +204,6 @@ def _report(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     return [*_snakemake(), *options, *extra, *named]
 
 
-def _check(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call that checks what this machine can run: outside the project no Snakemake's."""
-    if not _is_project(Path.cwd()):
-        return ["python", "-m", "scripts.check", *extra]
-    return ["snakemake", "check", "--cores", "1", *extra]
-
-
 def experiments() -> list[str]:
     """Return the files of the experiments in the working directory."""
     from escala.experiment.files import is_experiment
@@ -308,7 +301,6 @@ def _parser() -> Parser:
         )
         experiment.completer = lambda **_: experiments()
     predict.add_argument("--run", metavar="RUN", help="the trained run that classifies the files")
-    command("check", "show what this machine can run", _check)
     for name, text in SCRIPTS.items():
         command(name, text).add_argument("arguments", nargs=argparse.REMAINDER)
     completion = command("completion", "print the completion of this command for a shell")

@@ -26,7 +26,7 @@ _PAGES = {
     "advice.md": ("advice.json", "advice.schema.yaml"),
 }
 #: What completes a schema with what plug-ins declare, by the name of its file.
-_COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.composed}
+_COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.compose_schema}
 _TYPES = {type(None): "null", bool: "boolean", str: "string"}
 _LIMITS = {
     "minimum": "≥ {}",

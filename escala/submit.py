@@ -23,7 +23,7 @@ from escala.experiment import Experiment, Run
 from escala.experiment.runs import engines_of
 from escala.measure import standing
 from escala.measure.estimate import Shape
-from escala.measure.plan import asked, plan_session
+from escala.measure.plan import plan_session, within_pilot
 from escala.runtime import slurm
 
 #: Options of sbatch that a site may ask for, with what they are.
@@ -61,10 +61,10 @@ exec {command}
 
 def left(e: Experiment) -> list[Run]:
     """Return the runs that a call inside the job measures, as far as that is known here."""
-    plan = asked(plan_session(e))
+    plan = within_pilot(plan_session(e))
     # The nodes of the job may have no network.
     provide_all(engines_of(each.run for each in plan.runs))
-    return [each.run for each in standing.left_of(plan, standing.Present())]
+    return [each.run for each in standing.runs_left_of(plan, standing.Present())]
 
 
 def clock(minutes: int) -> str:

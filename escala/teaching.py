@@ -14,6 +14,7 @@ SCRIPTS = {
     "measure": "measure what is left of a plan, which escala run writes, without Snakemake",
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",
+    "check": "show what this machine can run",
     "install": "make the environment of an engine before its use, or compile operations in C++",
     "new": "write the file of an experiment, from a few questions or from options",
 }
@@ -64,11 +65,6 @@ examples:
 
 RUN is a run.json, its folder, or a folder that holds one trained run. Nothing is trained. The last
 lines name the table of each FILE: results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv.
-""",
-    "check": """\
-examples:
-  escala check                       what this machine can run, with a remedy for each no
-  srun --ntasks=1 escala check       a node of a cluster
 """,
     "completion": """\
 examples, for this shell or for its start-up file:

@@ -24,16 +24,19 @@ rule calibration:
 
 rule predictions:
     input:
-        f"results/{EXPERIMENT.name}/predictions.json",
+        times=f"results/{EXPERIMENT.name}/predictions.json",
     log:
         f"results/{EXPERIMENT.name}/logs/predicted.log",
     localrule: True
     conda:
         "../envs/report.yaml"
+    params:
+        files=files,
+        job=job("predictions", lambda wildcards: {}),
     message:
         "Print the predicted times of {EXPERIMENT.name}"
     shell:
-        "python -m scripts.predictions {input:q} 2>&1 | tee -i {log:q}"
+        STEP
 
 
 rule advice:
@@ -52,38 +55,32 @@ rule advice:
 
 rule gradients:
     input:
-        first_split,
+        split=first_split,
     output:
-        "results/{experiment}/gradients/{dataset}/{workload}/{strategy}/{variant}.json",
+        gradients="results/{experiment}/gradients/{dataset}/{workload}/{strategy}/{variant}.json",
     log:
         "results/{experiment}/logs/gradients/{dataset}/{workload}/{strategy}/{variant}.log",
     conda:
         "../envs/train.yaml"
     params:
         code=model_code,
-        training=lambda wildcards: json.dumps(model_settings(wildcards)["training"]),
-        knobs=lambda wildcards: json.dumps(model_settings(wildcards)["knobs"]),
-        split=subpath(input[0], parent=True),
+        files=files,
+        job=job(
+            "gradients",
+            lambda wildcards: {"workload": wildcards.workload, "strategy": wildcards.strategy}
+            | settings_of(model_settings(wildcards), "training", "knobs"),
+        ),
     message:
         "Describe the gradients of {wildcards.workload} on {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.gradients \
-            --workload {wildcards.workload} \
-            --strategy {wildcards.strategy} \
-            --training @/dev/fd/3 \
-            --knobs @/dev/fd/4 \
-            --split {params.split:q} \
-            --output {output:q} \
-            3<<<{params.training:q} 4<<<{params.knobs:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule calibrate:
     input:
-        calibrating_files,
+        files=calibrating_files,
     output:
-        "results/{experiment}/calibration.json",
+        calibration="results/{experiment}/calibration.json",
     log:
         "results/{experiment}/logs/calibrate.log",
     localrule: True
@@ -91,16 +88,12 @@ rule calibrate:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: project_code(),
-        sources=lambda wildcards: json.dumps(CALIBRATIONS.sources(wildcards)),
+        files=files,
+        job=job("calibrate", lambda wildcards: {"sources": CALIBRATIONS.sources(wildcards)}),
     message:
         "Make the calibration for {wildcards.experiment}"
     shell:
-        """
-        python -m scripts.calibrate \
-            --sources @/dev/fd/3 \
-            --output {output:q} \
-            3<<<{params.sources:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule predict_times:
@@ -108,7 +101,7 @@ rule predict_times:
         calibration="results/{experiment}/calibration.json",
         datasets=lambda wildcards: experiment(wildcards).dataset_files(),
     output:
-        "results/{experiment}/predictions.json",
+        times="results/{experiment}/predictions.json",
     log:
         "results/{experiment}/logs/predictions.log",
     localrule: True
@@ -116,17 +109,15 @@ rule predict_times:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: project_code(),
-        configurations=lambda wildcards: json.dumps(planned(calibrating(wildcards))),
+        files=files,
+        job=job(
+            "predict_times",
+            lambda wildcards: {"configurations": planned(calibrating(wildcards))},
+        ),
     message:
         "Predict the configurations of {wildcards.experiment}"
     shell:
-        """
-        python -m scripts.predictions {output:q} \
-            --calibration {input.calibration:q} \
-            --configurations @/dev/fd/3 \
-            --datasets {input.datasets:q} \
-            3<<<{params.configurations:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule advise:

@@ -125,17 +125,3 @@ rule figure_of_run:
             {params.rows:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
-
-
-rule retry:
-    log:
-        f"results/{EXPERIMENT.name}/logs/retry.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        folder=f"results/{EXPERIMENT.name}",
-    message:
-        "Remove the failed runs of {params.folder}"
-    shell:
-        "python -m scripts.retry {params.folder:q} 2>&1 | tee -i {log:q}"

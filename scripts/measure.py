@@ -21,7 +21,7 @@ from escala.core.environment import SESSION_VARIABLE, session
 from escala.core.files import write_json, write_text
 from escala.measure import lost, table
 from escala.measure.allocated import Allocated
-from escala.measure.plan import Plan, PlannedRun, asked, no_time_file
+from escala.measure.plan import Plan, PlannedRun, no_time_file, within_pilot
 from escala.measure.session import Session
 from escala.report.forming import Forming
 from escala.runtime import allocation
@@ -43,7 +43,7 @@ def main() -> int:
         lost.record(plan.runs, write_lost)
         return console.DONE
     if arguments.table:
-        write_text(plan.table, table.text(asked(plan), table.rows_of(plan)))
+        write_text(plan.table, table.text(within_pilot(plan)))
         return console.DONE
     if number := allocation.number():
         # Runs of two jobs of a call are no match: their nodes may be others.
@@ -88,10 +88,10 @@ def main() -> int:
 
 
 def write_lost(planned: PlannedRun, status: str, reason: str) -> None:
-    from escala.record.run import lost
+    from escala.record import run
 
     output = Path(planned.file)
-    lost(planned.request, Path(planned.data), output, status, reason, turn=planned.turn)
+    run.write_lost(planned.request, Path(planned.data), output, status, reason, turn=planned.turn)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -33,7 +33,7 @@ def main() -> None:
         output=Path,  # The folder of the experiment's results.
     )
     rows = table.read(given.measurements)
-    runs, series, probed = table.timed(rows), table.in_series(rows), table.tabulated(rows)
+    runs, series, probed = table.timing_runs(rows), table.series_runs(rows), table.probe_runs(rows)
     traces = [Path(run).with_name(TRACE) for run in given.settings["traced"]]
     links = [*given.run_figures, *filter(Path.exists, traces)]
     links = [path.relative_to(given.output).as_posix() for path in links]

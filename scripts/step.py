@@ -1,4 +1,4 @@
-"""Make what a rule of the data or of predictions makes: `python -m scripts.step JOB FILES`.
+"""Make what a rule of data, calibrations or predictions makes: `python -m scripts.step JOB FILES`.
 
 Both are JSON, or `@` and the name of a file with it. A job is the name of the `rule` and settings;
 files are those of its `input` and its `output` by name. Each function below is a rule.
@@ -7,12 +7,13 @@ files are those of its `input` and its `output` by name. Each function below is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from escala import cli
+from escala.cache import code
 from escala.core.arguments import raw_parser
 from escala.core.errors import InputError
 from escala.data import ACQUIRE, DEFAULT_KIND, KINDS
@@ -266,7 +267,7 @@ def length_errors(
     run: Path, split: Path, familiarity: Path, output: Files, given: SimpleNamespace
 ) -> None:
     """Measure how often the model of a run is wrong about test pieces of each length."""
-    from escala.predict import code
+    from escala.predict import code as predicting_code
 
     kind = KINDS[given.kind]
 
@@ -283,7 +284,7 @@ def length_errors(
     fragments = kind.load("fragments").inputs(split.parent)
     cli.serve_or_make(
         "length_errors",
-        code=code(kind, given.workload),
+        code=predicting_code(kind, given.workload),
         inputs=_model(run) | {"familiarity": familiarity} | fragments,
         parameters={"false_alarms": given.false_alarms},
         outputs=output,
@@ -303,7 +304,7 @@ def predict(
 
     Not every kind of data has what tells familiar rows, and errors by length.
     """
-    from escala.predict import code
+    from escala.predict import code as predicting_code
 
     kind, table = KINDS[given.kind], output["table"]
 
@@ -317,7 +318,7 @@ def predict(
     files = {"query": query, "familiarity": familiarity, "errors": errors}
     cli.serve_or_make(
         "predict",
-        code=code(kind, given.workload),
+        code=predicting_code(kind, given.workload),
         inputs=_model(run) | {name: path for name, path in files.items() if path},
         parameters={"false_alarms": given.false_alarms, "error_limit": given.error_limit},
         outputs=output,
@@ -328,11 +329,117 @@ def predict(
     print(summary(table, read(errors) if errors else [], given.error_limit))
 
 
+def gradients(split: Path, output: Files, given: SimpleNamespace) -> None:
+    """Build a workload's model, and write what a calibration needs to know of its gradients."""
+    import subprocess
+    import tempfile
+
+    from escala import engines
+    from escala.core.files import write_json
+    from escala.record import key
+
+    engine = engines.engine_name(given.strategy)
+    settings = {"workload": given.workload, "training": given.training, "knobs": given.knobs}
+    settings |= {"engine": engine}
+
+    def make() -> None:
+        python = engines.interpreter(engine)
+        with tempfile.TemporaryDirectory() as scratch:
+            model = Path(scratch, "model")
+            write_json(model, settings | {"split": str(split.parent)}, durable=False)
+            words = [python, "-m", "escala.engines.gradients", str(model), str(output["gradients"])]
+            done = subprocess.run(words, env=engines.variables(python, os.environ))
+        if done.returncode:
+            # It has told why.
+            raise SystemExit(1)
+
+    cli.serve_or_make(
+        "gradients",
+        code=key.model_code(given.workload, engine),
+        inputs={DESCRIPTION: split},
+        parameters=settings,
+        outputs=output,
+        make=make,
+    )
+
+
+def calibrate(files: list[Path], output: Files, given: SimpleNamespace) -> None:
+    """Make a calibration from the runs that calibrate."""
+    sources = given.sources
+
+    def make() -> None:
+        from escala.analysis.cost_model.calibration import parse
+        from escala.analysis.cost_model.document import document
+        from escala.core.files import write_json
+
+        content, left_out = document(sources)
+        parse(content, output["calibration"])
+        write_json(output["calibration"], content)
+        calibrated = [*content["works"], *content.get("programs", ())]
+        print("\n".join([*left_out, f"{output['calibration']}: {', '.join(calibrated)}"]))
+
+    runs = set(sources["collectives"])
+    for work in sources["works"].values():
+        runs |= {*work["steps"], work["clocks"]}
+    for program in sources.get("programs", {}).values():
+        runs |= {*program["steps"], *(file for group in program["sums"] for file in group)}
+    read = [Path(work["gradients"]) for work in sources["works"].values()]
+    for run in map(Path, sorted(runs)):
+        steps, clocks = (
+            sorted(run.parent.glob(f"ranks/rank*.{of}.csv")) for of in ("steps", "clocks")
+        )
+        read += [run, *steps, *clocks]
+    cli.serve_or_make(
+        "calibrate",
+        code=code.project(),
+        inputs={str(path): path for path in read},
+        parameters={"sources": sources},
+        outputs=output,
+        make=make,
+    )
+
+
+def predict_times(
+    calibration: Path, output: Files, given: SimpleNamespace, datasets: Sequence[Path] = ()
+) -> None:
+    """Predict the times of an experiment's configurations from a calibration."""
+
+    def make() -> None:
+        from escala.analysis.cost_model import predictions
+        from escala.analysis.cost_model.calibration import read
+        from escala.core.files import read_json, write_json
+        from escala.runtime.layout import with_layout
+
+        # …/data/{dataset}/split{seed}/dataset.json
+        rows = {path.parts[-3]: read_json(path)["rows"]["train"] for path in datasets}
+        planned = [*map(with_layout, given.configurations)]
+        found = predictions.rows(read(calibration), planned, rows)
+        machine = read_json(calibration)["machine"]
+        write_json(output["times"], {"machine": machine, "configurations": list(found)})
+
+    cli.serve_or_make(
+        "predictions",
+        code=code.project(),
+        inputs={"calibration": calibration, **{str(path): path for path in datasets}},
+        parameters={"configurations": given.configurations},
+        outputs=output,
+        make=make,
+    )
+
+
+def predictions(times: Path, output: Files, given: SimpleNamespace) -> None:
+    """Print predicted times."""
+    from escala.analysis.cost_model.predictions import lines
+    from escala.core.files import read_json
+
+    print("\n".join(lines(read_json(times)["configurations"])))
+
+
 STEPS: Mapping[str, Callable[..., None]] = {
     step.__name__: step
     for step in (
         genomes, source, codes, clusters, features, arrays, leakage, familiarity, length_errors,
-        predict,
+        predict, gradients, calibrate, predict_times, predictions,
     )
 }  # fmt: skip
 

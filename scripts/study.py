@@ -33,7 +33,7 @@ def main() -> None:
         tables.read(given.tables),
         given.title,
         given.scaling,
-        [read_run(path) for path in table.timed(table.read(given.measurements))],
+        [read_run(path) for path in table.timing_runs(table.read(given.measurements))],
         job_script(page.with_name(JOB_SCRIPT)),
     )
     links = ["tables/scaling.csv", *(page.with_suffix(each).name for each in (".md", ".tex"))]

@@ -3,17 +3,15 @@
     {store}/blobs/ab/abcd…                         files, each named by the SHA-256 of its bytes
     {store}/entries/ab/abcd…/{time}.{sha256}.json  the results of a key; the newest is served
     {store}/incoming/                              files being written
-    {store}/digests/                               see `escala.cache.entries`
+    {store}/digests/ab/abcd…                       the SHA-256 of a large file's bytes; the name is
+                                                   a hash of machine, device, inode, size, mtime
+                                                   and ctime
     {store}/lock                                   shared to store and to serve, exclusive to prune
 
 Blobs and entries are written whole, by a rename, and a blob before the entry that names it.
 
-Digests of large files, each computed again only if the file changed.
-
-    {store}/digests/ab/abcd…  the SHA-256 of a file's bytes. The name is a hash of machine, device,
-                              inode, size, mtime and ctime
-
-No program can set the ctime, so a file that was changed and whose mtime was set back is still read
+The digest of a large file is computed again only if the file changed. No program can set the ctime,
+so a file that was changed and whose mtime was set back is still read
 again. The digest of a file that changed just before it was read is not stored: the file could
 change again within the same tick of the file system's clock. If a program writes through a shared
 memory map, both times may change only some seconds later; nothing in Escala writes that way.
@@ -159,13 +157,13 @@ def read(path: Path) -> Entry:
         said = json.loads(written)
         if digest(said["determined"]) != path.parent.name:
             raise ValueError("it belongs to another key")
-        outputs = {name: output and _checked(output) for name, output in said["outputs"].items()}
+        outputs = {name: output and _check(output) for name, output in said["outputs"].items()}
         return Entry(path, said["created"], said["determined"], outputs)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged(f"{path}: {error}") from None
 
 
-def _checked(output: dict) -> Content:
+def _check(output: dict) -> Content:
     """Return the content of an output; refuse paths that leave its folder, and other digests."""
     for inner, file in output.items():
         path = PurePosixPath(inner)
@@ -212,19 +210,19 @@ def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
     # The newest is served, even if the clock was set back since the last one.
     last = max((int(path.name[:20]) for path in inside.glob("*.json")), default=0)
     name = f"{max(time.time_ns(), last + 1):020d}.{hashlib.sha256(written).hexdigest()}.json"
-    with locked(store):
+    with hold_lock(store):
         for output, held in made.items():
             for inner, (sha256, _) in ((i, file) for i, file in (held or {}).items() if file):
                 stored, source = blob(store, sha256), outputs[output] / inner
                 if stored.exists() and damage(store, stored) is None:
                     continue
-                with incoming(store) as temporary:
+                with temporary_file(store) as temporary:
                     _copy(source, temporary)
                     if sha256_file(temporary) != sha256:
                         raise OSError(errno.EBUSY, "changed while it was stored", str(source))
                     _protect(temporary)
                     settle(temporary, stored)
-        with incoming(store) as temporary:
+        with temporary_file(store) as temporary:
             temporary.write_bytes(written)
             _protect(temporary)
             settle(temporary, inside / name)
@@ -290,7 +288,7 @@ def _protect(path: Path) -> None:
 
 
 @contextmanager
-def incoming(store: Path) -> Iterator[Path]:
+def temporary_file(store: Path) -> Iterator[Path]:
     """Yield a path for a file that is being stored, and remove it at the end of the block."""
     temporary = store / "incoming" / uuid.uuid4().hex
     temporary.parent.mkdir(exist_ok=True)
@@ -301,7 +299,7 @@ def incoming(store: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(store: Path, alone: bool = False) -> Iterator[None]:
+def hold_lock(store: Path, alone: bool = False) -> Iterator[None]:
     """Hold the store's lock, exclusively if `alone`. The kernel frees it if this process dies."""
     store.mkdir(parents=True, exist_ok=True)
     try:

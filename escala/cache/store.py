@@ -28,8 +28,8 @@ from escala.cache.entries import (
     content,
     digest,
     folder,
+    hold_lock,
     keep,
-    locked,
     read,
     restore,
 )
@@ -141,7 +141,7 @@ class Shelf:
         found: list[tuple[Entry, bytes]] = []
         if self._store is None or not self._store.exists() or os.environ.get(AGAIN) == "1":
             return found
-        with _without(self._store), locked(self._store):
+        with _without(self._store), hold_lock(self._store):
             for path in sorted(folder(self._store, self._key).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):
                     entry = read(path)
@@ -169,7 +169,7 @@ class Shelf:
         if self._store is None:
             return None
         unwritable = None
-        with _without(self._store), locked(self._store):
+        with _without(self._store), hold_lock(self._store):
             for path in sorted(folder(self._store, self._key).glob(entry), reverse=True):
                 try:
                     stored = read(path)

@@ -18,7 +18,7 @@ from escala.cache.entries import (
     Entry,
     blob,
     damage,
-    locked,
+    hold_lock,
     read,
 )
 
@@ -54,7 +54,7 @@ class Size:
 
 def size(store: Path) -> Size:
     """Return the size of a store."""
-    with locked(store):
+    with hold_lock(store):
         by_step: dict[str, list[Entry]] = {}
         for entry in entries(store):
             by_step.setdefault(entry.step, []).append(entry)
@@ -85,11 +85,11 @@ def verify(
     remove : remove damaged files, and the entries that need them, at the end.
     progress : shows the progress of a loop, like tqdm.
     """
-    with locked(store):
+    with hold_lock(store):
         found = {path: damage(store, path) for path in progress(_files(store, BLOBS, ENTRIES))}
     damaged = {path: reason for path, reason in found.items() if reason}
     if remove and damaged:
-        with locked(store, alone=True):
+        with hold_lock(store, alone=True):
             # Another process may have replaced a damaged blob in the meantime. Entries are checked
             # last: an entry is damaged if one of its blobs is gone.
             blobs = [path for path in damaged if path.match(BLOBS)]
@@ -127,7 +127,7 @@ def prune(
     larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
     dry_run : remove nothing.
     """
-    with locked(store, alone=True):
+    with hold_lock(store, alone=True):
         kept = sorted(entries(store), key=lambda entry: -entry.used)
         if older_than_days is not None:
             oldest = time.time() - older_than_days * 24 * 3600

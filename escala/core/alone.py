@@ -90,7 +90,7 @@ def _take(descriptor: int, wait: bool) -> None:
         with suppress(BlockingIOError):
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         holder = _read(descriptor)
-        described = _described(holder)
+        described = _describe(holder)
         # In another container another process may have the same number.
         parents = {parent.pid for parent in psutil.Process().parents()}
         pid = holder.get("pid")
@@ -143,7 +143,7 @@ def _write(descriptor: int, text: str) -> None:
         os.pwrite(descriptor, text.encode(), 0)
 
 
-def _described(holder: Mapping) -> str:
+def _describe(holder: Mapping) -> str:
     if not holder:
         return "another run, which has just begun"
     names = ("pid", "user", "run", "experiment", "since")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+#: The exit codes of all commands.
 DONE = 0
 #: Also what Python itself ends with after an error in the project's own code.
 FAILED = 1
@@ -20,7 +21,7 @@ FAILED = 1
 WRONG = 2
 #: EX_TEMPFAIL of sysexits.h.
 NO_TIME = 75
-#: To this the number of a signal is added, as shells do.
+#: 128 + the number of a signal, as in shells.
 SIGNALLED = 128
 
 _CTRL_C, _KILL = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM

@@ -1,4 +1,7 @@
-"""Environment variables that the jobs of a workflow inherit from the process that starts them."""
+"""The environment of a call: variables that its jobs inherit, and folders that it writes to.
+
+Folders of results are marked: the project writes into no other ones.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +201,7 @@ def require_work_folder(folder: Path) -> None:
     Raises
     ------
     InputError : the folder, or what they left in it, belongs to somebody else; or as
-        `own_results.require_folder`.
+        `require_folder`.
     """
     written = [folder / name for name in _WRITTEN]
     for path in written:

@@ -23,7 +23,7 @@ class InputError(ValueError):
 
     def __init__(self, where: object, value: object, reason: str, remedy: str):
         self.where, self.value, self.reason, self.remedy = where, value, reason, remedy
-        shown = "" if value is None else f" {_shown(value)}:"
+        shown = "" if value is None else f" {_shorten(value)}:"
         super().__init__(f"{where}:{shown} {reason}. Remedy: {remedy}.")
 
     def __reduce__(self):
@@ -42,7 +42,7 @@ class InputErrors(InputError):
         return type(self), (self.errors,)
 
 
-def _shown(value: object, limit: int = 120) -> str:
+def _shorten(value: object, limit: int = 120) -> str:
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -44,7 +44,7 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
-    holder, lock = _locked_folder(path)
+    holder, lock = _lock_folder(path)
     temporary = holder / _NEW / path.name
     try:
         yield temporary
@@ -70,7 +70,7 @@ def temporary_folder(name: str) -> Iterator[Path]:
     """Yield an empty folder that goes at the end, and so do those of killed processes."""
     path = Path(tempfile.gettempdir(), name)
     _remove_abandoned(path)
-    holder, lock = _locked_folder(path)
+    holder, lock = _lock_folder(path)
     try:
         # It also removes folders that were made read-only.
         with tempfile.TemporaryDirectory(dir=holder / _NEW) as temporary:
@@ -80,7 +80,7 @@ def temporary_folder(name: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def _locked_folder(path: Path) -> tuple[Path, int]:
+def _lock_folder(path: Path) -> tuple[Path, int]:
     """Make a temporary folder next to `path`; return it and the open descriptor of its lock."""
     while True:
         try:
@@ -91,7 +91,7 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
             raise
         # Another writer may remove it before it is locked. Then this writer starts again.
         with suppress(FileNotFoundError):
-            lock = _opened(holder)
+            lock = _open_folder(holder)
             with suppress(OSError):  # A file system without locks: nothing is removed there later.
                 fcntl.flock(lock, fcntl.LOCK_EX)
             try:
@@ -110,7 +110,7 @@ def _remove_abandoned(path: Path) -> None:
             continue
         holder = path.parent / name
         with suppress(OSError):
-            lock = _opened(holder)
+            lock = _open_folder(holder)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if {each.name for each in holder.iterdir()} <= {_NEW, _REPLACED}:
@@ -119,7 +119,7 @@ def _remove_abandoned(path: Path) -> None:
                 os.close(lock)
 
 
-def _opened(folder: Path) -> int:
+def _open_folder(folder: Path) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 

@@ -64,9 +64,9 @@ def read(
     the monotonic time of this reading.
     """
     before = now()
-    ticks, cores = _ticks(proc / "stat")
+    ticks, cores = _read_ticks(proc / "stat")
     seconds = (before + now()) / 2
-    found = [(cpu_seconds(pid), *_process(proc / str(pid))) for pid in own]
+    found = [(cpu_seconds(pid), *_read_process(proc / str(pid))) for pid in own]
     return {
         "seconds": seconds,
         "busy": None if ticks is None else cores * seconds - sum(ticks[3:]) * TICK_SECONDS,
@@ -74,12 +74,12 @@ def read(
         "steal": None if ticks is None else ticks[7] * TICK_SECONDS,
         "own": sum(alone + children * TICK_SECONDS for alone, children, _ in found),
         "major_faults": sum(faults for *_, faults in found),
-        "throttled": _throttled(proc / "self/cgroup", groups),
-        "pressure": _pressure(proc / "pressure/cpu"),
+        "throttled": _read_throttling(proc / "self/cgroup", groups),
+        "pressure": _read_pressure(proc / "pressure/cpu"),
     }
 
 
-def _ticks(stat: Path) -> tuple[list[int] | None, int]:
+def _read_ticks(stat: Path) -> tuple[list[int] | None, int]:
     """Return the ticks of all cores (user, nice, system, idle, iowait, irq, softirq, steal).
 
     With them comes the number of cores that they are of. None if they cannot be read.
@@ -92,7 +92,7 @@ def _ticks(stat: Path) -> tuple[list[int] | None, int]:
     return None, 0
 
 
-def _process(folder: Path) -> tuple[int, int]:
+def _read_process(folder: Path) -> tuple[int, int]:
     """Return the ticks of the children of a process that have ended, and the major faults of all.
 
     (0, 0) if the process has ended.
@@ -103,7 +103,7 @@ def _process(folder: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _throttled(membership: Path, groups: Path) -> float | None:
+def _read_throttling(membership: Path, groups: Path) -> float | None:
     """Return the seconds for which the groups of this process were held back, over all cores."""
     found = []
     for _, folder in control_groups("cpu", membership, groups):
@@ -117,7 +117,7 @@ def _throttled(membership: Path, groups: Path) -> float | None:
     return sum(found) if found else None
 
 
-def _pressure(file: Path) -> float | None:
+def _read_pressure(file: Path) -> float | None:
     with suppress(OSError, ValueError):
         for line in file.read_text(encoding="utf-8").splitlines():
             kind, *words = line.split()

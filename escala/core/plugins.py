@@ -37,18 +37,18 @@ def package(part: str, name: str) -> str:
 
 def add(part: str, name: str, folder: Path) -> None:
     """Let this process, and those that it starts, import a folder (an absolute path)."""
-    known = _known()
+    known = _read_variable()
     known.setdefault(part, {})[name] = str(folder)
     os.environ[VARIABLE] = json.dumps(known)
 
 
-def _known() -> dict[str, dict[str, str]]:
+def _read_variable() -> dict[str, dict[str, str]]:
     return json.loads(os.environ.get(VARIABLE, "{}"))
 
 
 def folders(part: str) -> dict[str, Path]:
     """Return the folders that serve as workloads, or as kinds of datasets, by name."""
-    return {name: Path(folder) for name, folder in _known().get(part, {}).items()}
+    return {name: Path(folder) for name, folder in _read_variable().get(part, {}).items()}
 
 
 def folder_of(module: str) -> Path | None:

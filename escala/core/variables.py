@@ -142,7 +142,7 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 def passed(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach the ranks."""
-    named = _named(environment)
+    named = _names_to_pass(environment)
     return {
         name: value
         for name, value in environment.items()
@@ -238,7 +238,7 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
     digest of each library of `LD_PRELOAD`. Names with empty contents are left out.
     """
     files = {name: _lines(_place(name, environment)) for name in FILES}
-    files |= {name: _changed(_place(name, environment), SETTINGS[name]) for name in SETTINGS}
+    files |= {name: _changes(_place(name, environment), SETTINGS[name]) for name in SETTINGS}
     for library in re.split("[: ]+", environment.get("LD_PRELOAD", "")):
         if Path(library).is_file():
             files[library] = f"sha256 {sha256_file(Path(library))}"
@@ -268,7 +268,7 @@ def _is_allowed(name: str) -> bool:
     return bool(_NEUTRAL.fullmatch(name) or _DECIDING.fullmatch(name))
 
 
-def _named(environment: Environment) -> set[str]:
+def _names_to_pass(environment: Environment) -> set[str]:
     return set(filter(None, re.split("[, ]+", environment.get(PASS, ""))))
 
 
@@ -291,7 +291,7 @@ def _lines(path: Path) -> str:
     return content
 
 
-def _changed(path: Path, defaults: Mapping[str, object]) -> str:
+def _changes(path: Path, defaults: Mapping[str, object]) -> str:
     """Return the settings of a file of JSON that are not its defaults."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))

@@ -77,7 +77,7 @@ class Allocated:
         seconds : that each of them took before.
         has_measured : whether this call has measured other runs.
         """
-        takes = needed(seconds)
+        takes = seconds_needed(seconds)
         job = allocation.job_of(self._number) if self._number and takes is not None else None
         if job is None or job.ends is None:
             return None
@@ -107,13 +107,13 @@ class Allocated:
         )
 
 
-def needed(seconds: Sequence[float | None]) -> float | None:
+def seconds_needed(seconds: Sequence[float | None]) -> float | None:
     """Return the seconds to leave for runs that took these before.
 
     A run of which nothing is known counts as long as the longest of the others. None if nothing is
     known of any.
     """
-    known = [each for each in seconds if each is not None]
+    known = [time for time in seconds if time is not None]
     if not known:
         return None
     measured = sum(known) + (len(seconds) - len(known)) * max(known)

@@ -53,12 +53,12 @@ def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
                     measured[folder, probe, names].append(record["wall_seconds"])
 
     def median(run: Run) -> float | None:
-        found = (
+        candidates = (
             measured[_task_folder(run), probe, names]
             for probe in (run.instrument, None)
             for names in (tuple(run.configuration), ())
         )
-        return next((statistics.median(seconds) for seconds in found if seconds), None)
+        return next((statistics.median(seconds) for seconds in candidates if seconds), None)
 
     return median
 

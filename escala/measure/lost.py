@@ -32,7 +32,7 @@ Record = Callable[[PlannedRun, str, str], Any]
 
 
 @contextmanager
-def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
+def mark_run(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
     """Mark a run as begun by this process, in a job or in none, until the block ends.
 
     Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
@@ -62,9 +62,9 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
     removed. Nor has one of other settings than those that were killed, nor one whose whole call was
     killed: a call that goes on records the runs of its session itself.
     """
-    for planned in marked_of(runs):
+    for planned in find_marks(runs):
         mark = read_json(_mark(planned))
-        ending = _ending(mark)
+        ending = _find_ending(mark)
         if ending is None:
             continue
         status, reason = ending
@@ -83,7 +83,7 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
     ------
     InputError : with the number of the job.
     """
-    for planned in marked_of(runs):
+    for planned in find_marks(runs):
         job = read_json(_mark(planned))["job"]
         if job and job != allocation.number() and slurm.state(job) == "RUNNING":
             reason = f"is measured by the job {job} of another call, which goes on"
@@ -91,20 +91,20 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
             raise InputError(planned.file, None, reason, remedy)
 
 
-def marked_of(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+def find_marks(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     """Return those of some runs that are marked."""
-    return [each for each in runs if _mark(each).exists()]
+    return [planned for planned in runs if _mark(planned).exists()]
 
 
 def forget(runs: Iterable[PlannedRun]) -> None:
     """Remove the marks of this session, which was interrupted: no run of it has failed."""
-    for planned in marked_of(runs):
+    for planned in find_marks(runs):
         # That of a job begins with that of its call.
         if f"{read_json(_mark(planned))['session']}-".startswith(f"{session()}-"):
             _mark(planned).unlink(missing_ok=True)
 
 
-def _ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
+def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
     """Return a status, None if the run has not failed, and a reason; None while it goes on."""
     is_here = same_host(mark["host"], socket.gethostname())
     if is_here and proc.is_running(mark["pid"], mark["started"]):

@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def runs(self) -> list[PlannedRun]:
-        return [each for group in self.groups for each in group]
+        return [planned for group in self.groups for planned in group]
 
     def within(self, repeats: int) -> Plan:
         """Return this plan without the timing runs of further repeats; probes have their own."""
@@ -99,8 +99,8 @@ class Plan:
     def text(self) -> str:
         """Return what its file holds."""
 
-        def content(each: PlannedRun) -> dict[str, Any]:
-            return {name: value for name, value in vars(each).items() if name != "run"}
+        def content(planned: PlannedRun) -> dict[str, Any]:
+            return {name: value for name, value in vars(planned).items() if name != "run"}
 
         groups = [[*map(content, group)] for group in self.groups]
         return json.dumps({"format": FORMAT, **vars(self), "groups": groups}, indent=1) + "\n"
@@ -116,14 +116,14 @@ class Plan:
         """
 
         def plan(groups: list, references: list, **others: Any) -> Plan:
-            made = tuple(tuple(_planned(**each) for each in group) for group in groups)
+            made = tuple(tuple(_read_run(**content) for content in group) for group in groups)
             return cls(**others, references=tuple(references), groups=made)
 
         remedy = "make the call again that wrote it, such as escala run"
         return read_format(path, FORMAT, "plan", remedy, plan)
 
 
-def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:
+def _read_run(request: dict, references: list[str], **others: Any) -> PlannedRun:
     request = with_layout(request)
     workload = program({}, Path.cwd()) if "start" in request else WORKLOADS[request["workload"]]
     strategy = STRATEGIES[request["strategy"]]
@@ -138,14 +138,14 @@ def is_within(group: Group, repeats: int) -> bool:
     return run.instrument is not None or run.repeat <= repeats
 
 
-def told(run: Run) -> str:
+def words_of(run: Run) -> str:
     """Return what is done by measuring a run, in words."""
     what = f"Capture the {run.instrument} of" if run.instrument else "Train"
     where = f"{run.workload} on {run.dataset}: {run.configuration}"
     return f"{what} {where}, {Path(run.folder).name}"
 
 
-def asked(plan: Plan) -> Plan:
+def within_pilot(plan: Plan) -> Plan:
     """Return a plan without the repeats that its pilot does not ask for, if that is known."""
     file = Path(f"results/{plan.experiment}/pilot.json")
     if plan.pilot is None or not file.exists():
@@ -223,14 +223,14 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
 
     A number of nodes on which there are only references of others is left out.
     """
-    nodes = {each.file: each.run.layout.nodes for each in plan.runs}
-    named = {file for each in plan.runs for file in each.references}
-    found: dict[int, list[Run]] = {}
-    for each in plan.runs:
-        most = max(nodes[file] for file in (each.file, *each.references))
-        found.setdefault(most, []).append(each.run)
+    nodes = {planned.file: planned.run.layout.nodes for planned in plan.runs}
+    named = {file for planned in plan.runs for file in planned.references}
+    by_number: dict[int, list[Run]] = {}
+    for planned in plan.runs:
+        most = max(nodes[file] for file in (planned.file, *planned.references))
+        by_number.setdefault(most, []).append(planned.run)
     return {
-        most: runs for most, runs in sorted(found.items()) if {run.file for run in runs} - named
+        most: runs for most, runs in sorted(by_number.items()) if {run.file for run in runs} - named
     }
 
 

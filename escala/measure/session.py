@@ -26,9 +26,9 @@ from escala.core.files import read_json, write_json, write_text
 from escala.core.load import Load
 from escala.core.readable import counted
 from escala.measure import estimate, lost, standing, table
-from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
+from escala.measure.plan import Group, Plan, PlannedRun, is_within, words_of
 from escala.measure.standing import Stored
-from escala.record.disturbance import attempt, disturbance, earlier, is_disturbed, taken_cores
+from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
 from escala.runtime import allocation
 
@@ -103,7 +103,7 @@ def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
 
 def _weight(attempt: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
     """Return how much other work disturbed an attempt: in how many runs, and by how many cores."""
-    return sum(map(is_disturbed, attempt)), sum(taken_cores(run) or 0.0 for run in attempt)
+    return sum(map(is_disturbed, attempt)), sum(cores_of_others(run) or 0.0 for run in attempt)
 
 
 def _move(folder: Path, output: Path) -> None:
@@ -134,15 +134,15 @@ def wait_for_quiet() -> bool:
         load.end()
         interrupts.end_if_received()
         host = socket.gethostname()
-        found = disturbance([{"boot": host, "host": host, "load": load.found}])
-        quiet = 0 if found["disturbed"] else quiet + 1
+        now = disturbance([{"boot": host, "host": host, "load": load.found}])
+        quiet = 0 if now["disturbed"] else quiet + 1
         passed = time.monotonic() - began
         if quiet == _STRETCHES:
             return True
         if passed > bound:
-            say(f"the machine did not become quiet in {passed:.0f} s: {found['reason']}")
+            say(f"the machine did not become quiet in {passed:.0f} s: {now['reason']}")
             return False
-        waiting(found["reason"] or "no other work now", passed, bound)
+        waiting(now["reason"] or "no other work now", passed, bound)
     return True
 
 
@@ -196,9 +196,9 @@ class Session:
         waiting = {
             group: runs
             for group in self.plan.groups
-            if (runs := standing.left(group, present, whole=self.job is not None))
+            if (runs := standing.runs_left(group, present, whole=self.job is not None))
         }
-        self._rows = table.rows_of(self.plan)
+        self._rows = table.rows_of(self.plan.runs)
         try:
             self._tell(waiting)
             for group in list(waiting):
@@ -224,7 +224,7 @@ class Session:
     def _decide(self) -> int:
         """Return the number of repeats; all runs of the pilot are complete by now."""
         if self._repeats is None:
-            runs = (each.run for each in self.plan.within(self.plan.pilot["repeats"]).runs)
+            runs = (planned.run for planned in self.plan.within(self.plan.pilot["repeats"]).runs)
             files = [Path(run.file) for run in runs if run.instrument is run.series is None]
             with variables.kept():
                 self._repeats = self.decide(files)
@@ -233,7 +233,7 @@ class Session:
     def _complete(self, group: Group, present: standing.Present) -> bool:
         """Serve or measure what is left of a group; return whether there was time for it."""
         waiting = self._serve(group, present)
-        runs = [each.planned for each in waiting]
+        runs = [stored.planned for stored in waiting]
         if runs and (why := self._late(runs)):
             say(f"{runs[0].file}: not begun: {why}: {self._progress()}; {self.remedy()}.")
             return False
@@ -241,9 +241,11 @@ class Session:
             if runs:
                 self._measure_group(runs)
         finally:
-            self._note(group)
-        for each in waiting:
-            each.keep()
+            for stored in group:
+                self._rows.pop(stored.file, None)
+            self._rows |= table.rows_of(group)
+        for stored in waiting:
+            stored.keep()
         return True
 
     def _asked(self) -> Plan:
@@ -256,43 +258,43 @@ class Session:
 
     def _tell(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
         plan = self._asked()
-        left = [each for group in plan.groups for each in waiting.get(group, ())]
+        left = [planned for group in plan.groups for planned in waiting.get(group, ())]
         with variables.kept():
             self.tell(plan, left)
 
     def _progress(self) -> str:
-        files = [each.file for each in self._asked().runs]
+        files = [planned.file for planned in self._asked().runs]
         return f"{sum(file in self._rows for file in files)} of {len(files)} runs measured"
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
         """Serve what the store holds of a group with its matches; return the runs to measure."""
-        left = partial(standing.left, group, present, whole=self.job is not None)
+        left = partial(standing.runs_left, group, present, whole=self.job is not None)
         stored = {each.file: Stored(each) for each in left()}
         for each in stored.values():
             each.copy_sessions()
         held = {file: each.sessions for file, each in stored.items() if each.sessions}
         if self.plan.since:  # What was measured before does not count.
             held = {}
-        served = held.keys() - {each.file for each in standing.left(group, present, held)}
-        for each in standing.missing(group, present):
+        served = held.keys() - {each.file for each in standing.runs_left(group, present, held)}
+        for each in standing.find_missing(group, present):
             if each.file in served and stored[each.file].serve():
                 print(f"{each.file}: served from the store", flush=True)
         return [stored[each.file] for each in left()]
 
     def _late(self, runs: Sequence[PlannedRun]) -> str | None:
-        before = estimate.medians(each.run for each in runs)
-        return self.late([before(each.run) for each in runs], self._measured > 0)
+        before = estimate.medians(planned.run for planned in runs)
+        return self.late([before(planned.run) for planned in runs], self._measured > 0)
 
     def _measure_group(self, runs: Sequence[PlannedRun]) -> None:
         """Measure runs of a group, and again as long as other work disturbed a timing run."""
         first = runs[0].run
         with alone.hold({"experiment": first.experiment, "run": first.folder}):
-            for each in runs:
-                self._measure(each, Path(each.file))
+            for planned in runs:
+                self._measure(planned, Path(planned.file))
             measures = {
-                Path(each.file): partial(self._measure, each)
-                for each in runs
-                if not each.run.instrument and read_result(Path(each.file))["status"] == "ok"
+                Path(planned.file): partial(self._measure, planned)
+                for planned in runs
+                if not planned.run.instrument and read_result(Path(planned.file))["status"] == "ok"
             }
             while any(is_left(read_result(file)) for file in measures):
                 say("other work disturbed this repeat")
@@ -307,20 +309,13 @@ class Session:
     def _measure(self, planned: PlannedRun, output: Path) -> None:
         """Measure a run, with a line before and after it."""
         interrupts.end_if_received()
-        print(told(planned.run), flush=True)
-        with lost.marked(planned, self.job):
+        print(words_of(planned.run), flush=True)
+        with lost.mark_run(planned, self.job):
             self.measure_run(planned, output)
         self._measured += 1
-        found = read_result(output)
-        reason = f" ({found['reason']})" if found["reason"] else ""
-        print(f"{planned.file}: {found['status']}{reason}", flush=True)
-
-    def _note(self, group: Group) -> None:
-        """Take what the table has of a group from its files."""
-        for each in group:
-            self._rows.pop(each.file, None)
-            if row := table.row_of(each):
-                self._rows[each.file] = row
+        result = read_result(output)
+        reason = f" ({result['reason']})" if result["reason"] else ""
+        print(f"{planned.file}: {result['status']}{reason}", flush=True)
 
     def _write_table(self) -> None:
         if self.plan.table:

@@ -43,12 +43,12 @@ class Present:
     def identity(self, planned: PlannedRun) -> dict[str, Any]:
         """Return what the `run.json` of a run tells of it if it is measured now."""
         run, data = planned.run, self._data(planned.data)
-        found = {
+        identity = {
             "request_sha256": key.request_sha256(planned.request),
             "source_sha256": self._source(run.workload, run.strategy, run.instrument),
         }
-        found |= {} if data is None else {"data": data}
-        return found | ({} if self._environment is None else {"environment": self._environment})
+        identity |= {} if data is None else {"data": data}
+        return identity | ({} if self._environment is None else {"environment": self._environment})
 
     def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
         """Return whether a measurement is of an identity, and of a session that counts."""
@@ -63,7 +63,7 @@ def _data_sha256(folder: str) -> dict | None:
     return sha256_of(read_json(path)) if path.is_file() else None
 
 
-def left(
+def runs_left(
     group: Group,
     present: Present,
     stored: Mapping[str, set[str]] | None = None,
@@ -103,19 +103,19 @@ def left(
     return [each for each in group if each.file in measured]
 
 
-def left_of(plan: Plan, present: Present) -> list[PlannedRun]:
+def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
     """Return the runs of a plan that must be measured, in the order of execution."""
-    return [each for group in plan.groups for each in left(group, present)]
+    return [planned for group in plan.groups for planned in runs_left(group, present)]
 
 
-def failed(group: Group, present: Present) -> list[PlannedRun]:
+def find_failed(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that stand as gaps."""
-    return [each for each in group if _There(each, present).has_failed]
+    return [planned for planned in group if _There(planned, present).has_failed]
 
 
-def missing(group: Group, present: Present) -> list[PlannedRun]:
+def find_missing(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that do not stand, whatever their matches."""
-    return [each for each in group if not _There(each, present).stands]
+    return [planned for planned in group if not _There(planned, present).stands]
 
 
 class _There:
@@ -139,12 +139,12 @@ class _There:
     @cached_property
     def _sessions(self) -> set[str]:
         """The sessions that measured the run as it would be measured now."""
-        found = self._stored | {self.session} - {None}
+        sessions = self._stored | {self.session} - {None}
         for path in self._folder.glob("sessions/*.json"):
-            record = read_session(path) if path.stem not in found else None
+            record = read_session(path) if path.stem not in sessions else None
             if record and record["status"] == "ok" and self._counts(record):
-                found.add(path.stem)
-        return found
+                sessions.add(path.stem)
+        return sessions
 
     def is_matched(self, other: _There) -> bool:
         """Return whether a session measured both."""
@@ -222,5 +222,5 @@ class Stored:
         run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
         is_asked = run["status"] == "ok" and run["source_sha256"] == code
-        if is_asked and not key.changed_files(request, self._data):
+        if is_asked and not key.find_changes(request, self._data):
             self._shelf.keep(self._outputs)

@@ -8,7 +8,7 @@ the order in which the experiment lists the runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,31 +30,28 @@ _TAKEN = (
 Row = dict[str, Any]
 
 
-def row_of(planned: PlannedRun) -> Row | None:
-    """Return the row of a run, None if it has no `run.json` that can be read."""
-    with suppress(InputError, FileNotFoundError):
-        run = read_result(Path(planned.file))
-        taken = {name: run[name] for name in _TAKEN}
-        return {"file": planned.file, **taken, "disturbed": is_disturbed(run)}
-    return None
-
-
-def text(plan: Plan, rows: dict[str, Row]) -> str:
+def text(plan: Plan, rows: Mapping[str, Row] | None = None) -> str:
     """Return what the file of a table holds.
 
     Parameters
     ----------
-    rows : by the files of runs; those that are not of the plan are left out.
+    rows : by the files of runs; those that are not of the plan are left out. None: they are read.
     """
-    listed = sorted(plan.runs, key=lambda each: each.place)
-    found = [rows[each.file] for each in listed if each.file in rows]
-    return json.dumps({"format": FORMAT, "runs": found}, indent=1) + "\n"
+    rows = rows_of(plan.runs) if rows is None else rows
+    listed = sorted(plan.runs, key=lambda planned: planned.place)
+    listed_rows = [rows[planned.file] for planned in listed if planned.file in rows]
+    return json.dumps({"format": FORMAT, "runs": listed_rows}, indent=1) + "\n"
 
 
-def rows_of(plan: Plan) -> dict[str, Row]:
-    """Return the rows of a plan's runs that have one, by their files."""
-    found = {each.file: row_of(each) for each in plan.runs}
-    return {file: row for file, row in found.items() if row}
+def rows_of(runs: Iterable[PlannedRun]) -> dict[str, Row]:
+    """Return the rows of runs by their files, of those that have a `run.json` that can be read."""
+    rows = {}
+    for planned in runs:
+        with suppress(InputError, FileNotFoundError):
+            run = read_result(Path(planned.file))
+            row = {"file": planned.file} | {name: run[name] for name in _TAKEN}
+            rows[planned.file] = row | {"disturbed": is_disturbed(run)}
+    return rows
 
 
 def read(path: Path) -> list[Row]:
@@ -69,17 +66,17 @@ def read(path: Path) -> list[Row]:
     return read_format(path, FORMAT, "table", remedy, lambda runs: runs)
 
 
-def timed(rows: Iterable[Row]) -> list[Path]:
+def timing_runs(rows: Iterable[Row]) -> list[Path]:
     """Return the files of the timing runs, without duplicates and ladders."""
     return [Path(row["file"]) for row in rows if row["instrument"] is row["series"] is None]
 
 
-def in_series(rows: Iterable[Row]) -> list[Path]:
+def series_runs(rows: Iterable[Row]) -> list[Path]:
     """Return the files of the duplicates of references, and of the rungs of ladders."""
     return [Path(row["file"]) for row in rows if row["series"] is not None]
 
 
-def tabulated(rows: Iterable[Row]) -> list[Path]:
+def probe_runs(rows: Iterable[Row]) -> list[Path]:
     """Return the files of the runs of probes that enter tables."""
     probed = (row for row in rows if row["instrument"] is not None)
     return [Path(row["file"]) for row in probed if PROBES[row["instrument"]].tabulated]

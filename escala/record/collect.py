@@ -15,7 +15,7 @@ from escala.probes import planned_probe
 from escala.record import invariants
 from escala.record.disturbance import disturbance
 from escala.record.evaluation import score
-from escala.record.invariants import broken_promise, misplaced, planned_epochs
+from escala.record.invariants import placement_fault, plan_epochs, violated_invariant
 from escala.record.schema import Outcome
 from escala.runtime import allocation
 from escala.strategies import STRATEGIES
@@ -83,12 +83,14 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     if is_program:
         problem = invariants.program_fault(plan, told, folder)
     else:
-        arrays, planned = reader(data), planned_epochs(plan, first)
+        arrays, planned = reader(data), plan_epochs(plan, first)
         alike = strategy.exchanges(plan["knobs"])
-        problem = broken_promise(planned, training, table, arrays.rows("test"), alike)
-    if problem := misplaced(plan, told) or problem:
+        problem = violated_invariant(planned, training, table, arrays.rows("test"), alike)
+    if problem := placement_fault(plan, told) or problem:
         return Outcome("failed", problem)
-    epochs = [_joined(list(same)) for same in zip(*(e["epochs"] for e in training), strict=True)]
+    epochs = [
+        _join_epochs(list(same)) for same in zip(*(e["epochs"] for e in training), strict=True)
+    ]
     if is_program:
         scores = {name: score for e in reversed(training) for name, score in e["scores"].items()}
         evaluation = {"rows": None, "scores": scores} if scores else None
@@ -97,7 +99,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
             # The others wait for the first process, which also writes.
             wall = alone["epoch_wall_seconds"]
             epoch |= {"distinct_rows": rows.distinct, "epoch_wall_seconds": wall}
-        evaluation = _scored(plan, arrays, folder, len(training))
+        evaluation = _score(plan, arrays, folder, len(training))
         _keep_model(plan, arrays.description, folder, first["weights_sha256"][0])
     if not are_all_known:
         # What the others trained on is not known.
@@ -145,7 +147,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     return Outcome("ok", found=found)
 
 
-def _joined(same: list[dict[str, Any]]) -> dict[str, Any]:
+def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
     """Return an epoch of all processes from that of each."""
     found = {key: value for key, value in same[0].items() if key not in _FOR_CHECKS}
     for name in ("loss", "accuracy", "validation_accuracy", "validation_loss"):
@@ -157,11 +159,11 @@ def _joined(same: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _slowest(training: list[Told], part: str) -> float | None:
-    seconds = [each["seconds"][part] for each in training]
+    seconds = [process["seconds"][part] for process in training]
     return None if None in seconds else max(seconds)
 
 
-def _scored(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
+def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
     """Keep the predictions for the test rows, and return their scores as the workload defines."""
     files = (folder / f"rank{r}.predictions.npy" for r in range(ranks))
     predictions = np.concatenate([np.load(file, allow_pickle=False) for file in files])
@@ -171,8 +173,8 @@ def _scored(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
     scores = scores_module(plan["workload"])
     if scores is None:
         return score(targets, predictions, arrays.description)
-    found = scores.score(targets, predictions, arrays.description)
-    return {"rows": len(targets), "scores": found}
+    score_of_rows = scores.score(targets, predictions, arrays.description)
+    return {"rows": len(targets), "scores": score_of_rows}
 
 
 def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str) -> None:

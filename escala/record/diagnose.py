@@ -59,12 +59,12 @@ def memory_kills(
     files = {vmstat}
     for version, folder in control_groups("memory", membership, groups):
         files.add(folder / ("memory.oom_control" if version == 1 else "memory.events"))
-    found = {}
+    counts = {}
     for file in files:
         with suppress(OSError):
             match = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-            found |= {str(file): int(match[1])} if match else {}
-    return found
+            counts |= {str(file): int(match[1])} if match else {}
+    return counts
 
 
 def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
@@ -94,12 +94,12 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
         one = len(running) == 1
         who = f": rank{'' if one else 's'} {names}{more} still run{'s' if one else ''}"
         who += f", and {processes - len(running)} of {processes} have ended"
-    hangs = _hanging_exit(seconds, folder, running, plan) if "start" in plan else ""
+    hangs = _describe_hang(seconds, folder, running, plan) if "start" in plan else ""
     lines = tail(folder, running[0] if running else 0)
     return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{hangs}{lines}")
 
 
-def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
+def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
     """Return that a program made its last epoch and did not exit; empty if this is not known.
 
     A program that was given no number of epochs must also have been silent for half of the time.
@@ -128,28 +128,28 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
     # A killed rank makes the other ranks fail, so their errors are not the cause.
-    if killed := _killed_rank(folder):
+    if killed := _find_killed_rank(folder):
         rank, number = killed
-        how, who, said = (
+        how, who, lines = (
             f"rank {rank} was ended by signal {number}",
             f"rank {rank}",
             tail(folder, rank),
         )
     # Other ranks told of an error, because they could not reach the one that told of none.
-    elif (ended := _ended_rank(folder, bool(errors))) and ended[0] not in errors:
+    elif (ended := _find_ended_rank(folder, bool(errors))) and ended[0] not in errors:
         number = None
         how = f"rank {ended[0]} ended with exit code {ended[1]} and reported no error"
-        said = tail(folder, ended[0])
+        lines = tail(folder, ended[0])
     elif errors:
         return _error_of_rank(errors, folder, kills)
     else:
         how, who, number = f"the launcher ended with exit code {code}", "the launcher", -code
-        said = _launchers_cause(folder)
-    if number == signal.SIGKILL and _killed_for_memory(folder, kills):
-        return _out_of_memory(f"the kernel ended {who} (signal 9)", said)
-    if _NO_MEMORY.search(said):
-        return _out_of_memory(how, said)
-    return Outcome("failed", how + said)
+        lines = _launchers_cause(folder)
+    if number == signal.SIGKILL and _is_short_of_memory(folder, kills):
+        return _out_of_memory(f"the kernel ended {who} (signal 9)", lines)
+    if _NO_MEMORY.search(lines):
+        return _out_of_memory(how, lines)
+    return Outcome("failed", how + lines)
 
 
 def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str, int]) -> Outcome:
@@ -158,27 +158,27 @@ def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str,
     rank, error = min(told.items(), key=lambda each: (each[1].get("at", 0.0), each[0]))
     reason = _without_copy(error["reason"], folder)
     # A refusal names its reason and remedy. Its last lines would be a traceback.
-    said = "" if error["status"] == "unavailable" else tail(folder, rank)
+    lines = "" if error["status"] == "unavailable" else tail(folder, rank)
     code = error.get("code")
     killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
     if (
         error["status"] == "out-of-memory"
         or _NO_MEMORY.search(reason)
-        or (code and _NO_MEMORY.search(said))
-        or (killed and _killed_for_memory(folder, kills))
+        or (code and _NO_MEMORY.search(lines))
+        or (killed and _is_short_of_memory(folder, kills))
     ):
-        return _out_of_memory(f"rank {rank}: {reason}", said)
+        return _out_of_memory(f"rank {rank}: {reason}", lines)
     if before := sorted(folder.glob("rank*[0-9].json")):
-        said = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{said}"
-    return Outcome(error["status"], f"rank {rank}: {reason}{said}")
+        lines = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{lines}"
+    return Outcome(error["status"], f"rank {rank}: {reason}{lines}")
 
 
-def _out_of_memory(how: str, said: str) -> Outcome:
+def _out_of_memory(how: str, lines: str) -> Outcome:
     remedy = "" if "Remedy: " in how else f". Remedy: {_REMEDIES}"
-    return Outcome("out-of-memory", f"out of memory: {how}{remedy}{said}")
+    return Outcome("out-of-memory", f"out of memory: {how}{remedy}{lines}")
 
 
-def _killed_for_memory(folder: Path, before: Mapping[str, int]) -> bool:
+def _is_short_of_memory(folder: Path, before: Mapping[str, int]) -> bool:
     """Return whether the kernel, or a scheduler on another node, says that memory ran out."""
     risen = any(count > before.get(name, 0) for name, count in memory_kills().items())
     log = folder / "launcher.log"
@@ -200,29 +200,29 @@ def _hints(reason: str) -> Iterator[str]:
             yield f"Open MPI also reads {', '.join(read)}: try without these lines"
 
 
-def _killed_rank(folder: Path) -> tuple[int, int] | None:
+def _find_killed_rank(folder: Path) -> tuple[int, int] | None:
     """Return the rank that a signal ended, and the signal, from the launcher's output."""
-    said = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
+    log = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
     # mpirun, and `escala.runtime.spawn`, which uses the same words.
-    match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", said, re.DOTALL)
+    match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", log, re.DOTALL)
     if match:
         return int(match[1]), int(match[2])
     # srun: later lines name the ranks that it ended because of this one.
-    match = re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", said, re.MULTILINE)
+    match = re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", log, re.MULTILINE)
     by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
     by_name["Out Of Memory"] = int(signal.SIGKILL)
     number = by_name.get(match[2].partition(" (")[0]) if match else None
     return (int(match[1]), number) if number else None
 
 
-def _ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
+def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
     """Return the first rank that ended by itself without success, and its exit code.
 
     Where no rank told of an error, mpirun and srun may tell why one ended, in other messages.
     """
-    said = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
+    log = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
     for pattern in _ENDED if others_failed else _ENDED[:1]:
-        if match := re.search(pattern, said, re.MULTILINE):
+        if match := re.search(pattern, log, re.MULTILINE):
             return int(match[1]), int(match[2])
     return None
 

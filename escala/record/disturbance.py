@@ -158,29 +158,29 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
     }
 
 
-def with_kernel(found: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
+def with_kernel(judged: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
     """Return a disturbance, judged by the result of `escala.record.disturbance.judge` as well."""
-    found = {**found, "kernel": dict(kernel)}
+    judged = {**judged, "kernel": dict(kernel)}
     if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
-        return found
+        return judged
     text = f"a fixed kernel on the run's cores took {slowdown:.2f} times its usual time"
-    return _disturbed(found, text)
+    return _add_reason(judged, text)
 
 
-def with_stops(found: Mapping[str, Any], seconds: float) -> dict:
+def with_stops(judged: Mapping[str, Any], seconds: float) -> dict:
     """Return a disturbance, judged by the seconds for which processes of the run stood still."""
     text = (
         f"processes of the run were stopped for {seconds:.1f} s, as by SIGSTOP or a suspended job"
     )
-    return _disturbed(found, text) if seconds else dict(found)
+    return _add_reason(judged, text) if seconds else dict(judged)
 
 
-def _disturbed(found: Mapping[str, Any], reason: str) -> dict:
-    reasons = [found["reason"]] if found["disturbed"] else []
-    return {**found, "disturbed": True, "reason": "; ".join([*reasons, reason])}
+def _add_reason(judged: Mapping[str, Any], reason: str) -> dict:
+    reasons = [judged["reason"]] if judged["disturbed"] else []
+    return {**judged, "disturbed": True, "reason": "; ".join([*reasons, reason])}
 
 
-def taken_cores(run: Mapping[str, Any]) -> float | None:
+def cores_of_others(run: Mapping[str, Any]) -> float | None:
     """Return the cores that others took of the nodes of a run; None if that is not known."""
     nodes = (run.get("disturbance") or {}).get("nodes") or ()
     known = [cores for node in nodes if (cores := node.get("taken_cores")) is not None]
@@ -190,10 +190,10 @@ def taken_cores(run: Mapping[str, Any]) -> float | None:
 def _node(members: list[Mapping]) -> dict:
     """Return the load of one machine, and the reasons why it disturbed the run."""
     first = members[0]["load"]
-    own = load.total(each["load"] for each in members)
+    of_run = load.total(each["load"] for each in members)
     seconds = first["seconds"]
     quantities = {
-        "foreign": None if first["busy"] is None else first["busy"] - own["own"],
+        "foreign": None if first["busy"] is None else first["busy"] - of_run["own"],
         "steal": first["steal"],
         "throttled": first["throttled"],
     }
@@ -220,24 +220,24 @@ def _node(members: list[Mapping]) -> dict:
         )
         if taken > limit
         else None,
-        "own_cores": own["own"] / seconds,
+        "own_cores": of_run["own"] / seconds,
         **{f"{name}_cores": known.get(name) for name in quantities},
         "taken_cores": taken if known else None,
         "limit_cores": limit,
         "pressure": first["pressure"] and min(1.0, first["pressure"] / seconds),
-        "major_faults": None if own["major_faults"] is None else int(own["major_faults"]),
+        "major_faults": None if of_run["major_faults"] is None else int(of_run["major_faults"]),
     }
 
 
 def attempt(run: Mapping[str, Any]) -> dict:
     """Return what a later measurement of a run keeps of this one."""
-    found = run.get("disturbance") or {}
+    now = run.get("disturbance") or {}
     return {
         "started": run["started"],
         "status": run["status"],
         "train_seconds": (run["seconds"] or {}).get("train"),
-        **{name: found.get(name) for name in _OF_ATTEMPT},
-        "reason": found.get("reason") or run["reason"],
+        **{name: now.get(name) for name in _OF_ATTEMPT},
+        "reason": now.get("reason") or run["reason"],
     }
 
 

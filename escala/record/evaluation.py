@@ -37,21 +37,21 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
             labels, predictions, labels=among, average=average, zero_division=0
         )
 
-    found = {
+    scored = {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
-        "macro": _named(*scores("macro", tested)[:3], len(labels)),
-        "weighted": _named(*scores("weighted", tested)[:3], len(labels)),
+        "macro": _scores_by_name(*scores("macro", tested)[:3], len(labels)),
+        "weighted": _scores_by_name(*scores("weighted", tested)[:3], len(labels)),
     }
     if len(classes) <= MOST_CLASSES:
         per_class = zip(classes, zip(*scores(None, numbers), strict=True), strict=True)
         matrix = confusion_matrix(labels, predictions, labels=numbers)
-        found["per_class"] = {name: _named(*row) for name, row in per_class}
-        found["confusion_matrix"] = matrix.tolist()
-    return found
+        scored["per_class"] = {name: _scores_by_name(*row) for name, row in per_class}
+        scored["confusion_matrix"] = matrix.tolist()
+    return scored
 
 
-def _named(precision: float, recall: float, f1: float, support: int) -> dict:
+def _scores_by_name(precision: float, recall: float, f1: float, support: int) -> dict:
     values = {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
     return (values if support else dict.fromkeys(values)) | {"support": int(support)}

@@ -38,19 +38,19 @@ class Planned(NamedTuple):
     moments: list[int]
 
 
-def misplaced(plan: Plan, processes: list[dict]) -> str | None:
+def placement_fault(plan: Plan, processes: list[dict]) -> str | None:
     """Return the difference between requested and obtained hosts, cores or threads, or None."""
     for part, agree in (("host", same_host), ("cores", operator.eq)):
-        asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
-        if len(asked) != len(obtained) or not all(map(agree, asked, obtained)):
-            return f"requested the {part} {asked}, obtained {obtained}"
+        wanted, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
+        if len(wanted) != len(obtained) or not all(map(agree, wanted, obtained)):
+            return f"requested the {part} {wanted}, obtained {obtained}"
     threads = [p["threads"] for p in processes if p["threads"] != plan["knobs"]["threads"]]
     if threads:
         return f"requested the threads {plan['knobs']['threads']}, obtained {threads[0]}"
     return None
 
 
-def broken_promise(
+def violated_invariant(
     planned: Sequence[Planned],
     ranks: list[dict],
     table: pd.DataFrame,
@@ -84,21 +84,21 @@ def broken_promise(
     return None
 
 
-def planned_epochs(plan: Plan, rank: dict) -> list[Planned]:
+def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
     """Return what the plan gives the ranks to train on in each epoch.
 
     Parameters
     ----------
     rank : the measurements of one rank, with the fractions of all and the steps of each epoch.
     """
-    found = []
+    epochs = []
     for number, epoch in enumerate(rank["epochs"], start=1):
-        rows = _planned_rows(plan, rank["fractions"], number, epoch["steps"])
-        found.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
-    return found
+        rows = _rows_of_epoch(plan, rank["fractions"], number, epoch["steps"])
+        epochs.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
+    return epochs
 
 
-def _planned_rows(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
+def _rows_of_epoch(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     planned = islice(Shards.planned(plan, fractions).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])
@@ -110,9 +110,9 @@ _WAYS = (None, HOOK, OUTPUT, WHOLE)
 
 def best_reports(told: list[Told]) -> list[Told]:
     """Return what the processes that train told, of a program those that tell best of it."""
-    training = [each for each in told if each["epochs"]]
-    best = min((each["known_by"] for each in training), key=_WAYS.index)
-    return [each for each in training if each["known_by"] == best]
+    training = [process for process in told if process["epochs"]]
+    best = min((process["known_by"] for process in training), key=_WAYS.index)
+    return [process for process in training if process["known_by"] == best]
 
 
 def program_fault(plan: Plan, told: list[Told], folder: Path) -> str | None:
@@ -123,16 +123,13 @@ def program_fault(plan: Plan, told: list[Told], folder: Path) -> str | None:
     known_by = best_reports(told)[0]["known_by"]
     patterns = [key for key in ("epoch_ends", "step_ends") if getattr(program, key)]
     if known_by == WHOLE and patterns:
-        notes_on_processes = sorted({note for each in told for note in each["notes"]})
-        said = f"{' and '.join(patterns)} matched no line of its output"
-        return (
-            "; ".join([said, *notes_on_processes])
-            + f". Remedy: correct the pattern{tail(folder, 0)}"
-        )
+        notes = sorted({note for process in told for note in process["notes"]})
+        fault = f"{' and '.join(patterns)} matched no line of its output"
+        return "; ".join([fault, *notes]) + f". Remedy: correct the pattern{tail(folder, 0)}"
     ends = {
-        rank: each["epochs"][-1]["epoch"]
-        for rank, each in enumerate(told)
-        if each["known_by"] == known_by
+        rank: process["epochs"][-1]["epoch"]
+        for rank, process in enumerate(told)
+        if process["known_by"] == known_by
     }
     if len(set(ends.values())) > 1:
         least, most = min(ends, key=ends.get), max(ends, key=ends.get)
@@ -147,16 +144,16 @@ def describe_program(plan: Plan, told: list[Told], folder: Path) -> dict:
     """Return what `program` of a `run.json` holds of what the processes told."""
     program, training = Program.from_plan(plan["start"]["program"]), best_reports(told)
     known_by = training[0]["known_by"]
-    found = sorted(
-        {*notes_on_processes(plan, told), *(note for each in told for note in each["notes"])}
+    notes = sorted(
+        {*notes_on_processes(plan, told), *(note for process in told for note in process["notes"])}
     )
-    read = [each["read"] for each in told if each["read"] is not None]
+    read = [process["read"] for process in told if process["read"] is not None]
     paths = plan["start"]["paths"].values()
     return {
         "known_by": known_by,
-        "first_epoch_seconds": max(each["first_epoch"] or 0 for each in training) or None,
-        "whole_seconds": max(each["whole_seconds"] for each in told),
-        "notes": [*found, *_notes_on_steps(known_by, training, program.named)],
+        "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
+        "whole_seconds": max(process["whole_seconds"] for process in told),
+        "notes": [*notes, *_notes_on_steps(known_by, training, program.named)],
         "ran": summarize_processes(told),
         **(
             {"read": unlisted(sorted({*chain(*read)}), program, paths, folder.parent)}
@@ -168,17 +165,17 @@ def describe_program(plan: Plan, told: list[Told], folder: Path) -> dict:
 
 def _notes_on_steps(known_by: str, training: list[Told], named: Collection[str]) -> Iterator[str]:
     """Yield that the processes made different numbers of steps, and what is not known of them."""
-    made = [sum(epoch["steps"] or 0 for epoch in each["epochs"]) for each in training]
+    made = [sum(epoch["steps"] or 0 for epoch in process["epochs"]) for process in training]
     if len(set(made)) > 1:
         yield f"the ranks made different numbers of steps: from {min(made)} to {max(made)}"
-    asked = [f"{{{name}}}" for name in sorted({"rows", "rows_of_rank", "epochs"} & set(named))]
-    if known_by == WHOLE and asked:
+    named_rows = [f"{{{name}}}" for name in sorted({"rows", "rows_of_rank", "epochs"} & set(named))]
+    if known_by == WHOLE and named_rows:
         yield (
             "it reported no step and no epoch, so its time is that of the whole run. Whether it "
-            f"used {', '.join(asked)} is not known"
+            f"used {', '.join(named_rows)} is not known"
         )
-    rows_asked = [name for name in asked if name != "{epochs}"]
-    rows = {epoch["rows"] for each in training for epoch in each["epochs"]}
+    rows_asked = [name for name in named_rows if name != "{epochs}"]
+    rows = {epoch["rows"] for process in training for epoch in process["epochs"]}
     if known_by != WHOLE and rows_asked and rows == {None}:
         used = ", ".join(rows_asked)
         yield f"it told no rows of its steps, so whether it used {used} is not known"
@@ -214,7 +211,7 @@ def summarize_processes(everyone: list[dict]) -> dict:
 
 
 def _places(told: list[dict]) -> set[tuple[int, int]]:
-    return {(rank, world) for each in told for rank, world in each["places"]}
+    return {(rank, world) for process in told for rank, world in process["places"]}
 
 
 def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | None:
@@ -224,13 +221,15 @@ def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | 
     ----------
     named : placeholders of the command.
     """
-    told, ranks, started = [each["ran"] for each in everyone], plan["ranks"], len(everyone)
+    told, ranks, started = [process["ran"] for process in everyone], plan["ranks"], len(everyone)
     worlds = {world for _, world in _places(told)}
     by_itself = STRATEGIES[plan["strategy"]].layouts.process_per_node
-    several = max(len(each["places"]) for each in told)
+    several = max(len(process["places"]) for process in told)
     most = max([several, *worlds])
     if not by_itself and (several > 1 or most > ranks == 1):
-        ways = ", ".join(each.name for name, each in OPTIONS.items() if STRATEGIES[name].numbers)
+        ways = ", ".join(
+            option.name for name, option in OPTIONS.items() if STRATEGIES[name].numbers
+        )
         how = "was to be one process" if ranks == 1 else f"was started {started} times"
         return (
             f"the command {how}, and starts {most} ranks itself. Remedy: leave its launcher out, "
@@ -251,22 +250,25 @@ def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | 
     ran = summarize_processes(everyone)
     if ranks == 1 or worlds or ran["idle"]:
         return None
-    worked, begun = ran["processes"], all(each["begun"] for each in told)
-    threads = any(each["threads"] for each in told)
+    worked, begun = ran["processes"], all(process["begun"] for process in told)
+    threads = any(process["threads"] for process in told)
     if by_itself and worked and worked < ranks and begun and not threads:
         return (
             f"the command was asked for {ranks} ranks, and {worked} of its processes worked, in "
             "one thread. Remedy: let it start as many as {ranks_of_node} says; accelerate launch "
             "does not with --cpu"
         )
-    alike = {each["alike"] for each in told}
+    alike = {process["alike"] for process in told}
     if (
         not by_itself
         and len(alike) == 1
         and None not in alike
         and plan["places"][0]["nodes"] == 1
         # A library of MPI is known at the end only.
-        and (STRATEGIES[plan["strategy"]].meets_by != MPI or all(each["ended"] for each in told))
+        and (
+            STRATEGIES[plan["strategy"]].meets_by != MPI
+            or all(process["ended"] for process in told)
+        )
         and not {"rank", "ranks"} & set(named)
     ):
         return (
@@ -280,16 +282,16 @@ def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | 
 
 def notes_on_processes(plan: Plan, everyone: list[dict]) -> Iterator[str]:
     """Yield what is to be said of what a run's processes did."""
-    told = [each["ran"] for each in everyone]
+    told = [ran["ran"] for ran in everyone]
     if summarize_processes(everyone)["idle"]:
         yield "it ended right after its imports, so there is nothing to time"
     strategy = STRATEGIES[plan["strategy"]]
     joins = strategy.programs not in (UNKNOWN, ALONE) and strategy.meets_by != MPI
-    if joins and plan["ranks"] > 1 and not _places(told) and all(each["python"] for each in told):
+    if joins and plan["ranks"] > 1 and not _places(told) and all(ran["python"] for ran in told):
         yield "its processes joined no group, so they may exchange nothing"
-    for place, each in zip(plan["places"], told, strict=True):
-        cores, started = len(place["cores"]), each["processes"]
+    for place, ran in zip(plan["places"], told, strict=True):
+        cores, started = len(place["cores"]), ran["processes"]
         if started and started > len(place["ranks"]):
             yield f"a start of it worked in {started} processes, which shared its cores"
-        if started == 1 < cores and not each["threads"]:
+        if started == 1 < cores and not ran["threads"]:
             yield f"it worked in one thread of one process, and was given {cores} cores"

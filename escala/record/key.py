@@ -6,8 +6,6 @@ versions of the packages in the environment where it ran, and of the compiler wh
 compiled; and the kind of machine. Of a program it is the entry alone: its own files are in the
 request. What starts runs, times them and records them counts by one number, `RECORD`.
 
-Find what a program reads that has changed since its run was planned.
-
 A user edits a script while its experiment runs. The next call notices that, and measures with the
 new script. What was measured in between must not be stored as a measurement of the old one.
 """
@@ -76,8 +74,8 @@ def model_code(workload: str, engine: str | None) -> Code:
 
 def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
     """Return one digest, in hexadecimal, of the code that determines a run."""
-    found = [RECORD, _entry(strategy), code(workload, strategy, probe).digest()]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    parts = [RECORD, _entry(strategy), code(workload, strategy, probe).digest()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @cache
@@ -104,24 +102,27 @@ def _is_for_people(part: ast.stmt) -> bool:
 def request_sha256(request: dict) -> str:
     """Return the digest of a request, in hexadecimal."""
     # As a job reads it: keys of JSON are text.
-    written = json.dumps(json.loads(json.dumps(_determining(request))), sort_keys=True)
+    written = json.dumps(json.loads(json.dumps(_result_settings(request))), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()
 
 
 def parameters(request: dict) -> dict:
     """Return what tells the measurement of a request from others of its split and its code."""
-    found = _determining(request) | {"record": RECORD, "entry": _entry(request["strategy"])}
+    settings = _result_settings(request) | {
+        "record": RECORD,
+        "entry": _entry(request["strategy"]),
+    }
     if (declared := WORKLOADS.get(request["workload"])) and declared.takes_steps:
         engine = ENGINES[engines.engine_name(request["strategy"])]
         if engine.compiles is True or request["knobs"].get(engine.compiles):
-            found["compiler"] = _compiler()
-    return found
+            settings["compiler"] = _compiler()
+    return settings
 
 
 _compiler = cache(packages.compiler)
 
 
-def _determining(request: dict) -> dict:
+def _result_settings(request: dict) -> dict:
     return {key: value for key, value in request.items() if key != WHERE}
 
 
@@ -139,7 +140,7 @@ def machine() -> dict:
     return described | {"memory_gib": installed, "single_copy": proc.can_read_child()}
 
 
-def changed_files(request: Mapping[str, Any], data: Path) -> list[str]:
+def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
     """Return the names of a program's files, and of its data, that are not as they were.
 
     Parameters
@@ -150,9 +151,9 @@ def changed_files(request: Mapping[str, Any], data: Path) -> list[str]:
     if WHERE not in request:
         return []
     known, now = request["program"]["files"], _digests_now(request)
-    found = [name for name, digest in known.items() if now.get(name) != digest]
+    changes = [name for name, digest in known.items() if now.get(name) != digest]
     kind = KINDS[read_json(data / DESCRIPTION)["kind"]]
-    return found + (kind.load("watch").changed(data) if kind.has("watch") else [])
+    return changes + (kind.load("watch").changed(data) if kind.has("watch") else [])
 
 
 def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
@@ -162,7 +163,7 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
     ----------
     request, data : as of `changed`.
     """
-    if others := changed_files(request, data):
+    if others := find_changes(request, data):
         yield (
             f"{name_first(others)} changed since this call began. The run may have used the old or "
             "the new content, and is not stored. Remedy: make the same call again"

@@ -1,7 +1,5 @@
 """Nodes of a run, places of its processes, links between the nodes, and what MPI used between them.
 
-Read from the logs of ranks which transport Open MPI used between nodes, and check it.
-
 Open MPI selects a component of its framework `pml`: `ucx`, which uses InfiniBand and other RDMA
 whatever the interface, `cm`, or `ob1`. With `ob1` a component of `btl` carries the messages to each
 node, such as `tcp`. `escala.runtime.mpi.transport` lets it log both.
@@ -33,7 +31,7 @@ class Links(Protocol):
         """Return `mbit_per_second` and `latency_ms` from one node to another."""
 
 
-def placed(request: dict, plan: Plan, links: Links | None) -> tuple[Launch, dict]:
+def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch, dict]:
     """Find the nodes of a run, and write the place of every process into its plan.
 
     Parameters
@@ -93,7 +91,7 @@ def experiment_folder(request: dict, folder: Path) -> Path:
     return next((each for each in folder.parents if each.name == request["experiment"]), folder)
 
 
-def linked(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
+def set_links(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
     """Set the links between nodes to the requested rate, and measure it.
 
     Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
@@ -110,15 +108,15 @@ def linked(request: dict, started: Launch, links: Links | None, folder: Path) ->
             "unavailable",
             f"the rate {rate} can be set only on the links of the lab; see docs/how-to/lab.md",
         )
-    found = request["link"] | {"mbit_per_second": None, "latency_ms": None}
+    link = request["link"] | {"mbit_per_second": None, "latency_ms": None}
     if links is not None:
         links.shape(rate or "native")
-        found |= links.measure(hosts[0], hosts[1])
+        link |= links.measure(hosts[0], hosts[1])
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        found |= asking.measured(started, known) | {"measured_by": asking.BY}
-    return Outcome("ok", found={"link": found})
+        link |= asking.measured(started, known) | {"measured_by": asking.BY}
+    return Outcome("ok", found={"link": link})
 
 
 _PML = re.compile(r"^\[\S+:\d+\] select: component (\w+) selected$", re.MULTILINE)
@@ -140,7 +138,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     asked = request["link"].get("transport")
     if STRATEGIES[request["strategy"]].meets_by != "mpi":
         return Outcome("ok")
-    pml, between = chosen_transport(folder)
+    pml, between = read_transport(folder)
     ranks = {}
     if pml is not None:
         obeyed = asked == "ucx" or between == {"tcp"}
@@ -164,7 +162,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     return replace(ok, status="failed", reason=reason)
 
 
-def chosen_transport(folder: Path) -> tuple[str | None, set[str]]:
+def read_transport(folder: Path) -> tuple[str | None, set[str]]:
     """Return the component of `pml` of all ranks, and those of `btl` that carried between nodes.
 
     Ranks without the same component have all of them, joined by a comma; None without any line.

@@ -153,13 +153,13 @@ def resumption(plan: Plan, description: dict, folder: Path) -> dict:
 
     A checkpoint of other settings, data, code or environment is removed.
     """
-    own = {key: value for key, value in plan.items() if key != "data"}
-    own |= {
+    determining = {key: value for key, value in plan.items() if key != "data"}
+    determining |= {
         "sha256": description["sha256"],
         "source": key.code_sha256(plan["workload"], plan["strategy"], plan["instrument"]),
         "environment": variables.describe(),
     }
-    digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(determining, sort_keys=True).encode()).hexdigest()
     epoch = checkpoint.latest(folder, digest)
     if epoch is None:
         checkpoint.forget(folder)
@@ -182,13 +182,13 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         "link", "seconds", "step_seconds", "samples_per_second", "evaluation", "disturbance",
         "usage", *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
     )  # fmt: skip
-    found = {
+    result = {
         "format": FORMAT,
         **{name: request[name] for name in NAMES},
         "session": session(),
         "started": started.isoformat(timespec="seconds"),
-        "ranks": _ranks(plan),
-        "training": _training(request, plan, description),
+        "ranks": _describe_ranks(plan),
+        "training": _describe_training(request, plan, description),
         "epochs": [],
         **dict.fromkeys(unmeasured),
         "data": {
@@ -208,11 +208,11 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         "seeds": {"weights": plan["seed"], "shuffle": plan["seed"]},
     }
     if job := describe_job():
-        found["job"] = job
+        result["job"] = job
     if "start" in plan:
-        _describe_program(request, found)
-    validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
-    return found
+        _describe_program(request, result)
+    validate_run(result | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
+    return result
 
 
 def sha256_of(description: dict) -> dict[str, str]:
@@ -224,13 +224,13 @@ def sha256_of(description: dict) -> dict[str, str]:
 def _versions(request: dict) -> dict[str, str]:
     """Return the versions of Python and of the packages that decide a result."""
     if "program" in request:
-        own = request["program"]["versions"]
-        return ({"python": own["python"]} | own["packages"]) if own else {}
+        versions = request["program"]["versions"]
+        return ({"python": versions["python"]} | versions["packages"]) if versions else {}
     code = key.code(request["workload"], request["strategy"])
     return packages.versions(AROUND) | code.versions
 
 
-def _ranks(plan: Plan) -> dict:
+def _describe_ranks(plan: Plan) -> dict:
     unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "fractions"))
     return unknown | {
         "asked": plan["ranks"],
@@ -242,7 +242,7 @@ def _ranks(plan: Plan) -> dict:
     }
 
 
-def _training(request: dict, plan: Plan, description: dict) -> dict:
+def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
     # The steps of a program are its own affair.
     kind, steps = "command", None
     if "start" not in plan:
@@ -269,10 +269,10 @@ def _training(request: dict, plan: Plan, description: dict) -> dict:
     }
 
 
-def _describe_program(request: dict, found: dict) -> None:
+def _describe_program(request: dict, result: dict) -> None:
     """Add what is known of a program; leave open what its command does not take from the run."""
     named = Program.from_plan(request["start"]["program"]).named
-    found["program"] = {
+    result["program"] = {
         "command": request["program"]["command"],
         "files": request["program"]["files"],
         "variables": request["program"]["variables"],
@@ -283,11 +283,11 @@ def _describe_program(request: dict, found: dict) -> None:
         "notes": [],
     }
     if not {"rows", "rows_of_rank"} & named:
-        found["training"] |= {"global_batch": None, "rows_per_rank": None}
+        result["training"] |= {"global_batch": None, "rows_per_rank": None}
     if "epochs" not in named:
-        found["training"]["epochs_asked"] = None
+        result["training"]["epochs_asked"] = None
     if "seed" not in named:
-        found["seeds"] = {"weights": None, "shuffle": None}
+        result["seeds"] = {"weights": None, "shuffle": None}
 
 
 #: Distributions that prepare data, start ranks and score them.
@@ -299,13 +299,13 @@ def describe_job() -> dict | None:
     number = allocation.number()
     if number is None:
         return None
-    found = allocation.job_of(number)
-    times = {"submitted": found.submitted, "started": found.started}
+    job = allocation.job_of(number)
+    times = {"submitted": job.submitted, "started": job.started}
     return {
         "number": number,
         "step": None,
-        "exclusive": found.exclusive,
-        "nodes": allocation.hosts(found),
+        "exclusive": job.exclusive,
+        "nodes": allocation.hosts(job),
         "slurm": allocation.version(),
         **{
             name: at and at.astimezone(UTC).isoformat(timespec="seconds")

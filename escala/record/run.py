@@ -16,17 +16,23 @@ from pathlib import Path
 from escala.core import alone, interrupts, variables
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
-from escala.core.files import atomic, write_json
+from escala.core.files import write_json, write_text
 from escala.core.proc import started as process_start
 from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
 from escala.programs.copy import COPY, Copy, remove
 from escala.programs.program import Program
-from escala.record import key, place
+from escala.record import key
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.disturbance import Kernel, with_kernel, with_stops
 from escala.record.key import notes_on_changes
-from escala.record.place import Links, experiment_folder, linked, placed
+from escala.record.place import (
+    Links,
+    check_transport,
+    experiment_folder,
+    place_ranks,
+    set_links,
+)
 from escala.record.plan import identity, make_plan, resumption, split_description
 from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
@@ -92,49 +98,45 @@ def measure(
     InputError : the layout does not fit the machines there are, or the arrays are not those their
         description tells of, and nothing was started; or the job has lost a node of the run.
     """
+    folder = output.parent
     # Where another run has the machine, this one has not begun: neither its time nor its limit.
-    with alone.hold({"experiment": request["experiment"], "run": str(output.parent)}):
-        asked = _whole(request, turn) | {"nodes": list(nodes)}
-        return _measured(asked, data, output, time_limit_seconds, links)
+    with alone.hold({"experiment": request["experiment"], "run": str(folder)}):
+        started, clock = datetime.now(UTC), time.monotonic()
+        request = _whole(request, turn) | {"nodes": list(nodes)}
+        description = split_description(data)
+        plan = make_plan(request, description, data)
+        plan |= resumption(plan, description, folder)
+        known = identity(request, plan, description, started)
+        attempt = _Attempt(request, plan, data, folder, links)
+        try:
+            outcome = attempt.run(time_limit_seconds)
+        finally:
+            _tidy(folder / "ranks")
+        interrupts.end_if_received()
+        if outcome.status != "ok":
+            asking.require_answers(request["nodes"])
+        elif "program" in known:
+            attempt.parts.append({"program": {"notes": [*notes_on_changes(request, data)]}})
+        seconds = time.monotonic() - clock - attempt.aside
+        result, problem = _record(known, attempt.parts, outcome, seconds, folder), None
+        try:
+            validate_run(result)
+            json.dumps(result, allow_nan=False)
+        except (ValueError, TypeError) as error:
+            problem = str(error)
+            # Keep what was measured, but not as a result.
+            write_text(folder / INVALID, json.dumps(result, indent=1, default=str) + "\n")
+            outcome = Outcome("failed", f"{problem}; {INVALID} holds what was measured")
+            result = _record(known, [], outcome, seconds, folder)
+        if outcome.status == "ok":
+            checkpoint.forget(folder)
+        elif not problem:
+            _remove(folder, PREDICTIONS, *models.FILES)
+        _write(result, output)
+        return outcome
 
 
-def _measured(
-    request: dict, data: Path, output: Path, time_limit_seconds: float, links: Links | None
-) -> Outcome:
-    """Do what `measure` does, on a machine that no other run uses."""
-    started, clock, aside = datetime.now(UTC), time.monotonic(), []
-    folder, ranks_folder = output.parent, output.parent / "ranks"
-    description = split_description(data)
-    plan = make_plan(request, description, data)
-    plan |= resumption(plan, description, folder)
-    known, parts = identity(request, plan, description, started), []
-    try:
-        outcome = _attempt(request, plan, data, folder, parts, time_limit_seconds, links, aside)
-    finally:
-        _tidy(ranks_folder)
-    interrupts.end_if_received()
-    if outcome.status != "ok":
-        asking.require_answers(request["nodes"])
-    if outcome.status == "ok" and "program" in known:
-        parts.append({"program": {"notes": [*notes_on_changes(request, data)]}})
-    seconds = time.monotonic() - clock - sum(aside)
-    result = _record(known, parts, outcome, seconds, folder)
-    problem = _invalid(result)
-    if problem:
-        # Keep what was measured, but not as a result.
-        with atomic(folder / INVALID) as temporary:
-            temporary.write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
-        outcome = Outcome("failed", f"{problem}; {INVALID} holds what was measured")
-        result = _record(known, [], outcome, seconds, folder)
-    if outcome.status == "ok":
-        checkpoint.forget(folder)
-    elif not problem:
-        _remove(folder, PREDICTIONS, *models.FILES)
-    _write(result, output)
-    return outcome
-
-
-def lost(
+def write_lost(
     request: dict,
     data: Path,
     output: Path,
@@ -164,135 +166,128 @@ def _whole(request: dict, turn: dict[str, int] | None) -> dict:
     return request | {"sha256": key.request_sha256(request), "turn": turn}
 
 
-def _attempt(
-    request: dict,
-    plan: Plan,
-    data: Path,
-    folder: Path,
-    parts: list[Mapping],
-    limit: float,
-    links: Links | None,
-    aside: list[float],
-) -> Outcome:
-    """Run the ranks; whatever fails is an outcome.
+class _Attempt:
+    """An attempt at a run.
 
-    Parameters
+    Attributes
     ----------
-    parts : takes what is found of the run, as parts of its run.json in the order of time.
-    aside : takes the seconds of what looks at nodes, links and cores, and of copies of a folder,
-        which are no part of a run.
+    parts : what is found of the run, as parts of its run.json in the order of time.
+    aside : seconds of what looks at nodes, links and cores, and of copies of a folder, which are no
+        part of a run.
     """
-    ranks_folder = folder / "ranks"
-    try:
+
+    def __init__(self, request: dict, plan: Plan, data: Path, folder: Path, links: Links | None):
+        self.request, self.plan, self.data, self.links = request, plan, data, links
+        self.folder, self._ranks = folder, folder / "ranks"
+        self.parts: list[Mapping] = []
+        self.aside = 0.0
+
+    def run(self, limit_seconds: float) -> Outcome:
+        """Run the ranks; whatever fails is an outcome, except wrong input."""
+        try:
+            return self._run(limit_seconds)
+        except InputError:
+            raise
+        except Unavailable as missing:
+            return Outcome("unavailable", str(missing)[:500])
+        except Exception as error:
+            if interrupts.received():
+                raise  # What goes wrong while it is ended is no failure of the run.
+            with open(self._ranks / "launcher.log", "a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
+            return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+
+    def _run(self, limit_seconds: float) -> Outcome:
+        request, plan = self.request, self.plan
         plan["supervisor"] = {
             "pid": os.getpid(),
             "started": process_start(),
             "host": socket.gethostname(),
             "experiment": request["experiment"],
-            "run": str(folder),
+            "run": str(self.folder),
         }
-        with _timed(aside):
-            started = _begin(request, plan, folder, parts, links)
-            outcome = linked(request, started, links, folder)
-            parts.append(outcome.found)
+        with self._set_aside():
+            started = self._find_nodes()
+            outcome = set_links(request, started, self.links, self.folder)
+            self.parts.append(outcome.found)
             if outcome.status != "ok":
                 return outcome
-        with _isolated(plan, ranks_folder.resolve(), parts, aside) as refused:
-            with _timed(aside):
-                write_json(ranks_folder / "plan.json", plan, durable=False)
-                kernel = Kernel(_cores_here(plan, started))
+        with self._copy_of_program() as refused:
+            with self._set_aside():
+                write_json(self._ranks / "plan.json", plan, durable=False)
+                here = all(same_host(node.host, socket.gethostname()) for node in started.nodes)
+                cores = {core for place in plan["places"] for core in place["cores"]}
+                kernel = Kernel(sorted(cores) if here else None)
                 kernel.time()
-            outcome = supervise(request, plan, started, ranks_folder, limit, refused)
+            outcome = supervise(request, plan, started, self._ranks, limit_seconds, refused)
         stopped_seconds = outcome.stopped_seconds
-        timeline.keep(ranks_folder)
+        timeline.keep(self._ranks)
         if outcome.status == "ok":
-            outcome = place.check_transport(request, ranks_folder, started.nodes[0].interface)
-            parts.append(outcome.found)
+            outcome = check_transport(request, self._ranks, started.nodes[0].interface)
+            self.parts.append(outcome.found)
         if outcome.status == "ok":
-            with _timed(aside):
+            with self._set_aside():
                 kernel.time()
-            outcome = collect(plan, data, ranks_folder)
+            outcome = collect(plan, self.data, self._ranks)
             found = outcome.found
             if outcome.status == "ok":
-                log = experiment_folder(request, folder) / f"logs/kernel-{session()}.json"
-                judged = with_kernel(found["disturbance"], kernel.judge(log))
-                found = {**found, "disturbance": with_stops(judged, stopped_seconds)}
-            parts.append(found)
+                logs = experiment_folder(request, self.folder) / "logs"
+                times = kernel.judge(logs / f"kernel-{session()}.json")
+                judged = with_stops(with_kernel(found["disturbance"], times), stopped_seconds)
+                found = {**found, "disturbance": judged}
+            self.parts.append(found)
         return outcome
-    except InputError:
-        raise
-    except Unavailable as missing:
-        return Outcome("unavailable", str(missing)[:500])
-    except Exception as error:
-        if interrupts.received():
-            raise  # What goes wrong while it is ended is no failure of the run.
-        with open(ranks_folder / "launcher.log", "a", encoding="utf-8") as log:
-            traceback.print_exc(file=log)
-        return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
 
+    @contextmanager
+    def _set_aside(self) -> Iterator[None]:
+        clock = time.monotonic()
+        try:
+            yield
+        finally:
+            self.aside += time.monotonic() - clock
 
-@contextmanager
-def _timed(aside: list[float]) -> Iterator[None]:
-    clock = time.monotonic()
-    try:
-        yield
-    finally:
-        aside.append(time.monotonic() - clock)
+    def _find_nodes(self) -> Launch:
+        """Find the nodes, and remove what the last attempt left unless the input is refused."""
+        try:
+            started, ranks = place_ranks(self.request, self.plan, self.links)
+        except InputError:
+            raise
+        except Exception:
+            _clean(self.folder)
+            raise
+        _clean(self.folder)
+        self.parts.append(ranks)
+        return started
 
+    @contextmanager
+    def _copy_of_program(self) -> Iterator[Callable[[], str | None]]:
+        """Let a program work in a copy of its folder, and note what it wrote there.
 
-@contextmanager
-def _isolated(
-    plan: Plan, folder: Path, parts: list[Mapping], aside: list[float]
-) -> Iterator[Callable[[], str | None]]:
-    """Let the program of a run work in a copy of its folder, and note what it wrote there.
-
-    It yields what tells why the program must end (`Copy.guarded`).
-    """
-    program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
-    if program is None or program.in_place:
-        yield lambda: None
-        return
-    try:
-        with _timed(aside):
-            copy = Copy(program, folder / COPY, folder.parent)
-            copy.make()
-        plan["start"]["copy"] = vars(copy.moved)
-        with copy.guarded() as refused:
-            yield refused
-        with _timed(aside):
-            names = copy.written()
-        if names:
-            note = (
-                f"it wrote {name_first(names)} into its folder, of which each run has a copy of "
-                "its own. Remedy: let it write to {output} what is to stay"
-            )
-            parts.append({"program": {"notes": [note]}})
-    finally:
-        with _timed(aside):
-            remove(folder / COPY)
-
-
-def _cores_here(plan: Plan, started: Launch) -> list[int] | None:
-    """Return the cores of a run; None if another machine has some of them."""
-    if not all(same_host(node.host, socket.gethostname()) for node in started.nodes):
-        return None
-    return sorted({core for place in plan["places"] for core in place["cores"]})
-
-
-def _begin(
-    request: dict, plan: Plan, folder: Path, parts: list[Mapping], links: Links | None
-) -> Launch:
-    """Find a run's nodes, and remove what its last measurement left unless its input is refused."""
-    try:
-        started, found = placed(request, plan, links)
-    except InputError:
-        raise
-    except Exception:
-        _clean(folder)
-        raise
-    _clean(folder)
-    parts.append(found)
-    return started
+        It yields what tells why the program must end (`Copy.guarded`).
+        """
+        start, folder = self.plan.get("start"), self._ranks.resolve()
+        program = Program.from_plan(start["program"]) if start else None
+        if program is None or program.in_place:
+            yield lambda: None
+            return
+        try:
+            with self._set_aside():
+                copy = Copy(program, folder / COPY, folder.parent)
+                copy.make()
+            start["copy"] = vars(copy.moved)
+            with copy.guarded() as refused:
+                yield refused
+            with self._set_aside():
+                names = copy.written()
+            if names:
+                note = (
+                    f"it wrote {name_first(names)} into its folder, of which each run has a copy "
+                    "of its own. Remedy: let it write to {output} what is to stay"
+                )
+                self.parts.append({"program": {"notes": [note]}})
+        finally:
+            with self._set_aside():
+                remove(folder / COPY)
 
 
 def _record(
@@ -304,16 +299,6 @@ def _record(
         reason = f"{reason}; repeated, it goes on after epoch {kept}"
     last = {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
     return merge_records(known, *parts, last)
-
-
-def _invalid(result: dict) -> str | None:
-    """Return why a result cannot be a run.json, or None."""
-    try:
-        validate_run(result)
-        json.dumps(result, allow_nan=False)
-    except (ValueError, TypeError) as error:
-        return str(error)
-    return None
 
 
 def _write(result: dict, output: Path) -> None:

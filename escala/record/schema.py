@@ -25,14 +25,15 @@ FORMAT = 9
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 
-def composed(schema: dict) -> dict:
+def compose_schema(schema: dict) -> dict:
     """Return the schema of run.json with the knobs, the probes' names and what each measures."""
     names = {"instrument": {"enum": [None, *PROBES]}}
     results = {name: probe.result for name, probe in PROBES.items() if probe.result}
-    own = schema["properties"]["knobs"]
-    knobs = own | {
+    declared = schema["properties"]["knobs"]
+    knobs = declared | {
         "required": list(strategy_knobs()),
-        "properties": {name: knob.value for name, knob in all_knobs().items()} | own["properties"],
+        "properties": {name: knob.value for name, knob in all_knobs().items()}
+        | declared["properties"],
     }
     return schema | {
         "required": [*schema.get("required", []), *results],
@@ -110,7 +111,7 @@ def _leave_out(path: Path, reason: str) -> None:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(composed(read_yaml(SCHEMA)))
+    return Draft202012Validator(compose_schema(read_yaml(SCHEMA)))
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,13 @@ class Outcome:
 
 def merge_records(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return one record of parts: mappings are merged, lists are joined, others replace earlier."""
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for part in parts:
         for key, value in part.items():
-            before = found.get(key)
+            before = record.get(key)
             if isinstance(value, Mapping):
                 value = merge_records(before if isinstance(before, Mapping) else {}, value)
             elif isinstance(value, list) and isinstance(before, list):
                 value = before + value
-            found[key] = value
-    return found
+            record[key] = value
+    return record

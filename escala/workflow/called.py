@@ -47,14 +47,14 @@ def main() -> int:
     words, codes = sys.argv[1:], [console.FAILED]
 
     def tell(error: Exception, rules: Collection[str]) -> bool:
-        shown = explained(error, rules, words)
+        shown = explain(error, rules, words)
         if shown is not None:
             say(shown.text)
             codes.append(shown.code)
         return shown is not None
 
     def refuse(message: str, options: Collection[str]) -> NoReturn:
-        raise refused(message, options, words)
+        raise refusal_of(message, options, words)
 
     interrupts.end_if_received()
     code = internals.call(words, tell, refuse)
@@ -71,7 +71,7 @@ class Shown(NamedTuple):
     code: int
 
 
-def explained(error: Exception, rules: Collection[str], words: Collection[str]) -> Shown | None:
+def explain(error: Exception, rules: Collection[str], words: Collection[str]) -> Shown | None:
     """Return what to print of an error; None if that is left to Snakemake.
 
     Parameters
@@ -83,7 +83,7 @@ def explained(error: Exception, rules: Collection[str], words: Collection[str]) 
     if wrong is not None:
         return Shown(str(wrong), console.WRONG)
     if isinstance(error, LockException):
-        return Shown(_locked(Path.cwd()), console.FAILED)
+        return Shown(_holder_of_lock(Path.cwd()), console.FAILED)
     is_of_input = isinstance(error, InputFunctionException)
     # Snakemake's text has the place in the rules, where the error is not.
     text = str(error.__context__ if is_of_input else error)
@@ -115,7 +115,7 @@ def _wrong(error: Exception, rules: Collection[str], words: Collection[str]) -> 
     return None
 
 
-def refused(message: str, options: Collection[str], words: Collection[str]) -> InputError:
+def refusal_of(message: str, options: Collection[str], words: Collection[str]) -> InputError:
     """Return the error for words, or for keys of a profile, that Snakemake cannot read.
 
     Parameters
@@ -141,7 +141,7 @@ def refused(message: str, options: Collection[str], words: Collection[str]) -> I
     return InputError("--profile", name.lstrip("-"), reason, remedy)
 
 
-def _locked(folder: Path) -> str:
+def _holder_of_lock(folder: Path) -> str:
     """Return who makes results in a folder that Snakemake found locked."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -62,7 +62,7 @@ def forget(workflow: Workflow, file: str) -> None:
     workflow.persistence.cleanup_metadata(file)
 
 
-def submitted_names() -> list[str]:
+def watch_submissions() -> list[str]:
     """Return a list that gets the name of all jobs which this call submits to SLURM."""
     found = []
 

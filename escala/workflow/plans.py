@@ -26,7 +26,6 @@ from escala.measure import estimate, standing, table
 from escala.measure.plan import (
     Plan,
     PlannedRun,
-    asked,
     by_nodes,
     group_of,
     plan_runs,
@@ -35,6 +34,7 @@ from escala.measure.plan import (
     session_file,
     table_of,
     there_file,
+    within_pilot,
 )
 from escala.record.schema import read_result
 from escala.workflow.study import Study, Wildcards, refuse, shown
@@ -59,7 +59,7 @@ class Plans:
     Attributes
     ----------
     left : the runs that this call measures, by their files.
-    of_sessions : all runs of the experiments that this call measures, also those that stand.
+    of_targets : all runs of the tables that are targets, also those that stand, by their files.
     files : of the plans that this call has asked for, with the plans.
     """
 
@@ -81,7 +81,7 @@ class Plans:
         self._targets: dict[tuple, set[Run]] = {}
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
-        self.of_sessions: dict[str, Run] = {}
+        self.of_targets: dict[str, Run] = {}
         self.files: dict[Path, Plan] = {}
         self._begun: dict[Path, list[Run]] = {}
 
@@ -124,10 +124,10 @@ class Plans:
 
     def table_of_what_is_there(self, e: Experiment) -> str:
         """Return the table of an experiment; if other runs are there, one of these."""
-        plan, file = asked(self._plan(e.name, None)), there_file(e.name)
-        if _is_told(plan) and not standing.left_of(plan, standing.Present()):
+        plan, file = within_pilot(self._plan(e.name, None)), there_file(e.name)
+        if _is_told(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
-        if self._is_main and (found := table.text(plan, table.rows_of(plan))) != _content(file):
+        if self._is_main and (found := table.text(plan)) != _content(file):
             write_text(file, found)
         return str(file)
 
@@ -136,13 +136,13 @@ class Plans:
 
         What is left of the plan makes the next call go on whatever the table tells.
         """
-        if plan.table and (rows := table.rows_of(plan)):
-            write_text(Path(plan.table), table.text(asked(plan), rows))
+        if plan.table and table.rows_of(plan.runs):
+            write_text(Path(plan.table), table.text(within_pilot(plan)))
 
     def progress(self) -> str:
         """Return how many runs are measured of those in the plans of this call."""
         present, runs = standing.Present(), {each.file: each for each in self._given}
-        left = standing.missing(tuple(runs.values()), present)
+        left = standing.find_missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
 
     def _which(self, wildcards: Wildcards) -> Which:
@@ -179,23 +179,23 @@ class Plans:
         file, run = _file_of(name, which), which if isinstance(which, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
-        self._provide(engines_of(each.run for each in asked(plan).runs))
+        self._provide(engines_of(each.run for each in within_pilot(plan).runs))
         # What the environment of the job decides is not known here.
-        left = standing.left_of(asked(plan), standing.Present(since=plan.since))
+        left = standing.runs_left_of(within_pilot(plan), standing.Present(since=plan.since))
         self.left |= {each.file: each.run for each in left}
-        self._given += asked(plan).runs
+        self._given += within_pilot(plan).runs
         self.files[file] = plan
-        begun = (group for group in asked(plan).groups if {*group} & {*left})
+        begun = (group for group in within_pilot(plan).groups if {*group} & {*left})
         self._begun[file] = [each.run for group in begun for each in group]
         if run:
             self._with_targets |= {each.run for each in left}
             _refuse_failed(plan, run.file, {run.file})
-        else:
-            if not left and plan.table in self._asked_targets():
-                _refuse_failed(plan, plan.table, {each.file for each in asked(plan).runs})
-            self.of_sessions |= {each.file: each.run for each in asked(plan).runs}
+        elif plan.table in self._asked_targets():
+            self.of_targets |= {each.file: each.run for each in within_pilot(plan).runs}
+            if not left:
+                _refuse_failed(plan, plan.table, {*self.of_targets})
         # A later part of the experiment measures the references of an earlier one again.
-        is_told = which is not None or _is_told(asked(plan))
+        is_told = which is not None or _is_told(within_pilot(plan))
         _write(file, plan, bool(left) or not is_told)
 
 
@@ -206,7 +206,7 @@ def _file_of(name: str, which: Which) -> Path:
 def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
     """Refuse a target of which a run has failed: it exists, so Snakemake would report success."""
     present = standing.Present(since=plan.since)
-    failed = {each.file for group in plan.groups for each in standing.failed(group, present)}
+    failed = {each.file for group in plan.groups for each in standing.find_failed(group, present)}
     if file := min(failed & files, default=None):
         with shown():
             found = read_result(Path(file))
@@ -234,7 +234,7 @@ def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
 
 def _is_told(plan: Plan) -> bool:
     """Return whether the table of measurements tells of the runs of a plan as they are."""
-    return table.text(plan, table.rows_of(plan)) == _content(Path(plan.table))
+    return table.text(plan) == _content(Path(plan.table))
 
 
 def _content(file: Path) -> str | None:

@@ -25,7 +25,7 @@ from escala.experiment import Run
 from escala.experiment.checks import unused
 from escala.measure import estimate, lost
 from escala.measure.allocated import Allocated
-from escala.measure.plan import no_time_file, told
+from escala.measure.plan import no_time_file, words_of
 from escala.measure.session import times_again
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
@@ -58,7 +58,7 @@ class Session:
     ):
         self._workflow, self._study, self._plans = workflow, study, plans
         self._allocated, self._folder = allocated, folder
-        self._submitted = internals.submitted_names()
+        self._submitted = internals.watch_submissions()
 
     def reports_only(self) -> bool:
         """Return whether the call, or the one that started this job, only reports what is there."""
@@ -158,7 +158,7 @@ class Session:
         """List the runs, and print what they take."""
         if not internals.end_dry_run(self._workflow):
             return
-        print(*map(told, self.runs()), sep="\n")
+        print(*map(words_of, self.runs()), sep="\n")
         try:
             self._print_estimate()
         except InputError as error:
@@ -216,7 +216,7 @@ class Session:
             for file, plan in self._plans.files.items():
                 if interrupts.received():
                     lost.forget(plan.runs)
-                elif lost.marked_of(plan.runs):
+                elif lost.find_marks(plan.runs):
                     subprocess.run([sys.executable, "-m", "scripts.measure", file, "--lost"])
                 self._plans.tell_what_is_there(plan)
             for name in {run.experiment for run in self.runs()}:
@@ -247,7 +247,7 @@ class Session:
         """
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
-        runs = self._plans.of_sessions | self._plans.left
+        runs = self._plans.of_targets | self._plans.left
         files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
             check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]

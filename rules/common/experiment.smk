@@ -30,7 +30,7 @@ from escala.core.variables import PROFILE
 from escala.data import ACQUIRE, KINDS
 from escala.engines.environments import provide_all
 from escala.measure.allocated import Allocated
-from escala.measure.plan import asked, plan_session, table_of
+from escala.measure.plan import plan_session, table_of, within_pilot
 from escala.probes import PROBES
 from escala.runtime import allocation
 from escala.workflow import internals

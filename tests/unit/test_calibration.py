@@ -6,6 +6,7 @@ import json
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -43,6 +44,7 @@ from escala.report.findings import sure
 from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
+from scripts import step
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -466,6 +468,26 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     *lines, assumed = predictions.lines(rows)
     assert all(row["basis"] in line for row, line in zip(rows, lines, strict=True))
     assert assumed.startswith("Assumed in the intervals with several ranks")
+
+
+def test_the_steps_of_rules_write_the_calibration_and_its_predictions(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("ESCALA_STORE", "off")
+    found = Calibration(experiment(workloads=BY_STEPS, variants={"tuned": {}}))
+    sources, split = write_runs(tmp_path, found), tmp_path / "data/small/split4/dataset.json"
+    write_json(split, {"rows": {"train": 640}})
+    configurations = json.loads(json.dumps(planned(found), default=str))
+    made = {name: tmp_path / f"{name}.json" for name in ("calibration", "times")}
+    step.calibrate([], {"calibration": made["calibration"]}, SimpleNamespace(sources=sources))
+    assert read_json(made["calibration"]) == json.loads(json.dumps(document(sources)[0]))
+    given = SimpleNamespace(configurations=configurations)
+    step.predict_times(made["calibration"], {"times": made["times"]}, given, [split])
+    rows = list(predictions.rows(parse(document(sources)[0]), planned(found), {"small": 640}))
+    assert read_json(made["times"])["configurations"] == json.loads(json.dumps(rows))
+    capsys.readouterr()
+    step.predictions(made["times"], {}, given)
+    assert capsys.readouterr().out.splitlines() == list(predictions.lines(rows))
 
 
 def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():

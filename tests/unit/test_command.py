@@ -48,7 +48,7 @@ def escala(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
         ("predict", "snakemake predictions --cores all"),
         ("predict results/x/predictions/y.tsv",
          "snakemake results/x/predictions/y.tsv --cores all"),
-        ("check", "snakemake check --cores 1"),
+        ("check", "python -m scripts.check"),
         ("lab --help", "python -m scripts.lab --help"),
         ("history query --sql 'SELECT 1' -- x",
          "python -m scripts.history query --sql 'SELECT 1' -- x"),
@@ -199,7 +199,6 @@ def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path,
         (tmp_path, f"run -e {LADDER} -c 2", f"{begin} --cores 2 --configfile {ROOT}/{LADDER}"),
         (folder, "run --profile profiles/slurm -e ../mine.yaml",
          f"{begin} {slurm} --configfile ../mine.yaml"),
-        (tmp_path, "check", "python -m scripts.check"),
     ):  # fmt: skip
         monkeypatch.chdir(cwd)
         assert shlex.join(command.call_of(arguments.split())) == call
@@ -208,7 +207,7 @@ def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path,
 def test_help_teaches_the_most_common_things(tmp_path):
     done, named = (escala(*arguments, cwd=tmp_path) for arguments in ((), ("--help",)))
     assert (done.returncode, done.stdout) == (0, named.stdout)
-    for name in (*command.SCRIPTS, "run", "report", "predict", "check", "completion"):
+    for name in (*command.SCRIPTS, "run", "report", "predict", "completion"):
         assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
     for code, meaning in console.MEANINGS.items():
         assert f"  {code:9}{meaning}" in done.stdout

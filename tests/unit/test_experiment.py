@@ -33,7 +33,7 @@ from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import completed, composed, with_python_patterns
 from escala.measure.plan import plan_session
-from escala.measure.standing import Present, left_of
+from escala.measure.standing import Present, runs_left_of
 from escala.probes import PROBES
 from escala.record.schema import FORMAT
 from escala.strategies.knobs import read_by_run
@@ -825,7 +825,7 @@ def measured_again(before: dict, after: dict) -> set[str]:
             record |= present.identity(each)
             for file in (Path(each.file), Path(each.run.folder, "sessions", "s.json")):
                 write_json(file, record, durable=False)
-        again = left_of(plan_session(Experiment(after, "e.yaml")), present)
+        again = runs_left_of(plan_session(Experiment(after, "e.yaml")), present)
     return {each.file for each in again} & files
 
 

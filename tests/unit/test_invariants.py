@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escala.record.invariants import planned_epochs
+from escala.record.invariants import plan_epochs
 from escala.training.shards import Shards
 
 ROWS, EPOCHS = 21, 3
@@ -19,7 +19,7 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
         "knobs": {"shard": shard},
     }  # fmt: skip
     rank = {"fractions": fractions, "epochs": [{"steps": steps}] * EPOCHS}
-    found = planned_epochs(plan, rank)
+    found = plan_epochs(plan, rank)
     assert len(found) == EPOCHS
     for number, epoch in enumerate(found, start=1):
         planned_steps = list(Shards.planned(plan, fractions).epoch_batches(number))[:steps]
@@ -33,5 +33,5 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
 def test_a_fit_takes_every_row_once():
     rank = {"fractions": [1.0], "epochs": [{"steps": 1}]}
     plan = {"seed": None, "train_rows": ROWS, "global_batch": ROWS, "knobs": {"shard": True}}
-    [epoch] = planned_epochs(plan, rank)
+    [epoch] = plan_epochs(plan, rank)
     assert (epoch.rows, epoch.distinct) == (ROWS, ROWS)

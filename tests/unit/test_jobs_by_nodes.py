@@ -73,7 +73,7 @@ def test_a_part_is_left_alone_when_a_later_one_measured_its_references_again(tmp
     # The table of all does not tell of them, and is joined again.
     plan = Plan.read(house.call(experiment="demo")[1])
     assert plan.call
-    write_text(table_of("demo"), table.text(plan, table.rows_of(plan)))
+    write_text(table_of("demo"), table.text(plan))
     [across] = {each.file for each in plan.runs if (each.run.layout, each.run.repeat) == (FOUR, 2)}
     Path(across).unlink()
     assert not house.call(experiment="demo", nodes="2")[2]

@@ -55,7 +55,7 @@ def launch(tmp_path, monkeypatch) -> Launch:
 def linked(launch: Launch, folder: Path, **more: str) -> dict:
     """Return the link of a run that is recorded."""
     request = {"experiment": "demo", "link": {"interface": None, "rate": None} | more}
-    outcome = place.linked(request, launch, None, folder / "demo" / "runs" / "rep1")
+    outcome = place.set_links(request, launch, None, folder / "demo" / "runs" / "rep1")
     assert outcome.status == "ok"
     return dict(outcome.found["link"])
 

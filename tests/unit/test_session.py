@@ -618,14 +618,14 @@ def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
 
     def measure_run(planned: PlannedRun, output: Path) -> None:
         lost.record(house.plan.runs, house.write_lost)
-        seen.append(planned.file in [each.file for each in lost.marked_of(house.plan.runs)])
+        seen.append(planned.file in [each.file for each in lost.find_marks(house.plan.runs)])
         house.measure_run(planned, output)
 
     house.outcomes[MPI] = [{"raises": SystemExit(143)}]
     with pytest.raises(SystemExit):
         house.measure(measure_run=measure_run)
     assert seen and all(seen)
-    assert MPI not in house.runs() and not lost.marked_of(house.plan.runs)
+    assert MPI not in house.runs() and not lost.find_marks(house.plan.runs)
     house.measure()
     assert {run["status"] for run in house.runs().values()} == {"ok"}
 

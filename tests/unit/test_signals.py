@@ -133,22 +133,28 @@ def supervise_sleepers(request_for, tmp_path, monkeypatch):
 def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
     supervise_sleepers, monkeypatch, signalled
 ):
-    monkeypatch.setattr(supervision, "import_module", lambda name: signalled())
+    start = supervision.children.start
+
+    def start_signalled(*arguments):
+        signalled()
+        return start(*arguments)
+
+    monkeypatch.setattr(supervision.children, "start", start_signalled)
     with pytest.raises(SystemExit) as ended:
         supervise_sleepers(5)
     assert ended.value.code == 128 + signal.SIGTERM
 
 
 @pytest.mark.usefixtures("_leaves_no_child")
-@pytest.mark.parametrize("error", [SystemExit, ImportError])
-def test_ranks_and_job_steps_are_ended_where_an_import_fails(
+@pytest.mark.parametrize("error", [SystemExit, OSError])
+def test_ranks_and_job_steps_are_ended_where_a_look_at_them_fails(
     supervise_sleepers, monkeypatch, error
 ):
-    def fail(name):
+    def fail(stops):
         raise error
 
     ended = []
-    monkeypatch.setattr(supervision, "import_module", fail)
+    monkeypatch.setattr(supervision._Stops, "wait", fail)
     monkeypatch.setattr(launch, "end_job_step", ended.append)
     with pytest.raises(error):
         supervise_sleepers(5)

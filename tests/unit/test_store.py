@@ -384,7 +384,7 @@ def test_what_killed_processes_left_is_swept_and_nothing_else(step, folder):
 def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
     step()
     pruned = threading.Thread(target=upkeep.prune, args=[folder])
-    with inside.locked(folder), inside.incoming(folder) as unfinished:
+    with inside.hold_lock(folder), inside.temporary_file(folder) as unfinished:
         unfinished.write_text("half")
         pruned.start()
         pruned.join(0.2)

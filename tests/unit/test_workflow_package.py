@@ -138,7 +138,7 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
     plan = Plan.read(file)
     assert is_new and len(plans.left) == len(plan.runs) > 20 and plan.call == "s1"
     measured(plan)
-    rows = table.rows_of(plan)
+    rows = table.rows_of(plan.runs)
     # All are measured, and the table does not tell of them.
     assert house.call(experiment="demo")[2]
     write_text(table_of("demo"), table.text(plan, rows))
@@ -228,7 +228,7 @@ def test_nothing_of_snakemake_is_replaced_and_nothing_private_is_read():
 
 def test_the_name_of_jobs_is_what_the_executor_of_slurm_tells_once(caplog):
     assert 'self.logger.info(f"SLURM run ID: {self.run_uuid}")' in inspect.getsource(Executor)
-    names = internals.submitted_names()
+    names = internals.watch_submissions()
     with caplog.at_level("INFO", logger.name):
         logger.info("Building DAG of jobs...")
         logger.info("SLURM run ID: escala_1f-2e")

@@ -31,15 +31,14 @@ def replace() -> None:
     """Replace what starts the ranks of a run."""
     from escala.record import run
 
-    run._attempt = _attempt
+    run._Attempt.run = _run
 
 
-def _attempt(
-    request: dict, plan: dict, data: Path, folder: Path, parts: list, limit: float, *_: object
-):
+def _run(attempt, limit_seconds: float):
     from escala.record.schema import Outcome
     from escala.training.shards import Shards
 
+    request, plan, data, folder = attempt.request, attempt.plan, attempt.data, attempt.folder
     (folder / "ranks").mkdir(parents=True, exist_ok=True)
     if _named("fails") == request["strategy"]:
         return Outcome("unavailable", "mpirun is not installed")
@@ -50,7 +49,7 @@ def _attempt(
         os._exit(9)
     ranks, labels = plan["ranks"], np.load(data / "test_labels.npy")
     np.save(folder / "predictions.npy", labels.astype(np.int64))
-    parts.append({
+    attempt.parts.append({
         "ranks": {"obtained": ranks, "launcher": "local"},
         "training": {"optimizer": "RMSprop", "epochs_done": 1, "parameters": 1},
         **_times(request, Shards.planned(plan, [1 / ranks] * ranks).steps(None), ranks),

@@ -8,7 +8,7 @@ import pytest
 
 from escala.core.files import read_json
 from escala.record import collect
-from escala.record.invariants import broken_promise
+from escala.record.invariants import violated_invariant
 from escala.record.run import measure
 
 pytestmark = pytest.mark.torch
@@ -23,9 +23,9 @@ def train(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., tupl
 
     def seen(planned, ranks, *more):
         digests[:] = [each["weights_sha256"][0] for each in ranks]
-        return broken_promise(planned, ranks, *more)
+        return violated_invariant(planned, ranks, *more)
 
-    monkeypatch.setattr(collect, "broken_promise", seen)
+    monkeypatch.setattr(collect, "violated_invariant", seen)
 
     def made(**knobs: object) -> tuple[dict, list[str]]:
         request = request_for("ddp-gloo", "1x2", epochs=2, knobs=knobs)

@@ -1,14 +1,18 @@
-"""`snakemake check` on this machine."""
+"""`escala check` on this machine."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from escala.check import CHECKS
 from escala.core.errors import WIDTH
-from tests.workflow.conftest import SIMULATED, experiment_of
+from tests.conftest import ROOT
 
 
-def test_the_target_check_answers_for_each_ability(snakemake):
-    done = snakemake("check", experiment=experiment_of("small", SIMULATED))
+def test_the_check_answers_for_each_ability():
+    command = [sys.executable, "-m", "scripts.check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     answered = {
         each.name: line[WIDTH:].split()[0]
         for each in CHECKS

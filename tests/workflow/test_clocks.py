@@ -209,18 +209,13 @@ def test_one_process_of_pytorch_tells_when_each_gradient_is_known(
 ):
     """Those of the last layer come first, as in the buckets of several ranks."""
     request = request_for("torch-single", "1x1")
-    options = {
-        "workload": "virus-cnn",
-        "strategy": "torch-single",
-        "training": json.dumps(request["training"]),
-        "knobs": json.dumps(request["knobs"]),
-        "split": small_split,
-        "output": tmp_path / "gradients.json",
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    command = [sys.executable, "-m", "scripts.gradients", *words]
+    file = tmp_path / "gradients.json"
+    job = {"rule": "gradients", "workload": "virus-cnn", "strategy": "torch-single"}
+    job |= {name: request[name] for name in ("training", "knobs")}
+    files = {"input": {"split": f"{small_split}/dataset.json"}, "output": {"gradients": str(file)}}
+    command = [sys.executable, "-m", "scripts.step", json.dumps(job), json.dumps(files)]
     subprocess.run(command, env=os.environ | {"ESCALA_STORE": str(tmp_path / "store")}, check=True)
-    described = read_json(options["output"])
+    described = read_json(file)
     names = [each["name"] for each in described]
     numbers = sum(int(np.prod(each["shape"])) for each in described)
     run = read_json(torch_clocked["torch-single"].file)

@@ -10,7 +10,7 @@ import pytest
 
 from escala.core.files import read_json
 from escala.record import collect
-from escala.record.invariants import broken_promise, planned_epochs
+from escala.record.invariants import plan_epochs, violated_invariant
 from tests.workflow import exchange
 from tests.workflow.real_ranks import mean_losses, ranks_of, started
 
@@ -68,12 +68,12 @@ def assert_invariants(ranks: list[dict], table: pd.DataFrame, plan: dict) -> Non
         wanted = plan["knobs"]["dense_exchange"]
         expected = [] if wanted == "allreduce" else [wanted, "allreduce"]
         assert list(rank["dense_exchange"].values()) == expected
-    planned = planned_epochs(plan, ranks[0])
-    assert broken_promise(planned, ranks, table, exchange.ROWS) is None
+    planned = plan_epochs(plan, ranks[0])
+    assert violated_invariant(planned, ranks, table, exchange.ROWS) is None
     if 0 not in ranks[0]["fractions"]:
         knobs = plan["knobs"] | {"shard": "leading" if plan["knobs"]["shard"] is True else True}
-        otherwise = planned_epochs(plan | {"knobs": knobs}, ranks[0])
-        problem = broken_promise(otherwise, ranks, table, exchange.ROWS)
+        otherwise = plan_epochs(plan | {"knobs": knobs}, ranks[0])
+        problem = violated_invariant(otherwise, ranks, table, exchange.ROWS)
         assert "did not train on the rows" in problem
 
 
@@ -96,7 +96,7 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(train
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
     ranks, _, plan = measured(trained, "leading")
-    planned = planned_epochs(plan, ranks[0])
+    planned = plan_epochs(plan, ranks[0])
     for number, expected in enumerate(planned):
         rows = sum(rank["epochs"][number]["rows"] for rank in ranks)
         assert rows == expected.rows == exchange.ROWS

@@ -18,7 +18,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.hardware import available_gpus
 from escala.record.plan import make_plan, resumption
-from escala.record.run import lost, measure
+from escala.record.run import measure, write_lost
 from escala.runtime import mpi
 from escala.strategies.base import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
@@ -324,7 +324,9 @@ def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_
     log.write_text("so far")
     (log.parent / "model.npz").touch()
     (tmp_path / "predictions.npy").touch()
-    lost(request, small_split, tmp_path / "run.json", "timeout", "its job ended without a result")
+    write_lost(
+        request, small_split, tmp_path / "run.json", "timeout", "its job ended without a result"
+    )
     run = read_json(tmp_path / "run.json")
     assert (run["status"], run["reason"]) == ("timeout", "its job ended without a result")
     assert (run["layout"], run["ranks"]["obtained"], run["epochs"]) == ("2x1", None, [])

@@ -6,6 +6,8 @@ The runs end at once, with made-up measurements.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from escala.analysis.comparable import matched
 from escala.analysis.measurements import measurements
 from escala.experiment import Experiment, Run
+from tests.conftest import ROOT
 from tests.workflow.conftest import experiment_of
 from tests.workflow.measured import FAKE
 
@@ -40,7 +43,8 @@ class Called:
         return done.stdout + done.stderr
 
     def retry(self) -> None:
-        self._snakemake("retry")
+        command = [sys.executable, "-m", "scripts.retry", str(self.folder / "results/small")]
+        subprocess.run(command, cwd=ROOT, check=True)
 
     def named(self, file: str, content: str) -> None:
         (self.folder / file).write_text(content)

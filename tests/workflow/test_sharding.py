@@ -9,7 +9,7 @@ import pytest
 
 from escala.core.files import read_json
 from escala.record import collect
-from escala.record.invariants import broken_promise, planned_epochs
+from escala.record.invariants import plan_epochs, violated_invariant
 from tests.workflow import exchange, sharding
 from tests.workflow.real_ranks import mean_losses, ranks_of, started
 
@@ -59,8 +59,8 @@ def test_losses_and_the_variables_of_a_checkpoint_are_those_of_keras(trained, ca
     for kept in (checkpoint_of(trained, case), model):
         for one, other in zip(kept, expected, strict=kept is not model):
             np.testing.assert_allclose(one, other, **TOLERANCE)
-    planned = planned_epochs(read_json(trained / case / "ranks/plan.json"), ranks[0])
-    assert broken_promise(planned, ranks, table, exchange.ROWS) is None
+    planned = plan_epochs(read_json(trained / case / "ranks/plan.json"), ranks[0])
+    assert violated_invariant(planned, ranks, table, exchange.ROWS) is None
     for rank in ranks:
         assert rank["dense_exchange"] == {"wide": case, "large": case, "last": "allreduce"}
 

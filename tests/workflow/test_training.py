@@ -24,7 +24,7 @@ from escala.predict.classify import predict
 from escala.predict.model import load
 from escala.probes import timeline
 from escala.record import collect
-from escala.record.invariants import broken_promise
+from escala.record.invariants import violated_invariant
 from escala.record.run import measure
 from escala.strategies.base import GRADIENT
 from escala.training.process import digest
@@ -186,7 +186,7 @@ def test_ranks_that_disagree_fail_the_run():
     same, other = digest([weights]), digest([np.nextafter(weights, 7)])
     assert same == digest([weights.copy()]) != other
     ranks = [{"weights_sha256": [each]} for each in (same, other)]
-    assert "2 different sets of weights" in broken_promise([], ranks, pd.DataFrame(), 0)
+    assert "2 different sets of weights" in violated_invariant([], ranks, pd.DataFrame(), 0)
 
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):

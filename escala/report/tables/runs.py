@@ -20,7 +20,7 @@ from escala.analysis.comparable import (
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.readable import name_first
 from escala.experiment.references import Configuration, compared_with, reference_number
-from escala.record.disturbance import earlier, taken_cores
+from escala.record.disturbance import cores_of_others, earlier
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 
@@ -77,7 +77,7 @@ def row(run: Measurement) -> dict:
         **_program(run),
         "disturbed": disturbance.get("disturbed"),
         "disturbed_because": disturbance.get("reason"),
-        "taken_cores": taken_cores(run),
+        "taken_cores": cores_of_others(run),
         "kernel_slowdown": (disturbance.get("kernel") or {}).get("slowdown"),
         "earlier_attempts": len(earlier(run)),
         "accuracy": evaluation.get("accuracy"),
