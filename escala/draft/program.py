@@ -21,10 +21,10 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import name_first
-from escala.draft import launchers, program_source
-from escala.draft.file import PROCESSES, THREADS, Draft, compared
-from escala.draft.launchers import EXAMPLE, OWN
-from escala.programs.program import Program, binding
+from escala.draft import command as reading
+from escala.draft.command import EXAMPLE, OWN
+from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
+from escala.programs.program import PYTHON, Program, binding
 from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
@@ -124,8 +124,8 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         its ranks, or this machine has one core only.
     """
     folder, words = Path.cwd(), _words(command)
-    found = launchers.known(words, options.strategy, folder)
-    strategy, said = found.strategy or ONE, list(found.said)
+    found = reading.read(words, options.strategy, folder)
+    strategy, said = found.strategy or ONE, list(found.sentences)
     command = _without_cores(_without_threads(found.command, said), said)
     words, python = _interpreter(command, options.python)
     own = shutil.which("python", path=_path_of_shell()) if python is None else python
@@ -138,7 +138,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         said.append(f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does.")
     data = dict(map(_path, options.data))
     program = _program(words, folder, data, options.python)
-    if strategy == OWN and not set(launchers.NUMBERS) & program.named:
+    if strategy == OWN and not set(reading.NUMBERS) & program.named:
         if options.strategy:
             reason = "always starts the same number of ranks"
             remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
@@ -152,11 +152,11 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
     what, configurations = _configurations(strategy, processes, threads, options.nodes)
-    settings = compared(
+    settings = compare_settings(
         name,
         f"Do more {what} pay for {title}?",
         options.repeats or REPEATS,
-        strategy,
+        [strategy],
         threads,
         cores,
         datasets=datasets,
@@ -164,7 +164,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             name if name not in WORKLOADS else f"{name}-program": {
                 "command": " ".join(map(_quoted, words)),
                 "directory": ".",
-                "files": program_source.files_read(words, folder),
+                "files": reading.list_files(words, folder),
                 **_workload(program, python, options),
             }
         },
@@ -200,7 +200,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     data |= {path for path in large if path.parent not in data}
     added = [name for name in read if not {Path(name), Path(name).parent} & data]
     if added:
-        workload["files"] = sorted({*workload["files"], *map(program_source.pattern, added)})
+        workload["files"] = sorted({*workload["files"], *map(reading.pattern_of, added)})
         names = name_first(added)
         yield f"It reads {names}, which belong to its files: a change is measured again."
     if paths := sorted(map(str, data)):
@@ -269,20 +269,20 @@ def _interpreter(words: Sequence[str], asked: str | None) -> tuple[list[str], st
     A command that names an interpreter by its path names it as `python`.
     """
     words, first = list(words), words[0]
-    if launchers.PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
+    if PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
         asked, words[0] = asked or str(Path(first).absolute()), "python"
     if asked:
         return words, asked
     found = shutil.which(first, path=_path_of_shell())
     # A path may be an argument of another program.
-    wraps = launchers.WRAPPERS.fullmatch(Path(first).name)
+    wraps = reading.WRAPPERS.fullmatch(Path(first).name)
     names = [Path(word).name if wraps else word for word in words]
-    place = next((n for n, name in enumerate(names) if launchers.PYTHON.fullmatch(name)), None)
+    place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
         # What stands before it, such as `uv run`, may choose another than the PATH does.
         return words, found and _executable([found, *words[1 : place + 1]])
     # Programs of an environment, such as accelerate, name its interpreter.
-    return words, launchers.interpreter_of(Path(found)) if found else None
+    return words, reading.interpreter_of(Path(found)) if found else None
 
 
 def _path_of_shell() -> str:
@@ -366,9 +366,9 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
 
 def _title(words: Sequence[str], folder: Path) -> str:
     """Return the name of the script, or of the module or program."""
-    if file := program_source.script(words, folder):
+    if file := reading.find_script(words, folder):
         return file.name
-    if module := program_source.module(words):
+    if module := reading.find_module(words):
         return module.removesuffix(".__main__").rpartition(".")[2]
     first = (word for word in words if word != "env" and not _ASSIGNED.fullmatch(word))
     return Path(next(first, words[0])).name

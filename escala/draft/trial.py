@@ -21,10 +21,10 @@ from escala.core.files import read_json, temporary_folder
 from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
-from escala.draft import program_source
+from escala.draft import command
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
-from escala.experiment.spoken import layout_in_words
+from escala.experiment.runs import layout_in_words
 from escala.programs import marks
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
@@ -57,14 +57,6 @@ _WORK_SECONDS = 1.0
 _MOST_NAMED = 8
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
-#: Options that write a key of the file.
-_OPTIONS = {
-    "environment: {python: DIR/bin/python}": "--python DIR/bin/python",
-    "terminal: true": "--terminal",
-    "in_place: true": "--in-place",
-    "epoch_ends": "--epoch-ends",
-    "step_ends": "--step-ends",
-}
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class Trial:
     result: dict | None = None
 
 
-def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
+def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
     """Do a run of an experiment on a program once, for two epochs at most.
 
     A program that takes longer than the limit is ended.
@@ -137,9 +129,9 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
             reason = (
                 "it ended with exit code 0 right after its imports: what it did, if anything, is "
                 "too short to be timed. Remedy: give it more to do (epochs, rows, rounds), or what "
-                f"its last lines ask for{_LAST}{said}"
+                "its last lines ask for"
             )
-            raise _failed(program, run, reason)
+            raise _failed(program, run, reason, said)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
@@ -181,7 +173,7 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
     ran = None
     if len(everyone) == len(plan["places"]):
         if problem := invariants.mismatch(plan, program.named, everyone):
-            raise _failed(program, run, f"{problem}{_LAST}{last}")
+            raise _failed(program, run, problem, last)
         ran = invariants.summarize_processes(everyone)
     epochs = sum(mark.event == marks.EPOCH for mark in told)
     made = [mark.made for mark in marks.counted(told) if mark.event == marks.STEP]
@@ -199,19 +191,19 @@ def together(experiment: Experiment) -> Run | None:
     return run if most > 1 else None
 
 
-def tried_together(
+def try_together(
     experiment: Experiment, run: Run, alone: Trial, limit_seconds: float = LIMIT_SECONDS
 ) -> Trial:
-    """Do a run of several processes as `tried` does, after a trial of one.
+    """Do a run of several processes as `try_once` does, after a trial of one.
 
     Raises
     ------
-    InputError : as `tried`; one ends, and the other does not within ten times its time; or each
+    InputError : as `try_once`; one ends, and the other does not within ten times its time; or each
         process may write the lines of its epochs.
     """
     if alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
-    found = tried(experiment, run, limit_seconds)
+    found = try_once(experiment, run, limit_seconds)
     reason, last = None, found.last
     if alone.ended and found.ended:
         reason = comparable.other_lines(alone.result, found.result)
@@ -235,11 +227,11 @@ def tried_together(
             "in a file of `escala new --command`"
         )
     if reason:
-        raise _failed(_program(experiment.request(run)), run, f"{reason}{_LAST}{last}")
+        raise _failed(_program(experiment.request(run)), run, reason, last)
     return found
 
 
-def tried_as_typed(
+def try_as_typed(
     typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
 ) -> tuple[Trial, Trial | None, str | None]:
     """Do a run of one process, and one of several if there are configurations with several.
@@ -256,22 +248,22 @@ def tried_as_typed(
 
     Raises
     ------
-    InputError : as `tried` and `tried_together`; both fail.
+    InputError : as `try_once` and `try_together`; both fail.
     """
     alone, first = None, guess.runs[0]
     if typed:
         with suppress(InputError):  # It may lack what the guess gives it.
-            alone = tried(typed, typed.runs[0], limit_seconds)
+            alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
         found = (
-            tried_together(guess, first, alone, limit_seconds)
+            try_together(guess, first, alone, limit_seconds)
             if alone
-            else tried(guess, first, limit_seconds)
+            else try_once(guess, first, limit_seconds)
         )
         run, several = together(guess), None
         if run:
             say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
-            several = tried_together(guess, run, found, limit_seconds)
+            several = try_together(guess, run, found, limit_seconds)
         return found, several, None
     except InputError as error:
         if alone is None:
@@ -295,10 +287,10 @@ def isolation(experiment: Experiment) -> Iterator[str]:
         "program write to {output}. Its home folder and whole paths are the real ones."
     )
     shared = []
-    for text, where in program_source.places_named(program.command, program.directory).items():
+    for text, where in command.list_places(program.command, program.directory).items():
         path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
         # A script finds the original by a whole path, also where it is copied.
-        in_script = where != program_source.COMMAND and not text.startswith("..")
+        in_script = where != command.COMMAND and not text.startswith("..")
         if in_script or copy.moved.path(path) == path:
             shared.append(f"{text} ({where})")
         if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
@@ -323,7 +315,8 @@ def _attempted(
         _describe(experiment, run, data)
         outcome = measure(request, data, output, limit_seconds)
         if outcome.status not in ("ok", "timeout"):
-            raise _failed(_program(request), run, outcome.reason or outcome.status)
+            how, _, last = (outcome.reason or outcome.status).partition(_LAST)
+            raise _failed(_program(request), run, how, last)
         yield request, outcome, output
 
 
@@ -342,38 +335,36 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 
 
-def _failed(program: Program, run: Run, reason: str) -> InputError:
-    """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
+def _failed(program: Program, run: Run, reason: str, last: str) -> InputError:
+    """Return the error of a program that failed.
+
+    Parameters
+    ----------
+    reason : how it ended, perhaps with a remedy.
+    last : its last lines.
+    """
     alone = run.layout.processes == 1
     where = "" if alone else f"with {layout_in_words(run.layout, run.strategy)}: "
-    ended, lines, said = reason.removeprefix("rank 0: ").partition(_LAST)
-    ended, _, remedy = ended.partition(" Remedy: ")
-    if match := re.search(r"No module named '?([\w.]+)", said):
+    how, _, remedy = reason.removeprefix("rank 0: ").partition(" Remedy: ")
+    if match := re.search(r"No module named '?([\w.]+)", last):
         remedy = (
             f"install {match[1]} for {program.python or 'its interpreter'}, or name another "
             "interpreter: --python DIR/bin/python"
         )
-    elif (match := re.search(r"KeyError: '(\w+)'", said)) and is_secret(match[1]):
+    elif (match := re.search(r"KeyError: '(\w+)'", last)) and is_secret(match[1]):
         remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
     elif run.strategy == ONE:
-        read = [
-            (re.search(rf"\b({each.variables})\b", said), each.name) for each in OPTIONS.values()
-        ]
-        if named := [(match[0], name) for match, name in read if match]:
-            ways = " or ".join(name for variable, name in named if variable == named[0][0])
-            remedy = f"if it reads {named[0][0]}, {ways} sets it"
-    wrong = "what its last lines name" if said else "what ends it"
-    remedy = _as_options(remedy) or f"correct {wrong}, or the words of the command"
-    words = shlex.join(program.command)
-    reason = f"{where}{ended.rstrip('.')}{lines}{said}"
-    return InputError("the command", words, reason, remedy)
-
-
-def _as_options(text: str) -> str:
-    """Return a text with the options of `escala try` in place of keys of an experiment's file."""
-    for key, option in _OPTIONS.items():
-        text = text.replace(key, option)
-    return text
+        ways: dict[str, list[str]] = {}
+        for option in OPTIONS.values():
+            if match := re.search(rf"\b({option.variables})\b", last):
+                ways.setdefault(match[0], []).append(option.name)
+        if ways:
+            [variable, names], *_ = ways.items()
+            remedy = f"if it reads {variable}, {' or '.join(names)} sets it"
+    wrong = "what its last lines name" if last else "what ends it"
+    remedy = remedy or f"correct {wrong}, or the words of the command"
+    words, lines = shlex.join(program.command), f"{_LAST}{last}" if last else ""
+    return InputError("the command", words, f"{where}{how.rstrip('.')}{lines}", remedy)
 
 
 def report(found: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
@@ -434,7 +425,7 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
             "of a short one varies more. Give it more rows or steps in each epoch."
         )
     notes = dict.fromkeys(note for each in (found, several) if each for note in each.notes)
-    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in notes)
+    yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
     least, most = estimate(found, several, experiment)
     runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
     if least == most < 60 * minutes * runs:

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 
 from escala.core.engines import ENGINES
 from escala.core.readable import counted
-from escala.experiment.expand import configurations, ladder_runs, timing_runs
-from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
-from escala.experiment.requests import run_settings
-from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
+from escala.experiment.expand import configurations, ladder_runs, run_settings, timing_runs
+from escala.experiment.runs import (
+    NATIVE,
+    ONE_PROCESS,
+    Configuration,
+    Run,
+    configuration_of,
+    is_compared,
+    resolve,
+    takes_steps,
+    where_listed,
+)
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.runtime.launch import LOCAL
@@ -36,7 +44,7 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
     ----------
     settings : those that the schema allows, with every default.
     """
-    for check in (_kinds, _names, _engines, _names_of_ladders):
+    for check in (_kinds, _names, _engines):
         yield from check(settings)
 
 
@@ -73,7 +81,7 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
 
 
 def _names(settings: Settings) -> Iterator[Fault]:
-    """Refuse unknown strategies, variants, networks and workloads of configurations."""
+    """Refuse unknown strategies, variants, networks and workloads, and a rung without training."""
     for position, entry in enumerate(settings["configurations"]):
         key = f"configurations.{position}"
         if entry["strategy"] not in STRATEGIES:
@@ -85,6 +93,13 @@ def _names(settings: Settings) -> Iterator[Fault]:
                 if name not in known:
                     reason = f"no such {part.removesuffix('s')}"
                     yield f"{key}.{part}", name, reason, f"use one of {', '.join(known)}"
+    for position, reference in enumerate(settings.get("references", [])):
+        yield from _unknown_names(settings, f"references.{position}", reference)
+    for name, rungs in settings["ladders"].items():
+        for position, rung in enumerate(rungs):
+            key, strategy = f"ladders.{name}.{position}", rung["strategy"]
+            yield from _unknown_names(settings, key, rung)
+            yield from _untrained(f"{key}.strategy", strategy, settings["workloads"], settings)
 
 
 def _listed_twice(runs: Sequence[Run]) -> Iterator[Fault]:
@@ -96,15 +111,13 @@ def _listed_twice(runs: Sequence[Run]) -> Iterator[Fault]:
 
 
 def _references(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Refuse a reference with an unknown part, and one that no run measures."""
+    """Refuse a reference that no run measures."""
     measured = {run.configuration for run in runs if run.series is None and is_compared(run)}
     for position, reference in enumerate(settings.get("references", [])):
-        key = f"references.{position}"
-        yield from _unknown_names(settings, key, reference)
         if measured and all(resolve(reference, each) != each for each in measured):
             name = " ".join(reference[part] for part in Configuration._fields if part in reference)
             remedy = f"add it there, or name one of {', '.join(sorted(map(str, measured)))}"
-            yield key, name, "is not among the configurations", remedy
+            yield f"references.{position}", name, "is not among the configurations", remedy
 
 
 def _unknown_names(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
@@ -119,16 +132,6 @@ def _unknown_names(settings: Settings, key: str, parts: Mapping[str, str]) -> It
     for part, names in known.items():
         if part in parts and parts[part] not in names:
             yield f"{key}.{part}", parts[part], f"no such {part}", f"use one of {', '.join(names)}"
-
-
-def _names_of_ladders(settings: Settings) -> Iterator[Fault]:
-    """Refuse rungs with an unknown strategy, variant or network, and one that trains nothing."""
-    for name, rungs in settings["ladders"].items():
-        for position, rung in enumerate(rungs):
-            key = f"ladders.{name}.{position}"
-            yield from _unknown_names(settings, key, rung)
-            workloads = settings["workloads"]
-            yield from _untrained(f"{key}.strategy", rung["strategy"], workloads, settings)
 
 
 def _ladders(settings: Settings) -> Iterator[Fault]:

@@ -21,6 +21,7 @@ from escala.core.yaml12 import read
 from escala.data.paths import expanded_path
 from escala.engines import environments
 from escala.experiment.schema import (
+    NAME_RULE,
     completed,
     is_allowed,
     is_name,
@@ -28,7 +29,6 @@ from escala.experiment.schema import (
     with_common,
     with_python_patterns,
 )
-from escala.experiment.schema_errors import NAME_RULE
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH, COMMAND = "path", "command"

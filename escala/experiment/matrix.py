@@ -13,11 +13,18 @@ from typing import Any
 from escala.core.errors import InputError, InputErrors
 from escala.core.hardware import cpu_quota, quota_clause
 from escala.data import CLASSES, LEAKAGE, kind_of
-from escala.experiment import expand, folders, requests, scaling
+from escala.experiment import expand, folders, scaling
 from escala.experiment.checks import Fault, faults_of_names, faults_of_runs
-from escala.experiment.order import interleaved
-from escala.experiment.references import Configuration, Reference, compared_with
-from escala.experiment.runs import DUPLICATE, Run, Rung, is_compared, where_listed
+from escala.experiment.runs import (
+    DUPLICATE,
+    Configuration,
+    Reference,
+    Run,
+    Rung,
+    compared_with,
+    is_compared,
+    where_listed,
+)
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
@@ -110,7 +117,7 @@ class Experiment:
 
     @cached_property
     def _interleaved(self) -> list[Run]:
-        return interleaved([*self.runs, *self.duplicates], self.name, self.tasks)
+        return expand.interleaved([*self.runs, *self.duplicates], self.name, self.tasks)
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""
@@ -247,11 +254,11 @@ class Experiment:
 
     def request(self, run: Run) -> dict:
         """Return everything that determines a run's result, except its data and the code."""
-        return requests.request(self.settings, run, self.settings_of(run))
+        return expand.request(self.settings, run)
 
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
-        return requests.run_settings(self.settings, run)
+        return expand.run_settings(self.settings, run)
 
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from escala.experiment.references import one_process
+from escala.experiment.runs import one_process
 from escala.experiment.schema import Settings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES

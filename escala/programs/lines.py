@@ -8,7 +8,7 @@ from statistics import median, mode
 
 from escala.core.errors import Failed
 from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, between
-from escala.programs.wording import is_length, is_score, is_seconds
+from escala.programs.printed import is_length, is_score, is_seconds
 
 #: Of lines without a number, if there are several processes.
 WHOSE = (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from escala.core import readable
 from escala.core.errors import Failed
 from escala.programs import printed
-from escala.programs.wording import better, is_score, numbered
+from escala.programs.printed import better, is_score, numbered
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
@@ -204,12 +204,7 @@ class Searched:
         self.marks: list[Mark] = []
         self.notes: list[str] = []
         self._lines, self._numbers = printed.Lines(), printed.Numbers(_COUNTS)
-        self._searching, self._first_nan, self._nans = "", "", 0
-
-    @property
-    def searching(self) -> tuple[str, str]:
-        """The key and the text of the pattern that was searched last."""
-        return f"{self._searching}_ends", self.patterns[self._searching].pattern
+        self._first_nan, self._nans = "", 0
 
     def feed(self, data: bytes, time: float) -> None:
         """Search what arrived at a time."""
@@ -242,7 +237,6 @@ class Searched:
     def _search(self, line: str, time: float) -> None:
         says_nan = bool(_NAN.search(line))
         for event, pattern in self.patterns.items():
-            self._searching = event
             found = printed.search(pattern, line)
             if found is not None:
                 matched, numbers = found

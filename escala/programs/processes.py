@@ -180,7 +180,7 @@ def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
 class FilesTold(NamedTuple):
     """The files that the processes of a program read, and their numbers of threads.
 
-    Its processes of Python tell of them (`escala/hook/escala_files.py`).
+    Its processes of Python tell of them (`escala/hook/escala_processes.py`).
 
     Attributes
     ----------

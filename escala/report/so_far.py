@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from escala.analysis.best_use import BestUse
-from escala.experiment.references import Reference
+from escala.experiment.runs import Reference
 from escala.report.findings.answers import TIMES
 from escala.report.findings.best_use import answers
 from escala.report.tables import tables

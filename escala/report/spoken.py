@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from escala.experiment.references import NATIVE, Configuration
-from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.experiment.runs import NATIVE, Configuration, layout_in_words, strategy_in_words
 from escala.report.findings.words import Tables, quoted, with_labels
 from escala.report.tables.views import fitted_workloads, labelled, trained_by_steps
 from escala.runtime.layout import Layout

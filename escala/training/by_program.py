@@ -24,12 +24,12 @@ from escala.core.proc import Usage
 from escala.core.readable import counted
 from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
-from escala.programs import child, endings, lines, marks, processes
+from escala.programs import child, lines, marks, printed, processes
 from escala.programs.copy import Moved
 from escala.programs.environment import environment
 from escala.programs.marks import Epoch, Mark
+from escala.programs.printed import better
 from escala.programs.program import DATA, HOOK, Program
-from escala.programs.wording import better
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training.process import STEP_COLUMNS
@@ -62,7 +62,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     told.mkdir()
     output.mkdir(exist_ok=True)
     asked = values(plan, place, output, start["paths"])
-    written = child.Written(program)
+    written = child.Output(program)
     load.begin()
     given = variables(plan, place, told)
     so_far, began = folder / f"ran{place.process}.json", time.time()
@@ -77,8 +77,6 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
 
     ended = child.run(program, program.arguments(asked), given, MARKS, written, tell, _NUMBERS)
     so_far.unlink(missing_ok=True)
-    # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
-    ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
     load.end()
     written.close()
     started = ended.started
@@ -136,18 +134,17 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
 
 
 def _require_success(
-    ended: child.Ended, written: child.Written, epochs: list[list[Epoch]], known_by: str
+    ended: child.Ended, written: child.Output, epochs: list[list[Epoch]], known_by: str
 ) -> None:
-    said = written.last
     if ended.code:
-        hint = endings.hint(ended.code, said, ended.asked)
-        raise Failed(f"the program ended with {endings.how(ended.code)}{hint}")
+        how = child.how_ended(ended.code, written.last)
+        raise Failed(f"the program ended with {how}")
     if ended.left and not _is_complete(ended, epochs, known_by):
         raise Failed(
             f"the program ended and left {ended.left} of its processes running, which were ended. "
             "Remedy: let it wait for them; what runs in the background cannot be timed"
         )
-    if endings.has_failed(said) and not epochs:
+    if printed.has_failed(written.last) and not epochs:
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
 
 
@@ -200,19 +197,17 @@ def _require_epochs(
 
 def _notes(
     ended: child.Ended,
-    written: child.Written,
+    written: child.Output,
     place: Place,
     unread: int,
     reported: list[Mark],
 ) -> list[str]:
     """Return the notes on a program that ended well."""
     found = []
-    if endings.TRACEBACK in written.last:
+    if printed.TRACEBACK in written.last:
         found.append("its last lines report an error, and it ended with exit code 0")
     if ended.left:
         found.append(f"{counted(ended.left, 'process', 'processes')} outlived it, and were ended")
-    if ended.asked:
-        found.append("it read its input, which is empty here")
     if not ended.cores <= set(place.cores):
         was, given = sorted(ended.cores), sorted(place.cores)
         found.append(f"it set its cores itself: {was}, and was given {given}")

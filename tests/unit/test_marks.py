@@ -12,7 +12,7 @@ import pytest
 
 from escala.core.errors import Failed
 from escala.programs import lines as lines_of
-from escala.programs import marks, wording
+from escala.programs import marks, printed
 from escala.programs.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
 from escala.programs.program import HOOK
 
@@ -112,7 +112,7 @@ def test_losses_of_steps_are_scores_where_no_epoch_reports_them():
     ],
 )
 def test_times_speeds_and_counts_are_no_scores(names, are_scores):
-    assert {name: wording.is_score(name) for name in names.split()} == dict.fromkeys(
+    assert {name: printed.is_score(name) for name in names.split()} == dict.fromkeys(
         names.split(), are_scores
     )
 

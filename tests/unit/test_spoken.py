@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import tabled
 
-from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.report.findings.best_use import answers
 from escala.report.findings.words import quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen

@@ -21,7 +21,7 @@ from escala.analysis.best_use import (
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
 from escala.core.readable import in_words
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.report.findings.compared import Compared, rows_of
 from escala.report.findings.words import Tables, with_labels
 from escala.report.tables.views import names_of_rows, remembered, trained_by_steps

@@ -1,26 +1,25 @@
-"""How a program that somebody starts already finds its processes, read from its command and script.
+"""Read a command and its scripts, without starting them: how its processes find each other.
 
 Only what is certain is taken for known: the launcher that a command begins with, and what its
-script imports or calls. Nothing is started.
+script imports or calls.
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.variables import restore_shell
-from escala.draft import program_source
-from escala.draft.program_source import OWN
-from escala.programs.program import PLACEHOLDERS
+from escala.programs.program import PLACEHOLDERS, PYTHON
+from escala.strategies import OPTIONS
 
-PYTHON = re.compile(r"python[0-9.]*")
 #: Placeholders by which a program that starts its ranks itself learns how many.
 NUMBERS = ("ranks", "ranks_of_node")
 #: A command that starts its ranks itself.
@@ -37,8 +36,6 @@ _ENVIRONMENTS = re.compile(
 _STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
 #: Hands each process its number on its node as an option of the script.
 _HANDS_RANK = "torch.distributed.launch"
-
-
 #: Launchers that Escala takes the place of, with the strategy that starts the same processes.
 _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
@@ -62,74 +59,80 @@ _ACCELERATE = {
     "--main_process_ip": "{address}",
     "--main_process_port": "{port}",
 }
+#: Paths of places where a program may write; devices and what is installed are none.
+_PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
+#: Where a path stands that is a word of the command.
+COMMAND = "the command"
+#: The strategy of a program that starts its ranks itself.
+OWN = "own-launcher"
 
 
 @dataclass
-class Known:
+class Reading:
     """What is known of a command.
 
     Attributes
     ----------
     command : the words to start, without the launcher whose place Escala takes.
     strategy : the one that starts its ranks; None if it is not known.
-    said : sentences on what was assumed.
+    sentences : on what was assumed.
     guessed : whether only its script tells its strategy.
     """
 
     command: list[str]
     strategy: str | None = None
-    said: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
     guessed: bool = False
 
 
-def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
+def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
     """Return what a command and its script tell of how its processes are started.
 
     Parameters
     ----------
-    asked : the strategy that the user named, which is taken in any case.
+    named : the strategy that the user named, which is taken in any case.
     folder : where the command is started.
 
     Raises
     ------
     InputError : the command begins with a launcher, and it is not certain what that starts.
     """
-    before = _wrapped(words)
-    before, words = list(words[:before]), words[before:]
-    found, itself = Known(list(words)), _itself(words)
-    own = asked == OWN or any(
+    start = _launcher_place(words)
+    before, words = list(words[:start]), words[start:]
+    found, itself = Reading(list(words)), _itself(words)
+    own = named == OWN or any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
     launcher = _LAUNCHERS.get(itself)
     if (launcher and own) or itself in _STARTERS:
-        found = Known(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
+        found = Reading(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
     elif launcher:
         path = restore_shell().get("PATH", os.defpath)
         chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
         file = None if chosen else shutil.which(words[0], path=path)
         found = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
-        script = program_source.script(found.command, folder)
-        if itself == _HANDS_RANK and "--use-env" not in found.said[0].replace("_", "-"):
+        script = find_script(found.command, folder)
+        if itself == _HANDS_RANK and "--use-env" not in found.sentences[0].replace("_", "-"):
             # A script gets its number on its node by the option that it spells.
             text = script.read_text(encoding="utf-8", errors="replace") if script else ""
             old = "--local_rank" in text and "--local-rank" not in text
             option = "--local_rank" if old else "--local-rank"
             place = found.command.index("-m") + 2 if "-m" in found.command else 2
             found.command.insert(place, f"{option}={{local_rank}}")
-            found.said.append(f"Each process gets its number on its node, as {option}.")
-        if found.strategy == "mpi" and "horovod-mpi" in program_source.strategies(script):
+            found.sentences.append(f"Each process gets its number on its node, as {option}.")
+        if found.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
             found.strategy = "horovod-mpi"
     elif itself == "accelerate" and words[1:2] == ["launch"] and not own:
         found = _accelerate(words)
-    if asked:
-        found.strategy = asked
+    if named:
+        found.strategy = named
     elif found.strategy is None:
         _take_script(found, folder)
     found.command[:0] = before
     return found
 
 
-def _wrapped(words: Sequence[str]) -> int:
+def _launcher_place(words: Sequence[str]) -> int:
     """Return where a launcher stands before the script, 0 if there is none."""
     for place in range(len(words)):
         itself = _itself(words[place:])
@@ -156,7 +159,7 @@ def _module(words: Sequence[str]) -> int | None:
     return place + 1 if starts and place + 1 < len(words) else None
 
 
-def _without(words: Sequence[str], strategy: str, python: str) -> Known:
+def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     """Return what a launcher starts, without the launcher and its options.
 
     Parameters
@@ -190,7 +193,7 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Known:
     command = ["env", *assigned, *command] if assigned else command
     launched = " ".join(words[:place])
     said = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
-    return Known(command, strategy, [said])
+    return Reading(command, strategy, [said])
 
 
 def _start(words: Sequence[str], first: int, flags: Sequence[str]) -> int:
@@ -247,7 +250,7 @@ def _unclear(words: Sequence[str], why: str) -> InputError:
     return InputError("command", " ".join(words), reason, remedy)
 
 
-def _accelerate(words: Sequence[str]) -> Known:
+def _accelerate(words: Sequence[str]) -> Reading:
     """Return an `accelerate launch` that takes nodes and processes from Escala."""
     kept, rest = [], list(words[2:])
     while rest:
@@ -266,14 +269,14 @@ def _accelerate(words: Sequence[str]) -> Known:
         f"accelerate launch starts the ranks itself (strategy {OWN}). Escala sets its numbers of "
         "processes and machines."
     )
-    return Known([*words[:2], *options, *kept], OWN, [said])
+    return Reading([*words[:2], *options, *kept], OWN, [said])
 
 
-def _take_script(found: Known, folder: Path) -> None:
+def _take_script(found: Reading, folder: Path) -> None:
     """Complete what is known by what the script imports and calls."""
     named = {name for word in found.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
-    file = program_source.script(found.command, folder)
-    strategies = program_source.strategies(file)
+    file = find_script(found.command, folder)
+    strategies = find_strategies(file)
     said = None
     if "ranks_of_node" in named and "rank" not in named:
         found.strategy, said = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
@@ -287,4 +290,133 @@ def _take_script(found: Known, folder: Path) -> None:
     elif {"rank", "ranks"} & named:
         found.strategy = "processes"
         said = "The command names its rank or their number: strategy processes."
-    found.said += [said] if said else []
+    found.sentences += [said] if said else []
+
+
+def find_script(command: Sequence[str], folder: Path) -> Path | None:
+    """Return the script of Python that a command names, None if it names none that is there."""
+    files = (folder / word for word in command if word.endswith(".py"))
+    return next(filter(Path.is_file, files), None)
+
+
+def find_module(command: Sequence[str]) -> str | None:
+    """Return the module of Python that a command names after `-m`."""
+    return next(iter(command[command.index("-m") + 1 :]), None) if "-m" in command else None
+
+
+def find_strategies(file: Path | None) -> dict[str, str]:
+    """Return the strategies that a script is written for, each with what tells so."""
+    tree = _parsed(file) if file else None
+    if tree is None:
+        return {}
+    signs = {f"imports {name.partition('.')[0]}" for _, name in _imports(tree)} | {
+        f"calls {node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    }
+    found = {
+        name: option.signs[-1]
+        for name, option in OPTIONS.items()
+        if option.signs and signs.issuperset(option.signs)
+    }
+    # Processes that a script starts itself join a group by a call.
+    join = {name for name, sign in found.items() if sign.startswith("calls")} - {OWN}
+    left = join if join and OWN in found else {OWN}
+    return {name: sign for name, sign in found.items() if name not in left}
+
+
+def list_files(words: Sequence[str], folder: Path) -> list[str]:
+    """Return the files of a program below a folder: those it names, and what its scripts import.
+
+    Returns
+    -------
+    Patterns, sorted; those of files in the folder are relative to it. Files elsewhere that the
+    command names belong to the program in any case.
+    """
+    named = [folder / word for word in words if (folder / word).is_file()]
+    named += _modules(find_module(words) or "", folder)
+    scripts, found = [file for file in named if file.suffix == ".py"], set(named)
+    while scripts:
+        for file in _imported(scripts.pop(), folder):
+            if file not in found:
+                found.add(file)
+                scripts.append(file)
+    patterns = []
+    for file in found:
+        if file.absolute().is_relative_to(folder):
+            patterns.append(file.relative_to(folder).as_posix())
+        elif file not in named:
+            patterns.append(str(file.absolute()))
+    return sorted(map(pattern_of, patterns))
+
+
+def pattern_of(path: str) -> str:
+    """Return the pattern of one file, which may be absolute: then it is none."""
+    return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _parsed(file: Path) -> ast.AST | None:
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a script imports, or may import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            name = node.module or ""
+            yield node.level, name
+            inner = (f"{name}.{alias.name}".strip(".") for alias in node.names)
+            yield from ((node.level, each) for each in inner)
+
+
+def _imported(script: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files alongside a script, or in the folder, that it imports."""
+    tree = _parsed(script)
+    for level, name in _imports(tree) if tree else ():
+        places = [script.parents[level - 1]] if level else {script.parent, folder}
+        for place in places:
+            yield from _modules(name, place)
+
+
+def _modules(name: str, place: Path) -> Iterator[Path]:
+    """Yield the files of a module and of the packages that it is in, as far as they are there."""
+    for part in filter(None, name.split(".")):
+        place = place / part
+        for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
+            if file.is_file():
+                yield file
+
+
+def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
+    """Return absolute paths, those of the home folder, and those that lead up, of a program.
+
+    Returns
+    -------
+    Each with where it stands: a word of the command, or a text in a script of Python. Those where
+    the user may not write are left out.
+    """
+    found = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
+    for pattern in list_files(words, folder):
+        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
+        tree = _parsed(file) if file.suffix == ".py" else None
+        for node in ast.walk(tree) if tree else ():
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(node, ast.Attribute) and node.attr == "home":
+                text = "~"
+            if isinstance(text, str):
+                found.setdefault(text, f"{file.name}, line {node.lineno}")
+    return {text: where for text, where in found.items() if _is_writable_place(folder, text)}
+
+
+def _is_writable_place(folder: Path, text: str) -> bool:
+    """Return whether a text is a path that is there, or may be made where the user may write."""
+    if not _PLACE.fullmatch(text):
+        return False
+    path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
+    there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
+    return there != Path("/") and os.access(there, os.W_OK)
