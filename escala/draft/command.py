@@ -42,15 +42,6 @@ _LAUNCHERS = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
     "horovodrun": "horovod-mpi",
 }
-#: Their options that are whole by themselves. Another one may be followed by a word of its own, or
-#: by two.
-_FLAGS = {
-    "torch-ddp": "--standalone --use-env --module --no-python -m",
-    "mpi": "--oversubscribe -oversubscribe --allow-run-as-root -allow-run-as-root --tag-output "
-    "--report-bindings --use-hwthread-cpus --display-map -q --exclusive --overlap -l -v",
-    "horovod-mpi": "--gloo --mpi --verbose --use-gloo --use-mpi --autotune",
-}
-_TWO_WORDS = re.compile("--?mca|-g?env")
 #: Options of `accelerate launch` that say how many processes there are, and their placeholders.
 _ACCELERATE = {
     "--num_processes": "{ranks}",
@@ -169,8 +160,7 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     """
     at = _module(words)
     first, starter = (at + 1, list(words[: at - 1])) if at else (1, [python])
-    flags = _FLAGS[strategy].split()
-    place = _start(words, first, flags)
+    place = _program_place(words, first, strategy)
     options, started = words[first:place], list(words[place:])
     if options[-1:] == ["--"]:
         options = options[:-1]
@@ -178,8 +168,9 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     if names & {"--gloo", "--use-gloo"}:
         strategy = "horovod-gloo"
     if not started:
+        none = all(word.startswith("-") for word in options)
         reason = "it is not certain which of its words is the program"
-        raise _unclear(words, reason if names - {*flags} else "it starts no program")
+        raise _unclear(words, "it starts no program" if none else reason)
     if strategy == "mpi" and ":" in started:
         raise _unclear(words, "it starts several programs, divided by :")
     command = started
@@ -196,25 +187,28 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     return Reading(command, strategy, [said])
 
 
-def _start(words: Sequence[str], first: int, flags: Sequence[str]) -> int:
+def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
     """Return where the program stands that a launcher starts: what is before it is the launcher's.
 
-    It begins after `--`, with an interpreter, a script or a program that starts another one, or
-    with a word that no option before it may take; the number of words if there is none.
+    It stands after `--`, or is an interpreter, a script, a program that starts another one, or an
+    executable file; or a name on the PATH that is no value of an option. If there is none, it is
+    the number of words.
     """
-    taken = 0
+    path = restore_shell().get("PATH", os.defpath)
     for place in range(first, len(words)):
-        word, name = words[place], Path(words[place]).name
-        if word == "--":
-            return place + 1
-        if word.startswith("-"):
-            whole = "=" in word or re.fullmatch(r"-\w\d+", word)
-            option = word.replace("_", "-")
-            taken = 0 if whole or option in flags else 2 if _TWO_WORDS.fullmatch(option) else 1
-        elif not taken or PYTHON.fullmatch(name) or WRAPPERS.fullmatch(name) or name[-3:] == ".py":
+        before, word, file = words[place - 1], words[place], Path(words[place])
+        if before == "--" or (strategy == "torch-ddp" and before in ("-m", "--module")):
             return place
-        else:
-            taken -= 1
+        is_value = before.startswith("-") and not ("=" in before or re.fullmatch(r"-\w\d+", before))
+        is_missing = word.startswith("./") and not file.exists()
+        if not word.startswith("-") and (
+            PYTHON.fullmatch(file.name)
+            or WRAPPERS.fullmatch(file.name)
+            or file.suffix == ".py"
+            or ("/" in word and (is_missing or shutil.which(word)))
+            or (not is_value and shutil.which(word, path=path))
+        ):
+            return place
     return len(words)
 
 
