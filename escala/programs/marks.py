@@ -101,15 +101,13 @@ def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
     The second value is the number of whole lines that are no marks. The last line of a process may
     be cut.
     """
-    found = [_read(path) for path in folder.glob("*.jsonl")]
-    told = sorted(filter(None, (marks for marks, _ in found)), key=lambda marks: marks[0].time)
-    return told, sum(unread for _, unread in found)
-
-
-def _read(path: Path) -> tuple[list[Mark], int]:
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    found = [_mark(line) for line in lines]
-    return list(filter(None, found)), found[:-1].count(None)
+    by_process, unread = [], 0
+    for path in folder.glob("*.jsonl"):
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        found = [_mark(line) for line in lines]
+        unread += found[:-1].count(None)
+        by_process.append([mark for mark in found if mark])
+    return sorted(filter(None, by_process), key=lambda marks: marks[0].time), unread
 
 
 def _mark(line: str) -> Mark | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -121,7 +122,11 @@ def describe(folder: Path, ended: Ended) -> dict:
         "ended": all(each.ended for each in told.values()),
         "start_seconds": first and first.began - ended.started + first.importing,
         "begun": trained or ended.code is not None,
-        "idle": bool(acting) and all(map(_is_idle, acting.values())),
+        "idle": bool(acting)
+        and all(
+            each.longest < WORK_SECONDS and 0 <= each.ended - each.imported < WORK_SECONDS / 2
+            for each in acting.values()
+        ),
         "alike": min(each.words for each in told.values()) if certain else None,
     }
 
@@ -143,12 +148,6 @@ def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
         except (OSError, ValueError, TypeError):
             continue
     return found
-
-
-def _is_idle(told: ProcessReport) -> bool:
-    """Return whether a process ended right after its imports."""
-    late = told.ended - told.imported
-    return told.longest < WORK_SECONDS and 0 <= late < WORK_SECONDS / 2
 
 
 def _waits(number: int, told: Mapping[int, ProcessReport]) -> bool:
@@ -216,15 +215,12 @@ def files_told(marks: Path, since: float) -> FilesTold | None:
         }
         for each in "rw"
     )
-    left = [path for path in sorted(read - written) if _is_older(Path(path), since)]
+    left = []
+    for path in sorted(read - written):
+        with suppress(OSError):
+            if Path(path).is_file() and Path(path).stat().st_mtime < since:
+                left.append(path)
     return FilesTold(left, {value for kind, value in lines if kind == "t"})
-
-
-def _is_older(file: Path, than: float) -> bool:
-    try:
-        return file.is_file() and file.stat().st_mtime < than
-    except OSError:
-        return False
 
 
 def unlisted(
@@ -246,7 +242,7 @@ def unlisted(
     Their paths, from the program's folder for those in it.
     """
     try:
-        known = files(program.directory, program.command, program.files, program.where)
+        known = files(program)
     except InputError:  # One of them is gone.
         known = set()
     known = {os.path.realpath(path) for path in known}
