@@ -176,7 +176,7 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
             raise _failed(program, run, problem, last)
         ran = invariants.summarize_processes(everyone)
     epochs = sum(mark.event == marks.EPOCH for mark in told)
-    made = [mark.made for mark in marks.counted(told) if mark.event == marks.STEP]
+    made = [mark.made for mark in marks.count_steps(told) if mark.event == marks.STEP]
     return Trial(
         run, seconds, False, known_by, None, epochs, last, seconds,
         None if None in made else int(sum(made)), ran=ran, named=program.named,

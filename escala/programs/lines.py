@@ -145,7 +145,7 @@ def _restart(turns: Sequence[Mark]) -> bool:
     return max(back) > (max(numbers) - min(numbers)) / 2
 
 
-def flowing(marks: Sequence[Mark]) -> list[Mark]:
+def without_held_steps(marks: Sequence[Mark]) -> list[Mark]:
     """Return marks of lines that arrived one by one, without steps of which most arrived at once.
 
     A program of which the ends of several epochs arrived at once is `Failed`.

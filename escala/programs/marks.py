@@ -145,7 +145,7 @@ def between(marks: Sequence[Mark]) -> list[float]:
     return [later.number - before.number for before, later in pairwise(marks)]
 
 
-def counted(marks: Sequence[Mark]) -> list[Mark]:
+def count_steps(marks: Sequence[Mark]) -> list[Mark]:
     """Return marks of one process with the steps that each ends, by the numbers of steps.
 
     Of the first one of an epoch, they are known if it is in step with the others. Numbers that may
