@@ -208,8 +208,8 @@ def _snakemake() -> list[str]:
         return ["snakemake"]
     # Snakemake would take these settings from the working directory first.
     profile = ["--workflow-profile", str(ROOT / "profiles" / "default")]
-    own = Path("profiles", "default").exists()
-    return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *(profile if own else [])]
+    has_profile = Path("profiles", "default").exists()
+    return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *(profile if has_profile else [])]
 
 
 def installed(path: str) -> str:
@@ -237,12 +237,12 @@ def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
         return _run(arguments, extra)
     from escala.predict.targets import RULES, predictions
 
-    found = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
-    arguments.targets = found.targets
-    arguments.experiment = arguments.experiment or _file_of(found.experiment)
+    predicted = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
+    arguments.targets = predicted.targets
+    arguments.experiment = arguments.experiment or _file_of(predicted.experiment)
     # The table is always made, most often from the store, so that its counts are printed.
     options = ["--allowed-rules", *RULES, "--forcerun", "predict"]
-    settings = ["--config", f"predict={found.settings}"]
+    settings = ["--config", f"predict={predicted.settings}"]
     return _run(arguments, [*options, *extra, *settings])
 
 
@@ -315,7 +315,7 @@ def _configfile(experiment: str | None) -> list[str]:
 def _require_default() -> None:
     """Refuse a call without an experiment outside the folder of a project."""
     folder = Path.cwd()
-    project = next((each for each in (folder, *folder.parents) if _is_project(each)), None)
+    project = next((parent for parent in (folder, *folder.parents) if _is_project(parent)), None)
     if project == folder:
         return
     remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
@@ -391,8 +391,8 @@ def _parser() -> Parser:
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each subcommand."""
     actions = _parser()._actions
-    [own] = (each.choices for each in actions if isinstance(each, argparse._SubParsersAction))
-    return {name: _script(name) if name in SCRIPTS else each for name, each in own.items()}
+    [commands] = (each.choices for each in actions if isinstance(each, argparse._SubParsersAction))
+    return {name: _script(name) if name in SCRIPTS else each for name, each in commands.items()}
 
 
 def _script(name: str) -> argparse.ArgumentParser:

@@ -63,8 +63,8 @@ def left(e: Experiment) -> list[Run]:
     """Return the runs that a call inside the job measures, as far as that is known here."""
     plan = asked(plan_session(e))
     # The nodes of the job may have no network.
-    provide_all(engines_of(each.run for each in plan.runs))
-    return [each.run for each in standing.left_of(plan, standing.Present())]
+    provide_all(engines_of(planned.run for planned in plan.runs))
+    return [planned.run for planned in standing.left_of(plan, standing.Present())]
 
 
 def clock(minutes: int) -> str:
@@ -187,13 +187,15 @@ def submit(file: str) -> str:
     slurm.require_controller()
     try:
         done = slurm.call(["sbatch", "--parsable", file], _SBATCH_SECONDS)
-        said = done.stderr.strip().splitlines()
+        lines = done.stderr.strip().splitlines()
     except subprocess.TimeoutExpired:
-        said = [f"no answer within {_SBATCH_SECONDS} s; squeue --me shows whether the job is there"]
+        lines = [
+            f"no answer within {_SBATCH_SECONDS} s; squeue --me shows whether the job is there"
+        ]
         done = None
     if done is None or done.returncode:
         remedy = "name what your site asks for, such as --account or --partition (sinfo lists them)"
-        raise InputError("sbatch", file, said[-1] if said else "refused it", remedy)
+        raise InputError("sbatch", file, lines[-1] if lines else "refused it", remedy)
     # A site may print a welcome as well.
     numbers = [
         found for line in done.stdout.splitlines() if (found := _NUMBER.fullmatch(line.strip()))

@@ -90,37 +90,37 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
     """
     start = _launcher_place(words)
     before, words = list(words[:start]), words[start:]
-    found, itself = Reading(list(words)), _itself(words)
-    own = named == OWN or any(
+    reading, itself = Reading(list(words)), _itself(words)
+    keeps = named == OWN or any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
     launcher = _LAUNCHERS.get(itself)
-    if (launcher and own) or itself in _STARTERS:
-        found = Reading(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
+    if (launcher and keeps) or itself in _STARTERS:
+        reading = Reading(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
     elif launcher:
         path = restore_shell().get("PATH", os.defpath)
         chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
         file = None if chosen else shutil.which(words[0], path=path)
-        found = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
-        script = find_script(found.command, folder)
-        if itself == _HANDS_RANK and "--use-env" not in found.sentences[0].replace("_", "-"):
+        reading = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
+        script = find_script(reading.command, folder)
+        if itself == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
             # A script gets its number on its node by the option that it spells.
             text = script.read_text(encoding="utf-8", errors="replace") if script else ""
             old = "--local_rank" in text and "--local-rank" not in text
             option = "--local_rank" if old else "--local-rank"
-            place = found.command.index("-m") + 2 if "-m" in found.command else 2
-            found.command.insert(place, f"{option}={{local_rank}}")
-            found.sentences.append(f"Each process gets its number on its node, as {option}.")
-        if found.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
-            found.strategy = "horovod-mpi"
-    elif itself == "accelerate" and words[1:2] == ["launch"] and not own:
-        found = _accelerate(words)
+            place = reading.command.index("-m") + 2 if "-m" in reading.command else 2
+            reading.command.insert(place, f"{option}={{local_rank}}")
+            reading.sentences.append(f"Each process gets its number on its node, as {option}.")
+        if reading.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
+            reading.strategy = "horovod-mpi"
+    elif itself == "accelerate" and words[1:2] == ["launch"] and not keeps:
+        reading = _accelerate(words)
     if named:
-        found.strategy = named
-    elif found.strategy is None:
-        _take_script(found, folder)
-    found.command[:0] = before
-    return found
+        reading.strategy = named
+    elif reading.strategy is None:
+        _take_script(reading, folder)
+    reading.command[:0] = before
+    return reading
 
 
 def _launcher_place(words: Sequence[str]) -> int:
@@ -183,8 +183,8 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     ]
     command = ["env", *assigned, *command] if assigned else command
     launched = " ".join(words[:place])
-    said = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
-    return Reading(command, strategy, [said])
+    sentence = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
+    return Reading(command, strategy, [sentence])
 
 
 def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
@@ -259,32 +259,34 @@ def _accelerate(words: Sequence[str]) -> Reading:
         elif not equals and rest:
             rest.pop(0)
     options = [word for pair in _ACCELERATE.items() for word in pair]
-    said = (
+    sentence = (
         f"accelerate launch starts the ranks itself (strategy {OWN}). Escala sets its numbers of "
         "processes and machines."
     )
-    return Reading([*words[:2], *options, *kept], OWN, [said])
+    return Reading([*words[:2], *options, *kept], OWN, [sentence])
 
 
-def _take_script(found: Reading, folder: Path) -> None:
+def _take_script(reading: Reading, folder: Path) -> None:
     """Complete what is known by what the script imports and calls."""
-    named = {name for word in found.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
-    file = find_script(found.command, folder)
+    named = {name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
+    file = find_script(reading.command, folder)
     strategies = find_strategies(file)
-    said = None
+    sentence = None
     if "ranks_of_node" in named and "rank" not in named:
-        found.strategy, said = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
+        reading.strategy, sentence = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
     elif len(strategies) == 1:
-        [(found.strategy, why)] = strategies.items()
-        found.guessed = True
-        said = f"{file.name} {why}: strategy {found.strategy}."
+        [(reading.strategy, why)] = strategies.items()
+        reading.guessed = True
+        sentence = f"{file.name} {why}: strategy {reading.strategy}."
     elif strategies:
         several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
-        said = f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
+        sentence = (
+            f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
+        )
     elif {"rank", "ranks"} & named:
-        found.strategy = "processes"
-        said = "The command names its rank or their number: strategy processes."
-    found.sentences += [said] if said else []
+        reading.strategy = "processes"
+        sentence = "The command names its rank or their number: strategy processes."
+    reading.sentences += [sentence] if sentence else []
 
 
 def find_script(command: Sequence[str], folder: Path) -> Path | None:
@@ -308,15 +310,15 @@ def find_strategies(file: Path | None) -> dict[str, str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
     }
-    found = {
+    by_strategy = {
         name: option.signs[-1]
         for name, option in OPTIONS.items()
         if option.signs and signs.issuperset(option.signs)
     }
     # Processes that a script starts itself join a group by a call.
-    join = {name for name, sign in found.items() if sign.startswith("calls")} - {OWN}
-    left = join if join and OWN in found else {OWN}
-    return {name: sign for name, sign in found.items() if name not in left}
+    join = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {OWN}
+    left = join if join and OWN in by_strategy else {OWN}
+    return {name: sign for name, sign in by_strategy.items() if name not in left}
 
 
 def list_files(words: Sequence[str], folder: Path) -> list[str]:
@@ -329,14 +331,14 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
     """
     named = [folder / word for word in words if (folder / word).is_file()]
     named += _modules(find_module(words) or "", folder)
-    scripts, found = [file for file in named if file.suffix == ".py"], set(named)
+    scripts, files = [file for file in named if file.suffix == ".py"], set(named)
     while scripts:
         for file in _imported(scripts.pop(), folder):
-            if file not in found:
-                found.add(file)
+            if file not in files:
+                files.add(file)
                 scripts.append(file)
     patterns = []
-    for file in found:
+    for file in files:
         if file.absolute().is_relative_to(folder):
             patterns.append(file.relative_to(folder).as_posix())
         elif file not in named:
@@ -365,7 +367,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             name = node.module or ""
             yield node.level, name
             inner = (f"{name}.{alias.name}".strip(".") for alias in node.names)
-            yield from ((node.level, each) for each in inner)
+            yield from ((node.level, submodule) for submodule in inner)
 
 
 def _imported(script: Path, folder: Path) -> Iterator[Path]:
@@ -394,7 +396,7 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     Each with where it stands: a word of the command, or a text in a script of Python. Those where
     the user may not write are left out.
     """
-    found = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
+    places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
     for pattern in list_files(words, folder):
         file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
         tree = _parsed(file) if file.suffix == ".py" else None
@@ -403,8 +405,8 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
             if isinstance(node, ast.Attribute) and node.attr == "home":
                 text = "~"
             if isinstance(text, str):
-                found.setdefault(text, f"{file.name}, line {node.lineno}")
-    return {text: where for text, where in found.items() if _is_writable_place(folder, text)}
+                places.setdefault(text, f"{file.name}, line {node.lineno}")
+    return {text: where for text, where in places.items() if _is_writable_place(folder, text)}
 
 
 def _is_writable_place(folder: Path, text: str) -> bool:
@@ -412,5 +414,5 @@ def _is_writable_place(folder: Path, text: str) -> bool:
     if not _PLACE.fullmatch(text):
         return False
     path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
-    there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
+    there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
     return there != Path("/") and os.access(there, os.W_OK)

@@ -115,22 +115,22 @@ def recognise(data: str) -> Dataset:
 
 def _genomes(path: Path, data: str) -> Dataset | None:
     """Recognise a folder with a FASTA file for each class."""
-    found = files_by_class(path) if path.is_dir() else {}
-    if not found:
+    by_class = files_by_class(path) if path.is_dir() else {}
+    if not by_class:
         return None
-    classes = sorted(found)
+    classes = sorted(by_class)
     source = {"type": "files", "folder": data}
     class_files(source, classes)
-    for name, files in found.items():
+    for name, files in by_class.items():
         if not is_name(name):
             other = files[0].name.replace(name, name_of(Path(name)), 1)
             remedy = f"rename it, for instance to {other}: {NAME_RULE}"
             reason = f"gives a class the name {name!r}, which an experiment does not allow"
             raise InputError("data", str(files[0]), reason, remedy)
-    read = [file for files in found.values() for file in files]
-    others = [each for each in path.iterdir() if each not in read]
+    read = [file for files in by_class.values() for file in files]
+    others = [entry for entry in path.iterdir() if entry not in read]
     # Hidden files come last.
-    not_read = [each.name for each in sorted(others, key=lambda it: (is_hidden(it), it.name))]
+    not_read = [entry.name for entry in sorted(others, key=lambda it: (is_hidden(it), it.name))]
     if len(classes) < 2:
         more = f"; not read are {', '.join(not_read)}" if not_read else ""
         reason = f"holds a FASTA file of one class only, {classes[0]}{more}"
@@ -158,10 +158,10 @@ def _table(path: Path, data: str) -> Dataset | None:
     """Recognise a CSV file, plain or packed; refuse one with tabs."""
     packed = "|".join(map(re.escape, PACKED_ENDINGS))
     if not path.is_file() or not (
-        found := re.search(rf"\.(csv|tsv|tab)({packed})?$", path.name, re.IGNORECASE)
+        ending := re.search(rf"\.(csv|tsv|tab)({packed})?$", path.name, re.IGNORECASE)
     ):
         return None
-    if found[1].lower() != "csv":
+    if ending[1].lower() != "csv":
         remedy = "write commas between fields, and .csv at the end of its name"
         raise InputError("data", data, "separates its fields by tabs, and CSV is read", remedy)
     settings = {"kind": "tabular", "source": {"type": "csv", "path": data}}
@@ -184,7 +184,7 @@ def _cifar(path: Path, data: str) -> Dataset | None:
     """Recognise the binary files of CIFAR-10, or their archive; refuse other forms of CIFAR."""
     from escala.data.images.cifar import not_binary, other_form
 
-    names = [each.name for each in path.iterdir()] if path.is_dir() else []
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     if form := other_form([path.name, *names]):
         raise not_binary(path, form)
     if path.name != "cifar-10-binary.tar.gz" and not (path / "data_batch_1.bin").is_file():
@@ -198,7 +198,7 @@ def _pictures(path: Path, data: str) -> Dataset | None:
     # Imported here, because they import Pillow.
     from escala.data.images.pictures import ENDINGS, listed
 
-    if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("**/*")):
+    if not path.is_dir() or not any(file.suffix.lower() in ENDINGS for file in path.glob("**/*")):
         return None
     listed(path)
     source = {"type": "folders", "folder": data}
@@ -211,8 +211,8 @@ def _arrays(path: Path, data: str) -> Dataset | None:
     # Imported here, because it imports NumPy.
     from escala.data.arrays.guess import settings_of
 
-    found = settings_of(path, data)
-    return found and Dataset(name_of(path), None, {"kind": "arrays", **found, "split": {}})
+    settings = settings_of(path, data)
+    return settings and Dataset(name_of(path), None, {"kind": "arrays", **settings, "split": {}})
 
 
 _RECOGNISERS: tuple[Callable[[Path, str], Dataset | None], ...] = (
@@ -315,8 +315,8 @@ def _workloads(
             usual = _OTHERWISE.get(usual, usual)
         fits = [
             name
-            for name, each in WORKLOADS.items()
-            if each.is_fitted and each.data_kind == kind and ONE_PROCESS[0] in alone
+            for name, known in WORKLOADS.items()
+            if known.is_fitted and known.data_kind == kind and ONE_PROCESS[0] in alone
         ]
         return {usual: _steps(usual, epochs)} | {name: {} for name in fits}
     if workload in WORKLOADS:

@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         how.add_argument(
             option.name, dest="strategy", action="store_const", const=strategy, help=option.help
         )
-    usable = [name for name, each in STRATEGIES.items() if each.programs]
+    usable = [name for name, strategy_class in STRATEGIES.items() if strategy_class.programs]
     how.add_argument(
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
     )
@@ -124,18 +124,24 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         its ranks, or this machine has one core only.
     """
     folder, words = Path.cwd(), _words(command)
-    found = reading.read(words, options.strategy, folder)
-    strategy, said = found.strategy or ONE, list(found.sentences)
-    command = _without_cores(_without_threads(found.command, said), said)
+    read_command = reading.read(words, options.strategy, folder)
+    strategy, sentences = read_command.strategy or ONE, list(read_command.sentences)
+    command = _without_cores(_without_threads(read_command.command, sentences), sentences)
     words, python = _interpreter(command, options.python)
-    own = shutil.which("python", path=_path_of_shell()) if python is None else python
-    if own and Path(own).parent == Path(sys.executable).parent and not options.python:
-        said.append(f"python is Escala's own here, {own}; --python names another.")
+    default_python = shutil.which("python", path=_path_of_shell()) if python is None else python
+    if (
+        default_python
+        and Path(default_python).parent == Path(sys.executable).parent
+        and not options.python
+    ):
+        sentences.append(f"python is Escala's own here, {default_python}; --python names another.")
     elif python and not options.python:
-        said.append(f"Its interpreter is {python}; --python names another.")
+        sentences.append(f"Its interpreter is {python}; --python names another.")
     held = [name for name in os.environ if variables.is_secret(name)]
     if held := sorted(set(held) - set(variables.passed()) - set(options.variable)):
-        said.append(f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does.")
+        sentences.append(
+            f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does."
+        )
     data = dict(map(_path, options.data))
     program = _program(words, folder, data, options.python)
     if strategy == OWN and not set(reading.NUMBERS) & program.named:
@@ -143,10 +149,10 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             reason = "always starts the same number of ranks"
             remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
             raise InputError("--launcher", shlex.join(words), reason, remedy)
-        said.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
+        sentences.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
-    processes, threads, cores = _numbers(options, said)
-    said += _limits(program, strategy, options)
+    processes, threads, cores = _numbers(options, sentences)
+    sentences += _limits(program, strategy, options)
     title = _title(words, folder)
     stem = title.removesuffix(Path(title).suffix)
     name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
@@ -171,7 +177,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         configurations=configurations,
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
-    return Draft(settings, notes, said, found.guessed and strategy != ONE)
+    return Draft(settings, notes, sentences, read_command.guessed and strategy != ONE)
 
 
 def keep_files(draft: Draft, file: Path) -> None:
@@ -212,19 +218,19 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
 def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings of a program's workload that the options give."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     environment = {"python": python} if python else {}
     environment |= {"variables": options.variable} if options.variable else {}
     if environment:
-        found["environment"] = environment
+        settings["environment"] = environment
     if "epochs" in program.named:
-        found["epochs"] = options.epochs or EPOCHS
+        settings["epochs"] = options.epochs or EPOCHS
     if _BATCH & program.named:
-        found["batch"] = {"rows": options.rows or ROWS, "per": "global"}
+        settings["batch"] = {"rows": options.rows or ROWS, "per": "global"}
     for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings
 
 
 def _program(words: list[str], folder: Path, data: dict[str, str], python: str | None) -> Program:
@@ -263,49 +269,51 @@ def _words(command: Sequence[str]) -> list[str]:
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
 
 
-def _interpreter(words: Sequence[str], asked: str | None) -> tuple[list[str], str | None]:
+def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], str | None]:
     """Return the command and its interpreter of Python, None if it needs none.
 
     A command that names an interpreter by its path names it as `python`.
     """
     words, first = list(words), words[0]
     if PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
-        asked, words[0] = asked or str(Path(first).absolute()), "python"
-    if asked:
-        return words, asked
-    found = shutil.which(first, path=_path_of_shell())
+        named, words[0] = named or str(Path(first).absolute()), "python"
+    if named:
+        return words, named
+    program = shutil.which(first, path=_path_of_shell())
     # A path may be an argument of another program.
     wraps = reading.WRAPPERS.fullmatch(Path(first).name)
     names = [Path(word).name if wraps else word for word in words]
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
         # What stands before it, such as `uv run`, may choose another than the PATH does.
-        return words, found and _executable([found, *words[1 : place + 1]])
+        return words, program and _executable([program, *words[1 : place + 1]])
     # Programs of an environment, such as accelerate, name its interpreter.
-    return words, reading.interpreter_of(Path(found)) if found else None
+    return words, reading.interpreter_of(Path(program)) if program else None
 
 
 def _path_of_shell() -> str:
     return variables.restore_shell().get("PATH", os.defpath)
 
 
-def _without_threads(words: Sequence[str], said: list[str]) -> list[str]:
+def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
     """Leave out assignments of numbers of threads before a command: configurations set them."""
     if Path(words[0]).name != "env":
         return list(words)
     place = next(n for n, word in enumerate([*words[1:], ""], 1) if not _ASSIGNED.fullmatch(word))
     left = [w for w in words[1:place] if variables.THREADS.fullmatch(w.partition("=")[0])]
     if left:
-        said.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
+        sentences.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
     kept = [word for word in words[1:place] if word not in left]
     return [words[0], *kept, *words[place:]] if kept or not left else list(words[place:])
 
 
-def _without_cores(words: Sequence[str], said: list[str]) -> list[str]:
+def _without_cores(words: Sequence[str], sentences: list[str]) -> list[str]:
     """Leave out what binds a command to cores: configurations set them."""
     if not (place := binding(words)):
         return list(words)
-    said.append(f"{' '.join(words[place])} is left out: each configuration has cores of its own.")
+    sentences.append(
+        f"{' '.join(words[place])} is left out: each configuration has cores of its own."
+    )
     return [*words[: place.start], *words[place.stop :]]
 
 
@@ -325,7 +333,7 @@ def _executable(started: list[str]) -> str | None:
     return lines[-1] if lines and os.access(lines[-1], os.X_OK) else otherwise
 
 
-def _numbers(options: argparse.Namespace, said: list[str]) -> tuple[int, int, int]:
+def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
     Where there are GPUs, a process is for each, and they share the cores.
@@ -334,7 +342,7 @@ def _numbers(options: argparse.Namespace, said: list[str]) -> tuple[int, int, in
     processes = options.processes or gpus or there
     if options.nodes == 1 and processes > there:
         if options.processes:
-            said.append(f"--processes {processes}: this machine has {there} cores: {there}.")
+            sentences.append(f"--processes {processes}: this machine has {there} cores: {there}.")
         processes = there
     threads = there if gpus else processes
     if options.nodes == 1 and threads == 1:
@@ -382,10 +390,10 @@ def _configurations(
     if not STRATEGIES[strategy].layouts.one_rank:
         layouts += [Layout(1, processes)] if processes > 1 else []
         layouts += [Layout(nodes, processes)] if nodes > 1 else []
-    found = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
+    entries = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
     if threads > 1:
-        found.append({"strategy": strategy, "layouts": ["1x1"], "variants": [THREADS]})
-    return "processes" if len(layouts) > 1 else "threads", found
+        entries.append({"strategy": strategy, "layouts": ["1x1"], "variants": [THREADS]})
+    return "processes" if len(layouts) > 1 else "threads", entries
 
 
 def _path(text: str) -> tuple[str, str]:

@@ -117,12 +117,12 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
         read = tuple(unlisted(sorted(opened), program, paths, ranks.parent))
-        _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
-        lines = (each for each in said.split(" | ") if " escala: " not in each)
+        _, _, last_lines = diagnose.tail(ranks, 0).partition(_LAST)
+        lines = (each for each in last_lines.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            found = _ended_early(run, limit_seconds, program, ranks, last)
-            return replace(found, read=read)
+            trial = _ended_early(run, limit_seconds, program, ranks, last)
+            return replace(trial, read=read)
         result = read_result(output)
         told = result["program"]
         if told["ran"]["idle"]:
@@ -131,7 +131,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
                 "too short to be timed. Remedy: give it more to do (epochs, rows, rounds), or what "
                 "its last lines ask for"
             )
-            raise _failed(program, run, reason, said)
+            raise _failed(program, run, reason, last_lines)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
@@ -164,8 +164,8 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
         known_by = marks.HOOK
     else:
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-        asked = plan["epochs"] if "epochs" in program.named else None
-        told, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), asked)
+        epochs_asked = plan["epochs"] if "epochs" in program.named else None
+        told, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), epochs_asked)
         known_by = marks.OUTPUT if told else marks.WHOLE
     everyone = [
         {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
@@ -187,7 +187,7 @@ def together(experiment: Experiment) -> Run | None:
     """Return the run of most processes on one node, or None if all have one process."""
     layouts = ((run.layout, run) for run in experiment.runs)
     on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
-    most, run = max(on_one, key=lambda each: each[0])
+    most, run = max(on_one, key=lambda pair: pair[0])
     return run if most > 1 else None
 
 
@@ -203,10 +203,10 @@ def try_together(
     """
     if alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
-    found = try_once(experiment, run, limit_seconds)
-    reason, last = None, found.last
-    if alone.ended and found.ended:
-        reason = comparable.other_lines(alone.result, found.result)
+    several = try_once(experiment, run, limit_seconds)
+    reason, last = None, several.last
+    if alone.ended and several.ended:
+        reason = comparable.other_lines(alone.result, several.result)
     elif alone.ended:
         reason = (
             f"the program did not end within {duration(limit_seconds)}, and one process ended "
@@ -215,20 +215,20 @@ def try_together(
         )
     elif (
         run.layout.processes > 1
-        and found.ended
+        and several.ended
         and not alone.ended
-        and PATIENCE * found.seconds < alone.seconds
+        and PATIENCE * several.seconds < alone.seconds
     ):
         last = alone.last
         reason = (
-            f"the program ended after {span(found.seconds)}, and one process did not end within "
+            f"the program ended after {span(several.seconds)}, and one process did not end within "
             f"{duration(alone.seconds)}: it may be a server or a master that waits for others. "
             "Remedy: let one process train alone; or compare layouts of several processes only, "
             "in a file of `escala new --command`"
         )
     if reason:
         raise _failed(_program(experiment.request(run)), run, reason, last)
-    return found
+    return several
 
 
 def try_as_typed(
@@ -255,7 +255,7 @@ def try_as_typed(
         with suppress(InputError):  # It may lack what the guess gives it.
             alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
-        found = (
+        single = (
             try_together(guess, first, alone, limit_seconds)
             if alone
             else try_once(guess, first, limit_seconds)
@@ -263,8 +263,8 @@ def try_as_typed(
         run, several = together(guess), None
         if run:
             say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
-            several = try_together(guess, run, found, limit_seconds)
-        return found, several, None
+            several = try_together(guess, run, single, limit_seconds)
+        return single, several, None
     except InputError as error:
         if alone is None:
             raise
@@ -367,66 +367,66 @@ def _failed(program: Program, run: Run, reason: str, last: str) -> InputError:
     return InputError("the command", words, f"{where}{how.rstrip('.')}{lines}", remedy)
 
 
-def report(found: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
+def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
     """Yield sentences on what trials told, what is measured, and how long that takes.
 
     Parameters
     ----------
     found, several : of one process, and of several unless all configurations have one.
     """
-    if found.ended:
-        yield f"One process ended without an error after {span(found.seconds)}.{_seen(found)}"
+    if alone.ended:
+        yield f"One process ended without an error after {span(alone.seconds)}.{_seen(alone)}"
     else:
         yield (
-            f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
-            f"error.{_seen(found)}"
+            f"One process did not end within {duration(alone.seconds)}, and was ended. That is no "
+            f"error.{_seen(alone)}"
         )
     if several:
         words = layout_in_words(several.run.layout, several.run.strategy)
         how = "ended without an error after" if several.ended else "did not end within"
         took = span(several.seconds)
         yield f"{words[0].upper()}{words[1:]} {how} {took}.{_seen(several)}"
-        if found.ended and several.ended:
-            yield from _compared(found, several)
-    program = _program(experiment.request(found.run))
-    if found.known_by != marks.WHOLE:
-        how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
-        took = f"; the last one took {span(found.epoch_seconds)}" if found.epoch_seconds else ""
+        if alone.ended and several.ended:
+            yield from _compared(alone, several)
+    program = _program(experiment.request(alone.run))
+    if alone.known_by != marks.WHOLE:
+        how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
+        took = f"; the last one took {span(alone.epoch_seconds)}" if alone.epoch_seconds else ""
         yield f"Its epochs are known by {how}{took}."
     elif program.epoch_ends or program.step_ends:
         yield (
             "No line of its output matches its pattern so far. If none does until its end, a run "
-            f"fails. Its last lines: {found.last}"
+            f"fails. Its last lines: {alone.last}"
         )
     else:
         yield (
-            f"It reported no steps{'' if found.ended else ' so far'}, so whole runs are compared, "
+            f"It reported no steps{'' if alone.ended else ' so far'}, so whole runs are compared, "
             "start-up included. To time its epochs, match the line that it prints after each with "
             "--epoch-ends REGEX. Or write into the script: `from escala_steps import steps, "
             "epoch`, `for batch in steps(loader):`, and epoch() after each epoch. "
-            f"Its last lines: {found.last}"
+            f"Its last lines: {alone.last}"
         )
-    is_whole = found.ended and found.known_by == marks.WHOLE
-    start_seconds = (is_whole and found.ran["start_seconds"]) or 0.0
-    if start_seconds > found.seconds / 2:
+    is_whole = alone.ended and alone.known_by == marks.WHOLE
+    start_seconds = (is_whole and alone.ran["start_seconds"]) or 0.0
+    if start_seconds > alone.seconds / 2:
         yield (
             f"Most of the run is no training: starting its interpreter and importing packages "
-            f"takes {span(start_seconds)} of {span(found.seconds)}. Give it more to do, or let its "
+            f"takes {span(start_seconds)} of {span(alone.seconds)}. Give it more to do, or let its "
             "epochs be seen."
         )
-    elif is_whole and found.seconds < SHORT_SECONDS:
+    elif is_whole and alone.seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time: the run takes {span(found.seconds)}. Give it more to do: more "
+            f"Too short to time: the run takes {span(alone.seconds)}. Give it more to do: more "
             "epochs or more rows."
         )
-    elif found.ended and found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
+    elif alone.ended and alone.epoch_seconds is not None and alone.epoch_seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time well: an epoch takes {span(found.epoch_seconds)}, and the time "
+            f"Too short to time well: an epoch takes {span(alone.epoch_seconds)}, and the time "
             "of a short one varies more. Give it more rows or steps in each epoch."
         )
-    notes = dict.fromkeys(note for each in (found, several) if each for note in each.notes)
+    notes = dict.fromkeys(note for trial in (alone, several) if trial for note in trial.notes)
     yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
-    least, most = estimate(found, several, experiment)
+    least, most = estimate(alone, several, experiment)
     runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
     if least == most < 60 * minutes * runs:
         yield f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
@@ -438,21 +438,21 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
 
 
-def _seen(found: Trial) -> str:
+def _seen(trial: Trial) -> str:
     """Return in words what the processes of a trial did and told."""
-    ran, known = found.ran, found.known_by != marks.WHOLE
+    ran, known = trial.ran, trial.known_by != marks.WHOLE
     if ran is None:
         return ""
     at_work, cores, ranks = ran["processes"], ran["cores"], ran["ranks"]
-    scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
+    scores = ", ".join(f"{name} {value:.4g}" for name, value in trial.scores.items())
     parts = [
         f"processes at work: {at_work or 'not known'}"
         + ("" if cores is None else f", on up to {cores:.1f} cores"),
         f"ranks: {ranks} of a group of {ran['world_size']}" if ranks else "no group of ranks",
-        f"epochs{'' if found.ended else ' so far'}: {found.epochs if known else 'not known'}",
-        f"steps{' of one' if found.ended else ' so far'}: {found.steps or 'not known'}",
-        *([f"rows of one: {found.rows or 'not known'}"] if found.ended else []),
-        *([f"scores: {scores or 'none'}"] if found.ended else []),
+        f"epochs{'' if trial.ended else ' so far'}: {trial.epochs if known else 'not known'}",
+        f"steps{' of one' if trial.ended else ' so far'}: {trial.steps or 'not known'}",
+        *([f"rows of one: {trial.rows or 'not known'}"] if trial.ended else []),
+        *([f"scores: {scores or 'none'}"] if trial.ended else []),
         f"longest silence: {span(ran['silent_seconds'])}",
     ]
     return f" Found: {'; '.join(parts)}."
@@ -461,7 +461,7 @@ def _seen(found: Trial) -> str:
 def _compared(alone: Trial, several: Trial) -> Iterator[str]:
     """Yield that several processes do other work than one, as far as their trials tell."""
     ranks = several.run.layout.ranks
-    used, together = (each.ran["core_seconds"] or 0.0 for each in (alone, several))
+    used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
     times = {}
     if alone.rows and several.rows:
         times["the rows of an epoch"] = several.rows / alone.rows
@@ -482,12 +482,12 @@ def _compared(alone: Trial, several: Trial) -> Iterator[str]:
             )
 
 
-def estimate(found: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
+def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
     """Return the least and the most seconds that all runs take, by their trials."""
     limit = 60.0 * experiment.settings["time_limit_minutes"]
     least = most = 0.0
     for run in experiment.timed:
-        like = found
+        like = alone
         if several and run.configuration == several.run.configuration:
             like = several
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
@@ -528,8 +528,10 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
     told = []
     for place in shown:
-        found = variables(plan, place, Path("MARKS"), given)
-        told.append({name: each for name, each in found.items() if os.environ.get(name) != each})
+        its_variables = variables(plan, place, Path("MARKS"), given)
+        told.append(
+            {name: value for name, value in its_variables.items() if os.environ.get(name) != value}
+        )
     common = set(told[0].items()) & set(told[-1].items())
     words = layout_in_words(run.layout, run.strategy)
     yield (
@@ -539,10 +541,10 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     )
     yield f"  {_assignments(common)}"
     for place, its_own in zip(shown, told, strict=True):
-        asked = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+        placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
         cores = ", ".join(map(str, place.cores))
         yield f"  process {place.process} on {place.host}, cores {cores}:"
-        local, words = its_own.items() - common, shlex.join(program.arguments(asked))
+        local, words = its_own.items() - common, shlex.join(program.arguments(placeholders))
         yield f"    {_assignments(local)} {words}" if local else f"    {words}"
 
 

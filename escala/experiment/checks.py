@@ -57,7 +57,9 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
         yield "configurations", min(repeated), "this run is listed twice", remedy
     measured = {run.configuration for run in runs if run.series is None and is_compared(run)}
     for position, reference in enumerate(settings.get("references", [])):
-        if measured and all(resolve(reference, each) != each for each in measured):
+        if measured and all(
+            resolve(reference, configuration) != configuration for configuration in measured
+        ):
             name = " ".join(reference[part] for part in Configuration._fields if part in reference)
             remedy = f"add it there, or name one of {', '.join(sorted(map(str, measured)))}"
             yield f"references.{position}", name, "is not among the configurations", remedy
@@ -83,7 +85,9 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
     for name, dataset in settings["datasets"].items():
         kind = dataset["kind"]
         if kind not in read.values():
-            usable = [name for name, each in settings.knows.items() if each.data_kind == kind]
+            usable = [
+                name for name, workload in settings.knows.items() if workload.data_kind == kind
+            ]
             reason = "no workload of the experiment reads data of this kind"
             named = f"one of {', '.join(usable)} to workloads"
             remedy = f"add {named if usable else f'a workload with data_kind: {kind}'}"
@@ -163,10 +167,14 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
 
 def _pilot(settings: Settings) -> Iterator[Fault]:
     """Refuse `pilot` if it contradicts `repeats` or itself, with ladders, or with several jobs."""
-    asked = settings.get("pilot")
-    if not asked:
+    settings_of_pilot = settings.get("pilot")
+    if not settings_of_pilot:
         return
-    pilot, most, repeats = asked["repeats"], asked["at_most"], settings["repeats"]
+    pilot, most, repeats = (
+        settings_of_pilot["repeats"],
+        settings_of_pilot["at_most"],
+        settings["repeats"],
+    )
     if repeats != pilot:
         yield "repeats", repeats, f"is not pilot.repeats, which is {pilot}", "leave repeats out"
     if most < pilot:
@@ -332,8 +340,8 @@ def _untrained(
         reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
         usable = [
             name
-            for name, each in STRATEGIES.items()
-            if each.engine and each.engine.partition(".")[0] in declared.engines
+            for name, other in STRATEGIES.items()
+            if other.engine and other.engine.partition(".")[0] in declared.engines
         ]
         yield key, name, reason, f"use one of {', '.join(usable)}, or write that file"
 
@@ -344,9 +352,9 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
         workloads = entry.get("workloads", settings["workloads"])
         known = [settings.knows[name] for name in workloads]
         runs = map(STRATEGIES[entry["strategy"]].runs, known)
-        if not any(runs) and not all(each.is_fitted for each in known):
+        if not any(runs) and not all(workload.is_fitted for workload in known):
             reason = "starts programs only, workloads with a command"
-            if any(each.is_program for each in known):
+            if any(workload.is_program for workload in known):
                 reason = "lives inside a framework, and cannot start a program that is run as it is"
             remedy = f"use one of {', '.join(_strategies_for(known))}"
             yield f"configurations.{position}.strategy", entry["strategy"], reason, remedy
@@ -368,7 +376,7 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
 
 
 def _strategies_for(workloads: Iterable[Workload]) -> list[str]:
-    return [name for name, each in STRATEGIES.items() if any(map(each.runs, workloads))]
+    return [name for name, strategy in STRATEGIES.items() if any(map(strategy.runs, workloads))]
 
 
 def unused(experiment: Experiment) -> Iterator[str]:

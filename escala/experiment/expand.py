@@ -60,7 +60,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     variant of that configuration.
     """
     declared = settings.knows[workload]
-    found = [
+    cells = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
         if workload in entry.get("workloads", [workload])
@@ -72,8 +72,8 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
         )
     ]
     if declared.is_fitted:
-        return [each for each in found if each[:2] == ONE_PROCESS][:1]
-    return found
+        return [cell for cell in cells if cell[:2] == ONE_PROCESS][:1]
+    return cells
 
 
 def references(settings: Settings) -> list[Reference]:
@@ -145,24 +145,24 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
 
 def rungs(settings: Settings) -> list[Rung]:
     """Return the rungs of every ladder: neighbours, and the ends if these are others."""
-    found = []
+    result = []
     for ladder, rungs in settings["ladders"].items():
         for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
             sides = configuration_of(before), configuration_of(after)
             change = after.get("label") or _change(*sides, settings["variants"])
-            found.append(Rung(f"{ladder}-{number}", ladder, number, *sides, change))
+            result.append(Rung(f"{ladder}-{number}", ladder, number, *sides, change))
         if len(rungs) > 2:
             ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
-            found.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
-    return found
+            result.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
+    return result
 
 
 def _change(before: Configuration, after: Configuration, variants: Mapping[str, dict]) -> str:
     """Return which settings of two rungs differ, each as `key: old → new`."""
     old, new = (
-        {name: getattr(each, name) for name in ("strategy", "layout", "network")}
-        | variants[each.variant]
-        for each in (before, after)
+        {name: getattr(side, name) for name in ("strategy", "layout", "network")}
+        | variants[side.variant]
+        for side in (before, after)
     )
     changes = (
         f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
@@ -178,12 +178,12 @@ def ladder_runs(settings: Settings) -> list[Run]:
     Each rung is timed in its own series. If all rungs took turns, the product of the neighbours'
     ratios would equal the ratio of the ends by arithmetic. The first side of a rung alternates.
     """
-    found = rungs(settings)
+    all_rungs = rungs(settings)
     return [
         _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
         if not settings.knows[workload].is_fitted
-        for rung in found
+        for rung in all_rungs
         for repeat in range(1, settings["repeats"] + 1)
         for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]
     ]
@@ -244,11 +244,11 @@ def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
             None if run.series == DUPLICATE else run.series,
         )
 
-    found = {}
+    places = {}
     for _, members in itertools.groupby(timed, key=group):
         runs = list(members)
-        found |= {run: {"place": n, "of": len(runs)} for n, run in enumerate(runs, start=1)}
-    return found
+        places |= {run: {"place": n, "of": len(runs)} for n, run in enumerate(runs, start=1)}
+    return places
 
 
 def request(settings: Settings, run: Run) -> dict:

@@ -152,12 +152,12 @@ class Experiment:
         InputError : the experiment holds no such run.
         """
         wanted = Run(self.name, *names, **more)
-        found = self._known.get(wanted)
-        if found is None:
+        run = self._known.get(wanted)
+        if run is None:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
-        return found
+        return run
 
     @property
     def tasks(self) -> list[tuple[str, str]]:
@@ -200,8 +200,8 @@ class Experiment:
             others = [side for side in (rung.before, rung.after) if side != run.configuration]
         else:
             others = self._references[run.configuration]
-        found = (self._known.get(replace(run, **other._asdict())) for other in others)
-        return [*filter(None, found)]
+        runs = (self._known.get(replace(run, **other._asdict())) for other in others)
+        return [*filter(None, runs)]
 
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:

@@ -77,8 +77,8 @@ def compared_with(
     configuration: Configuration, references: Sequence[Reference]
 ) -> Iterator[tuple[int, Configuration]]:
     """Yield number and configuration of every reference that a configuration is compared with."""
-    own = reference_number(configuration, references)
-    earlier = references if own is None else references[: own - 1]
+    number_of_itself = reference_number(configuration, references)
+    earlier = references if number_of_itself is None else references[: number_of_itself - 1]
     seen = set()
     for number, reference in enumerate(earlier, start=1):
         other = resolve(reference, configuration)
@@ -224,13 +224,13 @@ def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:
     strategy : some hold all ranks of a node in one process.
     threads : of each process; one is not told.
     """
-    found, known = Layout.parse(layout), STRATEGIES.get(strategy)
-    ranks, several = in_words(found.ranks), found.ranks > 1
+    parsed, known = Layout.parse(layout), STRATEGIES.get(strategy)
+    ranks, several = in_words(parsed.ranks), parsed.ranks > 1
     if several and known is not None and known.layouts.process_per_node and known.engine:
         return f"one process with {ranks} copies of the model"
     text = f"{ranks} processes" if several else "one process"
     if several:
-        text += f" on {in_words(found.nodes)} node{'s' * (found.nodes > 1)}"
+        text += f" on {in_words(parsed.nodes)} node{'s' * (parsed.nodes > 1)}"
     if threads > 1:
         text += f" with {in_words(threads)} threads{' each' * several}"
     return text

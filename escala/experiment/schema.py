@@ -172,7 +172,11 @@ def _filling_defaults(base: type[Validator]) -> type[Validator]:
     check_properties = base.VALIDATORS["properties"]
 
     def properties(validator, subschemas, instance, schema):
-        described = {key: each for key, each in subschemas.items() if isinstance(each, Mapping)}
+        described = {
+            key: subschema_of_key
+            for key, subschema_of_key in subschemas.items()
+            if isinstance(subschema_of_key, Mapping)
+        }
         if isinstance(instance, dict) and all(
             instance.get(key) == subschema["const"]
             for key, subschema in described.items()
@@ -243,13 +247,13 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
     for name, schema in program_schema()["properties"].items():
         # What an experiment does not set, a `workload.yaml` may.
         program[name] = {key: value for key, value in schema.items() if key != "default"}
-    found = {}
-    for name, each in knows.items():
-        common = definitions["training"] if each.takes_steps else {}
-        common = {"properties": program} if each.is_program else common
-        schema = merged(each.settings, common)
-        found[f"workload_{name}"] = schema | {"description": each.description}
-    return found
+    definitions_by_name = {}
+    for name, workload in knows.items():
+        common = definitions["training"] if workload.takes_steps else {}
+        common = {"properties": program} if workload.is_program else common
+        schema = merged(workload.settings, common)
+        definitions_by_name[f"workload_{name}"] = schema | {"description": workload.description}
+    return definitions_by_name
 
 
 def _variant(common: dict) -> dict:
@@ -302,7 +306,7 @@ def merged(schema: Mapping, other: Mapping) -> dict:
         if isinstance(first, Mapping) and isinstance(value, Mapping):
             result[key] = merged(first, value)
         elif isinstance(first, list) and isinstance(value, list):
-            result[key] = first + [each for each in value if each not in first]
+            result[key] = first + [item for item in value if item not in first]
     return result
 
 
@@ -393,11 +397,11 @@ def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
         has_type = isinstance(error.instance, Mapping) and "type" in error.instance
         if error.validator == "oneOf" and has_type:
             others = {
-                each.schema_path[0]
-                for each in error.context
-                if each.validator == "const" and list(each.relative_path) == ["type"]
+                cause.schema_path[0]
+                for cause in error.context
+                if cause.validator == "const" and list(cause.relative_path) == ["type"]
             }
-            inner = [each for each in error.context if each.schema_path[0] not in others]
+            inner = [cause for cause in error.context if cause.schema_path[0] not in others]
         yield from _relevant(inner) if inner else [error]
 
 
@@ -453,7 +457,7 @@ def _reason_and_remedy(error: ValidationError, name_pattern: str) -> tuple[str, 
             return f"is not written like {examples[0]}", "write it so"
     if keyword == "type":
         types = [expected] if isinstance(expected, str) else expected
-        shown = " or ".join(_TYPES[each] for each in types)
+        shown = " or ".join(_TYPES[name] for name in types)
     elif keyword == "enum":
         shown = ", ".join(map(_for_users, expected))
     else:

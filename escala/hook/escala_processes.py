@@ -83,12 +83,12 @@ def _at_work():
 
 def _outermost():
     """Return the name of the import that this call is inside of, the first of several."""
-    frame, found = sys._getframe(2), None
+    frame, outermost = sys._getframe(2), None
     while frame is not None:
         if frame.f_code.co_name == "_find_and_load":
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return found and found.f_locals.get("name")
+    return outermost and outermost.f_locals.get("name")
 
 
 def _imported():
@@ -128,12 +128,12 @@ def _joins(function, group):
     """Return a function after which this process is in a group, told as its rank and its size."""
 
     def joins(*arguments, **named):
-        found = function(*arguments, **named)
+        result = function(*arguments, **named)
         try:
             _joined(*group(*arguments))
         except Exception:
             pass
-        return found
+        return result
 
     joins.__name__, joins.__doc__ = function.__name__, function.__doc__
     joins.__wrapped__ = function

@@ -114,12 +114,12 @@ class Ended:
         tree, self.at = proc.family_usage(process), time.monotonic()
         if tree:
             self.used.append((self.at, proc.total_usage(tree)))
-        for each in tree:
-            seconds = each.itself.user_seconds + each.itself.system_seconds
-            self.by_process[each.pid] = seconds, each.first_thread
+        for process_usage in tree:
+            seconds = process_usage.itself.user_seconds + process_usage.itself.system_seconds
+            self.by_process[process_usage.pid] = seconds, process_usage.first_thread
             with suppress(OSError, psutil.Error):
-                self.cores |= os.sched_getaffinity(each.pid)
-                variables = psutil.Process(each.pid).environ()
+                self.cores |= os.sched_getaffinity(process_usage.pid)
+                variables = psutil.Process(process_usage.pid).environ()
                 self.places |= set(processes.places(variables, given, self.numbers))
 
 
@@ -362,7 +362,9 @@ class Output:
         """End a search whose pattern tries too many ways to match, which is `Failed`."""
 
         def stop(*_: object) -> None:
-            named = (f"{key}_ends {each.pattern!r}" for key, each in self.marks.patterns.items())
+            named = (
+                f"{key}_ends {pattern.pattern!r}" for key, pattern in self.marks.patterns.items()
+            )
             raise Failed(
                 f"{' or '.join(named)} takes more than {SEARCH_SECONDS:.0f} s for some lines: it "
                 "tries too many ways to match. Remedy: do not repeat what is repeated, as (a+)+"

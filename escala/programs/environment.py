@@ -48,11 +48,13 @@ def _variables(program: Program) -> dict[str, str | None]:
     None stands for one that the program names, and that is not set.
     """
     named = {name: os.environ.get(name) for name in program.variables}
-    found = variables.deciding_for_programs() | named
-    for name in [name for name, value in found.items() if value is not None]:
-        value = found[name].encode(errors="surrogateescape")
-        found[name] = "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
-    return found
+    values = variables.deciding_for_programs() | named
+    for name in [name for name, value in values.items() if value is not None]:
+        value = values[name].encode(errors="surrogateescape")
+        values[name] = (
+            "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
+        )
+    return values
 
 
 @cache
@@ -68,15 +70,19 @@ def versions(program: Program) -> dict[str, Any]:
     )
     probe = probe if interpreter else [*probe, "bash", first]
     done = run_in_place(program, probe)
-    if interpreter and (found := packages.read(done.stdout)):
-        return found
+    if interpreter and (held := packages.read(done.stdout)):
+        return held
     if not interpreter and done.returncode == 0:
         return {}
-    said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    key, value, reason = "command", interpreter or first, f"cannot be started{said and f': {said}'}"
+    last_lines = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+    key, value, reason = (
+        "command",
+        interpreter or first,
+        f"cannot be started{last_lines and f': {last_lines}'}",
+    )
     remedy = "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}"
     if done.returncode == LINE_FAILED:
-        key, value, reason = "environment.lines", None, said
+        key, value, reason = "environment.lines", None, last_lines
         remedy = "correct it, or write `|| true` after it if it may fail"
     elif (program.directory / first).is_file() and not interpreter:
         reason = "may not be executed"
@@ -103,8 +109,8 @@ def which(program: Program, name: str) -> str | None:
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
-        found = environment(program, variables.passed() | passed_on(program))
-        path = shutil.which(name, path=found.get("PATH"))
+        its_variables = environment(program, variables.passed() | passed_on(program))
+        path = shutil.which(name, path=its_variables.get("PATH"))
         return path and str((program.directory / path).absolute())
     done = run_in_place(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
     last = done.stdout.splitlines()[-1:]
@@ -124,18 +130,18 @@ def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
     own programs. The folder of the interpreter comes first in PATH, unless the same programs of
     Python are found there anyway: others in it would stand before those of the user.
     """
-    found = variables.restore_shell(given) | {"PWD": str(program.directory)}
+    result = variables.restore_shell(given) | {"PWD": str(program.directory)}
     if not program.python:
-        return found
-    folder, path = Path(program.python).parent, found.get("PATH", "")
+        return result
+    folder, path = Path(program.python).parent, result.get("PATH", "")
     first = os.pathsep.join(filter(None, [str(folder), path]))
     names = {"python", "python3", Path(program.python).name}
     if any(shutil.which(name, path=first) != shutil.which(name, path=path) for name in names):
-        found["PATH"] = first
-    found.pop("PYTHONHOME", None)
+        result["PATH"] = first
+    result.pop("PYTHONHOME", None)
     if (folder.parent / "pyvenv.cfg").is_file():
-        found["VIRTUAL_ENV"] = str(folder.parent)
-    return found
+        result["VIRTUAL_ENV"] = str(folder.parent)
+    return result
 
 
 #: Folders of files that no run depends on, if nobody names them.
@@ -151,14 +157,14 @@ _MOST_LISTED = 200
 
 def files(program: Program) -> set[Path]:
     """Return the files that determine the results of a program, as `digests` does their digests."""
-    found = set()
+    paths = set()
     for path in _files(program):
-        found.add(path)
-        if len(found) > MOST_FILES:
+        paths.add(path)
+        if len(paths) > MOST_FILES:
             raise _refused(
                 program, program.directory, f"holds more than {MOST_FILES} files to digest"
             )
-    return found
+    return paths
 
 
 def digests(program: Program) -> dict[str, str]:
@@ -168,7 +174,7 @@ def digests(program: Program) -> dict[str, str]:
     those that git tracks or would track, or all. A pattern without a file, a file that cannot be
     read, and too many or too large files, are refused.
     """
-    found, bytes_left, directory = {}, MOST_BYTES, program.directory
+    by_name, bytes_left, directory = {}, MOST_BYTES, program.directory
     for path in sorted(files(program)):
         try:
             bytes_left -= path.stat().st_size
@@ -179,13 +185,13 @@ def digests(program: Program) -> dict[str, str]:
             inside = path.is_relative_to(directory)
             name = path.relative_to(directory).as_posix() if inside else path.name
             # Files outside of the directory may have the name of another.
-            found[name if name not in found else str(path)] = sha256_file(path)
+            by_name[name if name not in by_name else str(path)] = sha256_file(path)
         except OSError as error:
             raise _refused(program, path, f"cannot be read: {error.strerror}") from None
-    if len(found) <= _MOST_LISTED:
-        return found
-    named = {name: digest for name, digest in found.items() if name in program.command}
-    others = sorted((name, digest) for name, digest in found.items() if name not in named)
+    if len(by_name) <= _MOST_LISTED:
+        return by_name
+    named = {name: digest for name, digest in by_name.items() if name in program.command}
+    others = sorted((name, digest) for name, digest in by_name.items() if name not in named)
     whole = hashlib.sha256(repr(others).encode(errors="surrogateescape"))
     return named | {f"{len(others)} other files": whole.hexdigest()}
 

@@ -48,15 +48,15 @@ def text(data: bytes) -> str:
 
 def _text(line: bytes) -> str:
     try:
-        found = line.decode()
+        decoded = line.decode()
     except UnicodeDecodeError:
-        found = line.decode("latin-1")
-    kept, *others = _CONTROL.sub("", found).rstrip("\x08").split("\x08")
+        decoded = line.decode("latin-1")
+    kept, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
     letters, place = list(kept), len(kept)
-    for each in others:
+    for overwriting in others:
         place = max(place - 1, 0)
-        letters[place : place + len(each)] = each
-        place += len(each)
+        letters[place : place + len(overwriting)] = overwriting
+        place += len(overwriting)
     return "".join(letters)
 
 
@@ -144,9 +144,9 @@ class Lines:
         if len(self._rest) > 2 * LONGEST + 1:
             self._cut()
         self.cut += self._is_cut
-        found = text(bytes(self._rest))
+        line = text(bytes(self._rest))
         self._rest, self._is_cut = bytearray(), False
-        return found
+        return line
 
 
 class Number(NamedTuple):
@@ -203,7 +203,7 @@ def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | No
     if not pattern.groupindex:
         return match and (match[0], {})
     tokens = list(_tokens(line))
-    if match is None or any(each.word and _passes_over(match, each) for each in tokens):
+    if match is None or any(token.word and _passes_over(match, token) for token in tokens):
         before = line
         for level in range(1 if match else 4):
             for plain, moved, changed in _written_plainly(line, tokens, level):
@@ -331,10 +331,10 @@ class Numbers:
         self._open: list[tuple[dict[str, float], str, Number]] = []
         self._left: dict[str, Number] = {}
 
-    def values(self, found: Mapping[str, Number]) -> dict[str, float]:
+    def values(self, numbers: Mapping[str, Number]) -> dict[str, float]:
         """Return the values of a line by name; `settle` adds those that depend on other lines."""
         read: dict[str, float] = {}
-        for name, number in found.items():
+        for name, number in numbers.items():
             # A whole number has no decimals.
             ways = set(number.values) - ({_DECIMAL} if name in self._counts else set())
             if not ways:
@@ -428,8 +428,12 @@ class Numbered(NamedTuple):
 def numbered(line: str) -> Numbered:
     """Return what a line tells of its place in a training."""
     rest = _PART_OF_EPOCHS.sub("", line)
-    found = _EPOCH.search(line), _STEP_OF_EPOCH.match(line) or _STEP.search(rest), _BAR.search(rest)
-    return Numbered(*map(_value, found))
+    matches = (
+        _EPOCH.search(line),
+        _STEP_OF_EPOCH.match(line) or _STEP.search(rest),
+        _BAR.search(rest),
+    )
+    return Numbered(*map(_value, matches))
 
 
 def _value(match: re.Match | None) -> float | None:
