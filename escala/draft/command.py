@@ -302,7 +302,7 @@ def find_module(command: Sequence[str]) -> str | None:
 
 def find_strategies(file: Path | None) -> dict[str, str]:
     """Return the strategies that a script is written for, each with what tells so."""
-    tree = _parsed(file) if file else None
+    tree = _parse(file) if file else None
     if tree is None:
         return {}
     signs = {f"imports {name.partition('.')[0]}" for _, name in _imports(tree)} | {
@@ -333,7 +333,7 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
     named += _modules(find_module(words) or "", folder)
     scripts, files = [file for file in named if file.suffix == ".py"], set(named)
     while scripts:
-        for file in _imported(scripts.pop(), folder):
+        for file in _find_imports(scripts.pop(), folder):
             if file not in files:
                 files.add(file)
                 scripts.append(file)
@@ -351,7 +351,7 @@ def pattern_of(path: str) -> str:
     return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def _parsed(file: Path) -> ast.AST | None:
+def _parse(file: Path) -> ast.AST | None:
     try:
         return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):
@@ -370,9 +370,9 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.level, submodule) for submodule in inner)
 
 
-def _imported(script: Path, folder: Path) -> Iterator[Path]:
+def _find_imports(script: Path, folder: Path) -> Iterator[Path]:
     """Yield the files alongside a script, or in the folder, that it imports."""
-    tree = _parsed(script)
+    tree = _parse(script)
     for level, name in _imports(tree) if tree else ():
         places = [script.parents[level - 1]] if level else {script.parent, folder}
         for place in places:
@@ -399,7 +399,7 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
     for pattern in list_files(words, folder):
         file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
-        tree = _parsed(file) if file.suffix == ".py" else None
+        tree = _parse(file) if file.suffix == ".py" else None
         for node in ast.walk(tree) if tree else ():
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(node, ast.Attribute) and node.attr == "home":

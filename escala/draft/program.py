@@ -24,7 +24,7 @@ from escala.core.readable import name_first
 from escala.draft import command as reading
 from escala.draft.command import EXAMPLE, OWN
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
-from escala.programs.program import PYTHON, Program, binding
+from escala.programs.program import PYTHON, Program, find_binding
 from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
@@ -168,7 +168,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
-                "command": " ".join(map(_quoted, words)),
+                "command": " ".join(map(_quote, words)),
                 "directory": ".",
                 "files": reading.list_files(words, folder),
                 **_workload(program, python, options),
@@ -197,7 +197,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
     Parameters
     ----------
-    read : their paths (`escala.programs.processes.unlisted`).
+    read : their paths (`escala.programs.processes.list_unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
@@ -309,7 +309,7 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
 
 def _without_cores(words: Sequence[str], sentences: list[str]) -> list[str]:
     """Leave out what binds a command to cores: configurations set them."""
-    if not (place := binding(words)):
+    if not (place := find_binding(words)):
         return list(words)
     sentences.append(
         f"{' '.join(words[place])} is left out: each configuration has cores of its own."
@@ -403,6 +403,6 @@ def _path(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Return a word as text that `shlex.split` takes for one word."""
     return word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word)

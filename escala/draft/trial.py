@@ -28,7 +28,7 @@ from escala.experiment.runs import layout_in_words
 from escala.programs import marks
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
-from escala.programs.processes import files_told, unlisted
+from escala.programs.processes import files_told, list_unlisted
 from escala.programs.program import Program
 from escala.record import diagnose, invariants
 from escala.record.plan import make_plan, split_description
@@ -111,17 +111,17 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
     began = time.time()
-    with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
+    with _attempt(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
         seen = [files_told(folder, began) for folder in ranks.glob("marks*")]
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
-        read = tuple(unlisted(sorted(opened), program, paths, ranks.parent))
+        read = tuple(list_unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, last_lines = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (each for each in last_lines.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            trial = _ended_early(run, limit_seconds, program, ranks, last)
+            trial = _cut_trial(run, limit_seconds, program, ranks, last)
             return replace(trial, read=read)
         result = read_result(output)
         told = result["program"]
@@ -131,7 +131,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
                 "too short to be timed. Remedy: give it more to do (epochs, rows, rounds), or what "
                 "its last lines ask for"
             )
-            raise _failed(program, run, reason, last_lines)
+            raise _error(program, run, reason, last_lines)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
@@ -154,7 +154,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
     )
 
 
-def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
+def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
     """Return the trial of a program that was ended: what it told and did until then."""
     folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
@@ -173,7 +173,7 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
     ran = None
     if len(everyone) == len(plan["places"]):
         if problem := invariants.mismatch(plan, program.named, everyone):
-            raise _failed(program, run, problem, last)
+            raise _error(program, run, problem, last)
         ran = invariants.summarize_processes(everyone)
     epochs = sum(mark.event == marks.EPOCH for mark in told)
     made = [mark.made for mark in marks.count_steps(told) if mark.event == marks.STEP]
@@ -227,7 +227,7 @@ def try_together(
             "in a file of `escala new --command`"
         )
     if reason:
-        raise _failed(_program(experiment.request(run)), run, reason, last)
+        raise _error(_program(experiment.request(run)), run, reason, last)
     return several
 
 
@@ -298,12 +298,12 @@ def isolation(experiment: Experiment) -> Iterator[str]:
                 f"In the copy {text} ({where}) leads nowhere, because a folder above it holds more "
                 f"than {MOST_LINKS} files. Remedy: name it by its whole path."
             )
-    if shared := [*copy.shared(), *shared]:
+    if shared := [*copy.list_shared(), *shared]:
         yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
 
 
 @contextmanager
-def _attempted(
+def _attempt(
     experiment: Experiment, run: Run, limit_seconds: float
 ) -> Iterator[tuple[dict, Outcome, Path]]:
     """Yield the request of a short run, how it ended, and its `run.json`, in a folder that goes."""
@@ -312,11 +312,11 @@ def _attempted(
     request["training"] = request["training"] | {"epochs": epochs}
     with temporary_folder("escala-try") as temporary:
         data, output = temporary / "data", temporary / "run" / "run.json"
-        _describe(experiment, run, data)
+        _describe_data(experiment, run, data)
         outcome = measure(request, data, output, limit_seconds)
         if outcome.status not in ("ok", "timeout"):
             how, _, last = (outcome.reason or outcome.status).partition(_LAST)
-            raise _failed(_program(request), run, how, last)
+            raise _error(_program(request), run, how, last)
         yield request, outcome, output
 
 
@@ -324,7 +324,7 @@ def _program(request: dict) -> Program:
     return Program.from_plan(request["start"]["program"])
 
 
-def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
+def _describe_data(experiment: Experiment, run: Run, folder: Path) -> None:
     """Describe the dataset of a run; the content of its files is not read for a trial."""
     settings, seed = experiment.datasets[run.dataset], experiment.split_seed(run.dataset, 1)
     kind = kind_of(settings)
@@ -335,7 +335,7 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 
 
-def _failed(program: Program, run: Run, reason: str, last: str) -> InputError:
+def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
     """Return the error of a program that failed.
 
     Parameters
@@ -375,19 +375,19 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
     found, several : of one process, and of several unless all configurations have one.
     """
     if alone.ended:
-        yield f"One process ended without an error after {span(alone.seconds)}.{_seen(alone)}"
+        yield f"One process ended without an error after {span(alone.seconds)}.{_describe(alone)}"
     else:
         yield (
             f"One process did not end within {duration(alone.seconds)}, and was ended. That is no "
-            f"error.{_seen(alone)}"
+            f"error.{_describe(alone)}"
         )
     if several:
         words = layout_in_words(several.run.layout, several.run.strategy)
         how = "ended without an error after" if several.ended else "did not end within"
         took = span(several.seconds)
-        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_seen(several)}"
+        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_describe(several)}"
         if alone.ended and several.ended:
-            yield from _compared(alone, several)
+            yield from _compare(alone, several)
     program = _program(experiment.request(alone.run))
     if alone.known_by != marks.WHOLE:
         how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
@@ -438,7 +438,7 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
 
 
-def _seen(trial: Trial) -> str:
+def _describe(trial: Trial) -> str:
     """Return in words what the processes of a trial did and told."""
     ran, known = trial.ran, trial.known_by != marks.WHOLE
     if ran is None:
@@ -458,7 +458,7 @@ def _seen(trial: Trial) -> str:
     return f" Found: {'; '.join(parts)}."
 
 
-def _compared(alone: Trial, several: Trial) -> Iterator[str]:
+def _compare(alone: Trial, several: Trial) -> Iterator[str]:
     """Yield that several processes do other work than one, as far as their trials tell."""
     ranks = several.run.layout.ranks
     used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
@@ -512,7 +512,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
     first = [run for run in experiment.runs if run.repeat == 1]
     with temporary_folder("escala-try") as temporary:
         data = temporary / "data"
-        _describe(experiment, first[0], data)
+        _describe_data(experiment, first[0], data)
         description = split_description(data)
         for run in first:
             yield from _starts_of(run, make_plan(experiment.request(run), description, data))

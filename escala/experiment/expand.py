@@ -189,7 +189,7 @@ def ladder_runs(settings: Settings) -> list[Run]:
     ]
 
 
-def permuted(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
+def permute(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
     """Return the runs of one repeat in the order of execution.
 
     The repeats have the rows of a balanced Latin square (E. J. Williams, 1949), whose names and
@@ -212,7 +212,7 @@ def permuted(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
     return order[::-1] if count % 2 and block % 2 else order
 
 
-def interleaved(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]) -> list[Run]:
+def interleave(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]) -> list[Run]:
     """Return timing runs outside ladders in the order of execution.
 
     The repeats come one after the other, in each the tasks, and in each of these its runs in an
@@ -225,7 +225,7 @@ def interleaved(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]
     return [
         run
         for repeat, *task in sorted(groups, key=lambda group: (group[0], places[group[1:]]))
-        for run in permuted(groups[repeat, *task], repeat, "/".join([seed, *task]))
+        for run in permute(groups[repeat, *task], repeat, "/".join([seed, *task]))
     ]
 
 

@@ -22,7 +22,7 @@ from escala.data.paths import expanded_path
 from escala.engines import environments
 from escala.experiment.schema import (
     NAME_RULE,
-    completed,
+    complete,
     is_allowed,
     is_name,
     program_schema,
@@ -174,7 +174,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         raise InputError(where, name, reason, "choose another name")
     if is_program:
         file = folder / part.declaration
-        completed(read(file), with_python_patterns(program_schema()), str(file))
+        complete(read(file), with_python_patterns(program_schema()), str(file))
         return workloads.program(_with_interpreter(read(file), str(file)), folder)
     check_declaration(part, folder)
     _check_code(folder)
@@ -199,7 +199,7 @@ def declaration(part: Part, folder: Path) -> dict:
     InputError : a key is missing or unknown, or a value is not allowed.
     """
     file = folder / part.declaration
-    return completed(read(file), _schema(file.stem), str(file))
+    return complete(read(file), _schema(file.stem), str(file))
 
 
 @cache

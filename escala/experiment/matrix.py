@@ -25,13 +25,13 @@ from escala.experiment.runs import (
     is_compared,
     where_listed,
 )
-from escala.experiment.schema import validated
+from escala.experiment.schema import validate
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
 
 
 class Experiment:
-    """A validated experiment with every default filled in.
+    """A validate experiment with every default filled in.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Experiment:
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
         programs = folders.adopt(settings, self.origin)
-        settings = validated(_with_repeats_of_pilot(settings), self.origin, programs)
+        settings = validate(_with_repeats_of_pilot(settings), self.origin, programs)
         self.name: str = settings["experiment"]
         self.title: str = settings["title"]
         self._require_none([*_faults_of_datasets(settings), *scaling.faults(settings)])
@@ -117,7 +117,7 @@ class Experiment:
 
     @cached_property
     def _interleaved(self) -> list[Run]:
-        return expand.interleaved([*self.runs, *self.duplicates], self.name, self.tasks)
+        return expand.interleave([*self.runs, *self.duplicates], self.name, self.tasks)
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""

@@ -88,7 +88,7 @@ class Settings(dict[str, Any]):
         return Settings({**self, **other}, self.knows)
 
 
-def validated(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) -> Settings:
+def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) -> Settings:
     """Return the settings of an experiment with every default filled in.
 
     Parameters
@@ -102,7 +102,7 @@ def validated(settings: Any, origin: str, programs: Mapping[str, Workload] = {})
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     knows = {**WORKLOADS, **programs}
-    filled = completed(settings, with_python_patterns(composed(_common(), knows)), origin)
+    filled = complete(settings, with_python_patterns(composed(_common(), knows)), origin)
     # The keys are sorted. Runs and tables have the order of the file, so restore that order.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
@@ -120,11 +120,11 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 
     Raises
     ------
-    InputError : as `validated`.
+    InputError : as `validate`.
     """
     schema = with_python_patterns(composed(_common()))
     workload = schema["$defs"][f"workload_{name}"] | {"$defs": schema["$defs"]}
-    return completed(settings, workload, origin)
+    return complete(settings, workload, origin)
 
 
 def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -133,7 +133,7 @@ def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
     return _Strict(with_python_patterns(complete)).is_valid(value)
 
 
-def completed(settings: Any, schema: dict, origin: str) -> dict:
+def complete(settings: Any, schema: dict, origin: str) -> dict:
     """Return a copy of settings with sorted keys and the defaults of a schema.
 
     Parameters
@@ -150,7 +150,7 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
         raise InputErrors(faults)
     filled = _with_sorted_keys(settings)
     # The validator fills in the defaults while the errors are listed.
-    list(_filling_defaults(_Strict)(schema).iter_errors(filled))
+    list(_fill_defaults(_Strict)(schema).iter_errors(filled))
     return filled
 
 
@@ -161,7 +161,7 @@ def _with_sorted_keys(node: Any) -> Any:
     return [_with_sorted_keys(value) for value in node] if isinstance(node, list) else node
 
 
-def _filling_defaults(base: type[Validator]) -> type[Validator]:
+def _fill_defaults(base: type[Validator]) -> type[Validator]:
     """Extend a validator so that it writes the schema's defaults into what it validates.
 
     The method is from jsonschema's documentation (FAQ, "Why doesn't my schema's default property
@@ -251,7 +251,7 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
     for name, workload in knows.items():
         common = definitions["training"] if workload.takes_steps else {}
         common = {"properties": program} if workload.is_program else common
-        schema = merged(workload.settings, common)
+        schema = merge(workload.settings, common)
         definitions_by_name[f"workload_{name}"] = schema | {"description": workload.description}
     return definitions_by_name
 
@@ -283,13 +283,13 @@ def _datasets(common: dict) -> dict:
 
 def with_common(settings: Mapping[str, Any]) -> dict:
     """Return the schema of the settings of a kind, with those of every dataset."""
-    return merged(settings, _common()["$defs"]["dataset"])
+    return merge(settings, _common()["$defs"]["dataset"])
 
 
 def _dataset(kind: Kind) -> dict:
     """Return the schema of a dataset of a kind."""
     named = {"properties": {"kind": {"const": kind.name}}}
-    settings = with_common(merged(kind.declared["settings"], named))
+    settings = with_common(merge(kind.declared["settings"], named))
     properties = settings["properties"]
     return settings | {
         "required": [name for name in settings["required"] if "default" not in properties[name]],
@@ -298,13 +298,13 @@ def _dataset(kind: Kind) -> dict:
     }
 
 
-def merged(schema: Mapping, other: Mapping) -> dict:
+def merge(schema: Mapping, other: Mapping) -> dict:
     """Merge two schemas: mappings key by key, lists as a union; of other values, keep the first."""
     result = dict(schema)
     for key, value in other.items():
         first = result.setdefault(key, value)
         if isinstance(first, Mapping) and isinstance(value, Mapping):
-            result[key] = merged(first, value)
+            result[key] = merge(first, value)
         elif isinstance(first, list) and isinstance(value, list):
             result[key] = first + [item for item in value if item not in first]
     return result

@@ -160,7 +160,7 @@ def run(
             raise Failed(f"{command[0]} cannot be started: {why}") from None
         finally:
             os.close(write)
-        with _ended_with(child, known, output):
+        with _end_with(child, known, output):
             try:
                 ended.at = _read_all(read, child, output, ended, given, tell)
                 ended.code = child.wait()
@@ -215,13 +215,13 @@ def how_ended(code: int, last: str) -> str:
         # A shell ends so whose last command a signal ended.
         name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
         how = f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
-    lines = "\n".join(printed.worded(last)[-_HINT_LINES:])
+    lines = "\n".join(printed.worded_lines(last)[-_HINT_LINES:])
     hints = (words for pattern, words in _HINTS if re.search(pattern, lines, re.IGNORECASE))
     return ". ".join([how, *hints][:2])
 
 
 @contextmanager
-def _ended_with(child: subprocess.Popen, known: set[int], output: Output) -> Iterator[None]:
+def _end_with(child: subprocess.Popen, known: set[int], output: Output) -> Iterator[None]:
     """End the program, and all that it started, if this process is told to end.
 
     First it gets what Ctrl-C sends: so it removes a lock in a cache of the user, for example, which
@@ -354,11 +354,11 @@ class Output:
         os.write(1, data[: max(0, KEPT_BYTES - self._bytes)])
         self._bytes += len(data)
         self._end = (self._end + data)[-LAST_BYTES:]
-        with self._searching():
+        with self._limit_search():
             self.marks.feed(data, now)
 
     @contextmanager
-    def _searching(self) -> Iterator[None]:
+    def _limit_search(self) -> Iterator[None]:
         """End a search whose pattern tries too many ways to match, which is `Failed`."""
 
         def stop(*_: object) -> None:
@@ -383,11 +383,11 @@ class Output:
     def end_log(self) -> None:
         """Write the end of an output of which only the beginning was written so far."""
         if (more := self._bytes - KEPT_BYTES) > 0:
-            lost = f"\n… {size(self._lost)} are left out …\n" if self._lost else ""
+            lost = f"\n… {size(self._omitted)} are left out …\n" if self._omitted else ""
             os.write(1, lost.encode() + self._end[-more:])
 
     def close(self) -> None:
-        with self._searching():
+        with self._limit_search():
             self.marks.end()
         self.end_log()
         os.write(1, b"\n")
@@ -400,16 +400,16 @@ class Output:
         return max(self._silence, at - self._last)
 
     @property
-    def _lost(self) -> int:
+    def _omitted(self) -> int:
         return max(0, self._bytes - KEPT_BYTES - LAST_BYTES)
 
     @property
     def notes(self) -> list[str]:
         """Notes on the output, for the user."""
         notes = list(self.marks.notes)
-        if self._lost:
+        if self._omitted:
             notes.append(
-                f"wrote {size(self._bytes)} of output, of which {size(self._lost)} are left out"
+                f"wrote {size(self._bytes)} of output, of which {size(self._omitted)} are left out"
             )
         if self._reading > _MOST_READING:
             notes.append(

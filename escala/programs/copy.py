@@ -208,7 +208,7 @@ class Copy:
             target = self.moved.path(target) if Path(target).is_absolute() else target
         self._at(path).symlink_to(target)
 
-    def written(self) -> list[str]:
+    def list_written(self) -> list[str]:
         """Return the files and folders that a program wrote into the copy, the topmost of each."""
         names_written = set()
         for root in self.roots:
@@ -224,7 +224,7 @@ class Copy:
         return sorted(names_written)
 
     @contextmanager
-    def guarded(self) -> Iterator[Callable[[], str | None]]:
+    def guard(self) -> Iterator[Callable[[], str | None]]:
         """Yield what tells why the program must end: it opens a linked file for writing.
 
         Where the file system has no leases, as over a network, it notices nothing.
@@ -259,7 +259,7 @@ class Copy:
                 leases[path] = lease
         return leases
 
-    def shared(self) -> Iterator[str]:
+    def list_shared(self) -> Iterator[str]:
         """Yield in words what in the folders is no copy, and a program could change."""
         with ExitStack() as stack:
             leases = self._leases(stack)

@@ -96,7 +96,7 @@ def run_in_place(program: Program, command: list[str]) -> subprocess.CompletedPr
         return completed(
             replace(program, command=tuple(command)).arguments({}),
             cwd=program.directory,
-            env=environment(program, variables.passed() | passed_on(program)),
+            env=environment(program, variables.passed() | extra_variables(program)),
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -109,7 +109,7 @@ def which(program: Program, name: str) -> str | None:
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
-        its_variables = environment(program, variables.passed() | passed_on(program))
+        its_variables = environment(program, variables.passed() | extra_variables(program))
         path = shutil.which(name, path=its_variables.get("PATH"))
         return path and str((program.directory / path).absolute())
     done = run_in_place(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
@@ -117,7 +117,7 @@ def which(program: Program, name: str) -> str | None:
     return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
 
 
-def passed_on(program: Program) -> dict[str, str]:
+def extra_variables(program: Program) -> dict[str, str]:
     """Return the variables that a program gets besides those of every rank."""
     named = {name: os.environ[name] for name in program.variables if name in os.environ}
     return variables.for_programs() | named
@@ -161,7 +161,7 @@ def files(program: Program) -> set[Path]:
     for path in _files(program):
         paths.add(path)
         if len(paths) > MOST_FILES:
-            raise _refused(
+            raise _refusal(
                 program, program.directory, f"holds more than {MOST_FILES} files to digest"
             )
     return paths
@@ -179,7 +179,7 @@ def digests(program: Program) -> dict[str, str]:
         try:
             bytes_left -= path.stat().st_size
             if bytes_left < 0:
-                raise _refused(
+                raise _refusal(
                     program, directory, f"holds more than {MOST_BYTES >> 20} MiB of files to digest"
                 )
             inside = path.is_relative_to(directory)
@@ -187,7 +187,7 @@ def digests(program: Program) -> dict[str, str]:
             # Files outside of the directory may have the name of another.
             by_name[name if name not in by_name else str(path)] = sha256_file(path)
         except OSError as error:
-            raise _refused(program, path, f"cannot be read: {error.strerror}") from None
+            raise _refusal(program, path, f"cannot be read: {error.strerror}") from None
     if len(by_name) <= _MOST_LISTED:
         return by_name
     named = {name: digest for name, digest in by_name.items() if name in program.command}
@@ -200,7 +200,7 @@ def digests(program: Program) -> dict[str, str]:
 _digests_at_start = cache(digests)
 
 
-def _refused(program: Program, path: Path, reason: str) -> InputError:
+def _refusal(program: Program, path: Path, reason: str) -> InputError:
     remedy = (
         "name the files of the program: files: ['*.py']; large files belong to a dataset of the "
         "kind files"

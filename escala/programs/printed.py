@@ -76,7 +76,7 @@ _MOST_AFTER = 20
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
-def worded(text: str) -> list[str]:
+def worded_lines(text: str) -> list[str]:
     """Return the lines of a text that have a letter or a digit; others are rules and banners."""
     return [line for line in text.splitlines() if re.search(r"[^\W_]", line)]
 
@@ -86,7 +86,7 @@ def has_failed(last: str) -> bool:
 
     A program that said much after it has gone on.
     """
-    lines, goes_on, failed = worded(last), False, None
+    lines, goes_on, failed = worded_lines(last), False, None
     for number, (before, line) in enumerate(pairwise(["", *lines])):
         if TRACEBACK in line:
             goes_on = bool(_GOES_ON.search(before) or (goes_on and _CHAINED.search(before)))
@@ -206,7 +206,7 @@ def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | No
     if match is None or any(token.word and _passes_over(match, token) for token in tokens):
         before = line
         for level in range(1 if match else 4):
-            for plain, moved, changed in _written_plainly(line, tokens, level):
+            for plain, moved, changed in _plain_forms(line, tokens, level):
                 other = pattern.search(plain) if plain != before else None
                 if other and any(_covers(other, n, t) for n in pattern.groupindex for t in changed):
                     return other[0], _numbers(other, plain, moved)
@@ -239,7 +239,7 @@ def _passes_over(match: re.Match, token: _Token) -> bool:
     return inside and not any(_covers(match, name, token) for name in match.groupdict())
 
 
-def _written_plainly(
+def _plain_forms(
     line: str, tokens: Sequence[_Token], level: int
 ) -> Iterator[tuple[str, list[_Token], list[_Token]]]:
     """Yield a line with plain numbers, its tokens there, and those of them that are changed."""

@@ -223,7 +223,7 @@ def files_told(marks: Path, since: float) -> FilesTold | None:
     return FilesTold(left, {value for kind, value in lines if kind == "t"})
 
 
-def unlisted(
+def list_unlisted(
     read: Iterable[str], program: Program, paths: Iterable[str], folder: Path
 ) -> list[str]:
     """Return the files that a program read and that its key does not hold.

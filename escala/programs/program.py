@@ -124,7 +124,7 @@ class Program:
         return program
 
     def _check(self) -> None:
-        if place := binding(self.command):
+        if place := find_binding(self.command):
             where, bound = f"{self.where}.command", " ".join(self.command[place])
             reason = "binds every configuration to the same cores"
             raise InputError(where, bound, reason, "leave it out: each has cores of its own")
@@ -175,7 +175,7 @@ class Program:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
         words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
-        place = _wrapping(words)
+        place = _count_wrappers(words)
         started = Path(words[place]).name if place < len(words) else ""
         if self.python and PYTHON.fullmatch(started):
             words[place] = self.python
@@ -214,7 +214,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     if not isinstance(command, str):
         return list(command)
     command = re.sub(r"""('[^']*'|"(?:\\.|[^"\\])*")|\\\r?\n""", r"\1", command)
-    if sign := _OF_SHELL.search(_unquoted(command.strip())):
+    if sign := _OF_SHELL.search(_unquote(command.strip())):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
         remedy = (
             "put it into single quotes if it belongs to an argument, or let a shell run all: "
@@ -228,9 +228,9 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
         raise InputError(where, command, reason, "correct its quotes") from None
 
 
-def binding(words: Sequence[str]) -> slice | None:
+def find_binding(words: Sequence[str]) -> slice | None:
     """Return where words before an interpreter bind what follows to cores, None if none do."""
-    for start, word in enumerate(words[: _wrapping(words)]):
+    for start, word in enumerate(words[: _count_wrappers(words)]):
         name = Path(word).name
         bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
         if bound and _TO_CORES.search(bound[0]):
@@ -239,7 +239,7 @@ def binding(words: Sequence[str]) -> slice | None:
     return None
 
 
-def _wrapping(words: Sequence[str]) -> int:
+def _count_wrappers(words: Sequence[str]) -> int:
     """Return how many words there are before the program that others start; options have values."""
     before = ""
     for place, word in enumerate(words):
@@ -250,7 +250,7 @@ def _wrapping(words: Sequence[str]) -> int:
     return len(words)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """Return what of a text a shell reads: all outside of quotes, `$` and backticks in double."""
 
     def read(match: re.Match) -> str:

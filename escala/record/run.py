@@ -246,7 +246,7 @@ def _isolated(
 ) -> Iterator[Callable[[], str | None]]:
     """Let the program of a run work in a copy of its folder, and note what it wrote there.
 
-    It yields what tells why the program must end (`Copy.guarded`).
+    It yields what tells why the program must end (`Copy.guard`).
     """
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     if program is None or program.in_place:
@@ -257,10 +257,10 @@ def _isolated(
             copy = Copy(program, folder / COPY, folder.parent)
             copy.make()
         plan["start"]["copy"] = vars(copy.moved)
-        with copy.guarded() as refused:
+        with copy.guard() as refused:
             yield refused
         with _timed(aside):
-            names = copy.written()
+            names = copy.list_written()
         if names:
             note = (
                 f"it wrote {name_first(names)} into its folder, of which each run has a copy of "

@@ -31,7 +31,7 @@ from escala.experiment.expand import turns
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.runs import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
-from escala.experiment.schema import completed, composed, with_python_patterns
+from escala.experiment.schema import complete, composed, with_python_patterns
 from escala.measure.plan import plan_session
 from escala.measure.standing import Present, left_of
 from escala.probes import PROBES
@@ -299,7 +299,7 @@ def completed_key(schema: object, value: object) -> dict:
     described = {"description": "A key. With more."} | schema
     whole = {"properties": {"key": described}, "$defs": {"name": SCHEMA["$defs"]["name"]}}
     Draft202012Validator.check_schema(whole)
-    return completed({"key": value}, with_python_patterns(whole), "e.yaml")
+    return complete({"key": value}, with_python_patterns(whole), "e.yaml")
 
 
 @pytest.mark.parametrize(("schema", "value"), REFUSED)
