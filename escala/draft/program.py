@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,6 @@ from escala.workloads import WORKLOADS
 EPOCHS, ROWS, REPEATS = 3, 64, 7
 ONE = "single"
 _SECONDS = 20
-_EXECUTABLE = "import sys; print(sys.executable)"
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -126,7 +126,11 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     folder, words = Path.cwd(), _words(command)
     read_command = reading.read(words, options.strategy, folder)
     strategy, sentences = read_command.strategy or ONE, list(read_command.sentences)
-    command = _without_cores(_without_threads(read_command.command, sentences), sentences)
+    command = _without_threads(read_command.command, sentences)
+    if place := find_binding(command):
+        bound = " ".join(command[place])
+        sentences.append(f"{bound} is left out: each configuration has cores of its own.")
+        del command[place]
     words, python = _interpreter(command, options.python)
     default_python = shutil.which("python", path=_path_of_shell()) if python is None else python
     if (
@@ -142,7 +146,12 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         sentences.append(
             f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does."
         )
-    data = dict(map(_path, options.data))
+    data = {}
+    for text in options.data:
+        name, _, path = text.partition("=")
+        if not (name and path):
+            raise InputError("--data", text, "names no path", "write it as NAME=PATH")
+        data[name] = path
     program = _program(words, folder, data, options.python)
     if strategy == OWN and not set(reading.NUMBERS) & program.named:
         if options.strategy:
@@ -157,7 +166,14 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     stem = title.removesuffix(Path(title).suffix)
     name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
-    what, configurations = _configurations(strategy, processes, threads, options.nodes)
+    layouts = [Layout(1, 1)]
+    if not STRATEGIES[strategy].layouts.one_rank:
+        layouts += [Layout(1, processes)] if processes > 1 else []
+        layouts += [Layout(options.nodes, processes)] if options.nodes > 1 else []
+    configurations = [{"layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
+    if threads > 1:
+        configurations.append({"layouts": ["1x1"], "variants": [THREADS]})
+    what = "processes" if len(layouts) > 1 else "threads"
     settings = compare_settings(
         name,
         f"Do more {what} pay for {title}?",
@@ -168,13 +184,15 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
-                "command": " ".join(map(_quote, words)),
+                "command": " ".join(
+                    word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words
+                ),
                 "directory": ".",
                 "files": reading.list_files(words, folder),
                 **_workload(program, python, options),
             }
         },
-        configurations=configurations,
+        configurations=[{"strategy": strategy} | entry for entry in configurations],
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     return Draft(settings, notes, sentences, read_command.guessed and strategy != ONE)
@@ -285,8 +303,16 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
     names = [Path(word).name if wraps else word for word in words]
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
-        # What stands before it, such as `uv run`, may choose another than the PATH does.
-        return words, program and _executable([program, *words[1 : place + 1]])
+        # What stands before it, such as `uv run`, may choose another than the PATH does, and PATH
+        # may hold a program that chooses: it says its path itself.
+        call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            shell = variables.restore_shell()
+            done = completed([program, *call[1:]], timeout=_SECONDS, env=shell) if program else None
+            lines = done.stdout.splitlines() if done else []
+            if lines and os.access(lines[-1], os.X_OK):
+                return words, lines[-1]
+        return words, None if place else program
     # Programs of an environment, such as accelerate, name its interpreter.
     return words, reading.interpreter_of(Path(program)) if program else None
 
@@ -305,32 +331,6 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
         sentences.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
     kept = [word for word in words[1:place] if word not in left]
     return [words[0], *kept, *words[place:]] if kept or not left else list(words[place:])
-
-
-def _without_cores(words: Sequence[str], sentences: list[str]) -> list[str]:
-    """Leave out what binds a command to cores: configurations set them."""
-    if not (place := find_binding(words)):
-        return list(words)
-    sentences.append(
-        f"{' '.join(words[place])} is left out: each configuration has cores of its own."
-    )
-    return [*words[: place.start], *words[place.stop :]]
-
-
-def _executable(started: list[str]) -> str | None:
-    """Return the path of an interpreter by its own word: PATH may hold a program that chooses.
-
-    Parameters
-    ----------
-    started : the words that start it; a single one is its path.
-    """
-    call, otherwise = [*started, "-c", _EXECUTABLE], started[0] if len(started) == 1 else None
-    try:
-        done = completed(call, timeout=_SECONDS, env=variables.restore_shell())
-    except (OSError, subprocess.TimeoutExpired):
-        return otherwise
-    lines = done.stdout.splitlines()
-    return lines[-1] if lines and os.access(lines[-1], os.X_OK) else otherwise
 
 
 def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
@@ -380,29 +380,3 @@ def _title(words: Sequence[str], folder: Path) -> str:
         return module.removesuffix(".__main__").rpartition(".")[2]
     first = (word for word in words if word != "env" and not _ASSIGNED.fullmatch(word))
     return Path(next(first, words[0])).name
-
-
-def _configurations(
-    strategy: str, processes: int, threads: int, nodes: int
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return what is compared with one process, and the configurations."""
-    layouts = [Layout(1, 1)]
-    if not STRATEGIES[strategy].layouts.one_rank:
-        layouts += [Layout(1, processes)] if processes > 1 else []
-        layouts += [Layout(nodes, processes)] if nodes > 1 else []
-    entries = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
-    if threads > 1:
-        entries.append({"strategy": strategy, "layouts": ["1x1"], "variants": [THREADS]})
-    return "processes" if len(layouts) > 1 else "threads", entries
-
-
-def _path(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise InputError("--data", text, "names no path", "write it as NAME=PATH")
-    return name, path
-
-
-def _quote(word: str) -> str:
-    """Return a word as text that `shlex.split` takes for one word."""
-    return word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word)
