@@ -41,7 +41,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.readable import counted
 from escala.experiment import load
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.runtime.layout import Layout
 
 RIGHT, AS_GOOD, WRONG, NOT_COMPARED = "right", "as good", "wrong", "not compared"

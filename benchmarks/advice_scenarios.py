@@ -12,7 +12,7 @@ from escala.analysis.cost_model.works import plans, with_rows
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.experiment import Experiment, load
-from escala.experiment.references import DEFAULT_REFERENCES
+from escala.experiment.runs import DEFAULT_REFERENCES
 from escala.runtime.layout import Layout
 
 #: Prefix of the variants of an experiment alongside those of the one that calibrates it.

@@ -21,12 +21,11 @@ from typing import NoReturn
 import argcomplete
 
 from escala import cli
-from escala.core import environment
+from escala.core import console, environment
 from escala.core.arguments import Parser, raw_parser
 from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.variables import PROFILE
-from escala.teaching import EXAMPLES, SCRIPTS, TEACHING
 
 NAME = "escala"
 #: Files and folders that only the folder of the project has together.
@@ -38,6 +37,75 @@ SNAKEMAKE, CALLED = "snakemake", (sys.executable, "-m", "escala.workflow.called"
 #: What an experiment has after it was run.
 SUMMARY = "summary.md"
 SHELLS = ("bash", "zsh", "fish")
+#: Subcommands that are modules of `scripts/`, with one sentence on each.
+SCRIPTS = {
+    "try": "measure your own training script: do more processes, or more threads, pay?",
+    "submit": "measure an experiment in one job of SLURM: write its script, or submit it",
+    "advise": "recommend a layout for a goal, from measurements and predictions",
+    "lab": "run a SLURM cluster on this machine, with links of a selected rate",
+    "history": "keep measurements of many sessions and machines, and query them",
+    "measure": "measure what is left of a plan, which escala run writes, without Snakemake",
+    "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
+    "store": "show, check or clean what is stored",
+    "check": "show what this machine can run",
+    "install": "make the environment of an engine before its use, or compile operations in C++",
+    "new": "write the file of an experiment, from a few questions or from options",
+}
+TEACHING = f"""\
+the most common things:
+  escala try -- python train.py          your own script: do more processes or threads pay?
+  escala run                             the default experiment: does a second process pay here?
+  escala submit experiments/NAME.yaml    a cluster: all its runs in one job
+  escala check                           what this machine can run
+  escala new                             write an experiment on your own data
+  escala run -e experiments/NAME.yaml -n show what would run, and how long
+  escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
+
+Arguments after -- go to Snakemake as they are: escala run -- --forcerun measure
+docs/how-to/command.md describes every subcommand and its Snakemake call.
+
+exit codes:
+{chr(10).join(console.exit_code_lines())}
+"""
+#: Examples of single subcommands.
+EXAMPLES = {
+    "run": """\
+examples:
+  escala run                                        the default experiment
+  escala run -e experiments/virus/ladder.yaml -n    what would run, and how long
+  escala run results/demo/runs/demo-1000/virus-cnn/single/1x1/tuned/native/rep1/run.json
+  escala run --profile profiles/slurm               the runs are measured in a job of SLURM
+  escala run -- --forcerun measure                    arguments after -- are for Snakemake
+""",
+    "report": """\
+examples:
+  escala report                                     results/demo/report.html
+  escala report -e experiments/virus/ladder.yaml    the report of another one, after its runs
+""",
+    "study": """\
+examples:
+  escala study -e experiments/scaling/study-cores.yaml     results/study-cores/study.html
+  escala study -e FILE --profile profiles/slurm            on a cluster
+  escala study -e FILE --doublings    join what escala submit FILE --one-per-doubling measured
+The experiment has the key `scaling`; docs/how-to/study.md describes it.
+""",
+    "predict": """\
+examples:
+  escala predict                                    the times of all configurations
+  escala predict -e experiments/virus/scaling.yaml  the times of another experiment
+  escala predict --run results/fragments/runs/tiles-1000/kmer-logreg reads.fasta
+                                                    classify reads.fasta with the trained run there
+
+RUN is a run.json, its folder, or a folder that holds one trained run. Nothing is trained. The last
+lines name the table of each FILE: results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv.
+""",
+    "completion": """\
+examples, for this shell or for its start-up file:
+  eval "$(escala completion bash)"
+  autoload -U compinit && compinit && eval "$(escala completion zsh)"
+  escala completion fish | source
+""",
+}
 
 
 def main() -> int:
@@ -136,8 +204,8 @@ def _snakemake() -> list[str]:
         return ["snakemake"]
     # Snakemake would take these settings from the working directory first.
     profile = ["--workflow-profile", str(ROOT / "profiles" / "default")]
-    own = Path("profiles", "default").exists()
-    return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *(profile if own else [])]
+    has_profile = Path("profiles", "default").exists()
+    return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *(profile if has_profile else [])]
 
 
 def installed(path: str) -> str:
@@ -165,12 +233,12 @@ def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
         return _run(arguments, extra)
     from escala.predict.targets import RULES, predictions
 
-    found = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
-    arguments.targets = found.targets
-    arguments.experiment = arguments.experiment or _file_of(found.experiment)
+    predicted = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
+    arguments.targets = predicted.targets
+    arguments.experiment = arguments.experiment or _file_of(predicted.experiment)
     # The table is always made, most often from the store, so that its counts are printed.
     options = ["--allowed-rules", *RULES, "--forcerun", "predict"]
-    settings = ["--config", f"predict={found.settings}"]
+    settings = ["--config", f"predict={predicted.settings}"]
     return _run(arguments, [*options, *extra, *settings])
 
 
@@ -236,7 +304,7 @@ def _configfile(experiment: str | None) -> list[str]:
 def _require_default() -> None:
     """Refuse a call without an experiment outside the folder of a project."""
     folder = Path.cwd()
-    project = next((each for each in (folder, *folder.parents) if _is_project(each)), None)
+    project = next((parent for parent in (folder, *folder.parents) if _is_project(parent)), None)
     if project == folder:
         return
     remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
@@ -311,8 +379,8 @@ def _parser() -> Parser:
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each subcommand."""
     actions = _parser()._actions
-    [own] = (each.choices for each in actions if isinstance(each, argparse._SubParsersAction))
-    return {name: _script(name) if name in SCRIPTS else each for name, each in own.items()}
+    [commands] = (each.choices for each in actions if isinstance(each, argparse._SubParsersAction))
+    return {name: _script(name) if name in SCRIPTS else each for name, each in commands.items()}
 
 
 def _script(name: str) -> argparse.ArgumentParser:

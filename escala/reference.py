@@ -44,20 +44,20 @@ _LIMITS = {
 
 def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
-    found = {}
+    texts = {}
     for name, (title, pattern) in _PAGES.items():
         source = f"the schema{' or the declaration of the plug-in' * (pattern in _COMPOSED)}"
         generated = GENERATED.format(f"schemas/{pattern}", source)
         lines = [f"# {title}", "", generated, *_body(sorted(schemas.glob(pattern)))]
-        found[name] = "\n".join(lines) + "\n"
-    return found
+        texts[name] = "\n".join(lines) + "\n"
+    return texts
 
 
-def outdated(folder: Path, found: Mapping[str, str]) -> list[str]:
+def outdated(folder: Path, texts: Mapping[str, str]) -> list[str]:
     """Return the names of the pages in `folder` that are not what they should be."""
     return [
         name
-        for name, text in found.items()
+        for name, text in texts.items()
         if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text
     ]
 
@@ -90,7 +90,7 @@ def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tupl
         inner[f"{path}[]"] = node["items"]
     for key, child in inner.items():
         yield from _objects(_resolved(child, root), root, key, kind)
-    conditional = [each.get("then", {}) for each in node.get("allOf", [])]
+    conditional = [branch_of_all.get("then", {}) for branch_of_all in node.get("allOf", [])]
     for branch in [*node.get("oneOf", []), *conditional]:
         selected = _resolved(branch, root)
         if "title" in selected:

@@ -187,13 +187,15 @@ def submit(file: str) -> str:
     slurm.require_controller()
     try:
         done = slurm.call(["sbatch", "--parsable", file], _SBATCH_SECONDS)
-        said = done.stderr.strip().splitlines()
+        lines = done.stderr.strip().splitlines()
     except subprocess.TimeoutExpired:
-        said = [f"no answer within {_SBATCH_SECONDS} s; squeue --me shows whether the job is there"]
+        lines = [
+            f"no answer within {_SBATCH_SECONDS} s; squeue --me shows whether the job is there"
+        ]
         done = None
     if done is None or done.returncode:
         remedy = "name what your site asks for, such as --account or --partition (sinfo lists them)"
-        raise InputError("sbatch", file, said[-1] if said else "refused it", remedy)
+        raise InputError("sbatch", file, lines[-1] if lines else "refused it", remedy)
     # A site may print a welcome as well.
     numbers = [
         found for line in done.stdout.splitlines() if (found := _NUMBER.fullmatch(line.strip()))

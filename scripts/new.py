@@ -18,9 +18,8 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.draft import program as draft_program
-from escala.draft.data import DEFAULTS, draft
+from escala.draft.data import DEFAULTS, SIMULATED, draft, recognise
 from escala.draft.file import Draft
-from escala.draft.recognise import SIMULATED, recognised
 from escala.experiment import Experiment
 
 COMMAND = "escala new"
@@ -72,10 +71,10 @@ def _other(output: Path) -> str:
 
 
 def _write(drafted: Draft, output: Path, force: bool) -> None:
-    content = drafted.checked(output, force, COMMAND, _other(output))
+    content = drafted.content(output, force, COMMAND, _other(output))
     with atomic(output) as temporary:
         temporary.write_text(content, encoding="utf-8")
-    print("\n".join([*drafted.said, f"Written: {output}"]))
+    print("\n".join([*drafted.sentences, f"Written: {output}"]))
     print(f"Next: {call('run --dry-run --experiment', output)}")
 
 
@@ -114,7 +113,7 @@ def _default(name: str) -> str:
 
 
 def _default_output(data: str) -> Path:
-    return Path("experiments", f"{recognised(data).name}.yaml")
+    return Path("experiments", f"{recognise(data).name}.yaml")
 
 
 def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
                 answers[name] = convert(answer or default)
                 settings = dict(answers)
                 if output := settings.pop("output", None):
-                    draft(output.stem, **settings).checked(output, force, COMMAND, _other(output))
+                    draft(output.stem, **settings).content(output, force, COMMAND, _other(output))
                 else:
                     Experiment(draft("draft", **settings).settings, "draft")
             except ValueError as error:
@@ -146,7 +145,7 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
 
     ask("data", f"Your data: a folder or a file, or `{SIMULATED}`", None, str)
     # The default has further workloads alongside it, so it is not the same as its name.
-    usual = recognised(answers["data"]).workload
+    usual = recognise(answers["data"]).workload
     ask(
         "workload",
         "Workload: a name, or your folder",

@@ -27,8 +27,8 @@ from escala.core.environment import call
 from escala.core.files import atomic
 from escala.draft import program as draft_program
 from escala.draft import trial
+from escala.draft.command import EXAMPLE
 from escala.draft.file import text
-from escala.draft.launchers import EXAMPLE
 from escala.experiment import Experiment
 from escala.programs.program import PLACEHOLDERS
 from escala.runtime import allocation
@@ -84,12 +84,12 @@ def main() -> int:
         # An earlier call of this found that only this works.
         drafted, typed = typed, None
         experiment = Experiment(drafted.settings, file)
-    for sentence in drafted.said:
+    for sentence in drafted.sentences:
         say(sentence)
     if arguments.dry:
         print("\n".join(trial.starts(experiment)))
         return 0
-    drafted.checked(file, arguments.force, "escala try", "--name NAME")
+    drafted.content(file, arguments.force, "escala try", "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
     for sentence in trial.isolation(experiment):
         say(sentence)
@@ -97,7 +97,7 @@ def main() -> int:
     here = " on this machine, and not on a node" if on_nodes else ""
     say(f"One run of one process{here}, to see whether the command works.")
     as_typed = Experiment(typed.settings, file) if typed else None
-    found, several, refused = trial.tried_as_typed(as_typed, experiment)
+    found, several, refused = trial.try_as_typed(as_typed, experiment)
     if refused:
         say(
             f"It works as it is typed, and not with this strategy: {refused}. So only threads are "

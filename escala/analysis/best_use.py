@@ -18,7 +18,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.rates import DOES_NOT_LEARN, Learning, learning
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, Ratio
 from escala.core.readable import in_words
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.runtime.layout import with_layout
 
 #: What is known of the best use. It *pays*: it takes less time than all that use no more. *More

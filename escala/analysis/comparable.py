@@ -41,7 +41,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.programs.marks import OUTPUT
 from escala.strategies import STRATEGIES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -44,21 +44,21 @@ class Draft:
     ----------
     settings : of the experiment.
     notes : comments of its file by key, below those of the schema.
-    said : sentences on what was assumed, and on what cannot be varied.
+    sentences : on what was assumed, and on what cannot be varied.
     guessed : whether the strategy is read from a script, and nothing in the command tells of it. It
         is another one than that of one process.
     """
 
     settings: dict[str, Any]
     notes: dict[str, str]
-    said: list[str]
+    sentences: list[str]
     guessed: bool = False
 
     @property
     def name(self) -> str:
         return self.settings["experiment"]
 
-    def checked(self, file: Path, force: bool, by: str, other: str) -> str:
+    def content(self, file: Path, force: bool, by: str, other: str) -> str:
         """Return the text of the file, once the experiment is valid and its place is free.
 
         Parameters
@@ -77,15 +77,15 @@ class Draft:
         return content
 
 
-def compared(
-    name: str, title: str, repeats: int, strategy: str, threads: int, cores: int = 1, *,
+def compare_settings(
+    name: str, title: str, repeats: int, alone: Sequence[str], threads: int, cores: int = 1, *,
     datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the settings of an experiment that compares with one process, and one with threads.
 
     Parameters
     ----------
-    strategy : of the one process.
+    alone : the strategies of one process, each a reference.
     threads : of one process, as an alternative to more processes; 1 for none.
     cores : of each of several processes.
     """
@@ -101,7 +101,9 @@ def compared(
         "variants": variants,
         "configurations": configurations,
         "references": [
-            {"strategy": strategy, "layout": "1x1", "variant": variant} for variant in variants
+            {"strategy": strategy, "layout": "1x1", "variant": variant}
+            for strategy in alone
+            for variant in variants
         ],
     }
 
@@ -111,7 +113,7 @@ def require_place(file: Path, name: str, content: str, force: bool, other: str) 
 
     Parameters
     ----------
-    other : as of `Draft.checked`.
+    other : as of `Draft.content`.
 
     Raises
     ------

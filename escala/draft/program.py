@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import name_first
-from escala.draft import launchers, program_source
-from escala.draft.file import PROCESSES, THREADS, Draft, compared
-from escala.draft.launchers import EXAMPLE, OWN
-from escala.programs.program import Program, binding
+from escala.draft import command as reading
+from escala.draft.command import EXAMPLE, OWN
+from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
+from escala.programs.program import PYTHON, Program, find_binding
 from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
@@ -34,7 +35,6 @@ from escala.workloads import WORKLOADS
 EPOCHS, ROWS, REPEATS = 3, 64, 7
 ONE = "single"
 _SECONDS = 20
-_EXECUTABLE = "import sys; print(sys.executable)"
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         how.add_argument(
             option.name, dest="strategy", action="store_const", const=strategy, help=option.help
         )
-    usable = [name for name, each in STRATEGIES.items() if each.programs]
+    usable = [name for name, strategy_class in STRATEGIES.items() if strategy_class.programs]
     how.add_argument(
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
     )
@@ -124,54 +124,78 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         its ranks, or this machine has one core only.
     """
     folder, words = Path.cwd(), _words(command)
-    found = launchers.known(words, options.strategy, folder)
-    strategy, said = found.strategy or ONE, list(found.said)
-    command = _without_cores(_without_threads(found.command, said), said)
+    read_command = reading.read(words, options.strategy, folder)
+    strategy, sentences = read_command.strategy or ONE, list(read_command.sentences)
+    command = _without_threads(read_command.command, sentences)
+    if place := find_binding(command):
+        bound = " ".join(command[place])
+        sentences.append(f"{bound} is left out: each configuration has cores of its own.")
+        del command[place]
     words, python = _interpreter(command, options.python)
-    own = shutil.which("python", path=_path_of_shell()) if python is None else python
-    if own and Path(own).parent == Path(sys.executable).parent and not options.python:
-        said.append(f"python is Escala's own here, {own}; --python names another.")
+    default_python = shutil.which("python", path=_path_of_shell()) if python is None else python
+    if (
+        default_python
+        and Path(default_python).parent == Path(sys.executable).parent
+        and not options.python
+    ):
+        sentences.append(f"python is Escala's own here, {default_python}; --python names another.")
     elif python and not options.python:
-        said.append(f"Its interpreter is {python}; --python names another.")
+        sentences.append(f"Its interpreter is {python}; --python names another.")
     held = [name for name in os.environ if variables.is_secret(name)]
     if held := sorted(set(held) - set(variables.passed()) - set(options.variable)):
-        said.append(f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does.")
-    data = dict(map(_path, options.data))
+        sentences.append(
+            f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does."
+        )
+    data = {}
+    for text in options.data:
+        name, _, path = text.partition("=")
+        if not (name and path):
+            raise InputError("--data", text, "names no path", "write it as NAME=PATH")
+        data[name] = path
     program = _program(words, folder, data, options.python)
-    if strategy == OWN and not set(launchers.NUMBERS) & program.named:
+    if strategy == OWN and not set(reading.NUMBERS) & program.named:
         if options.strategy:
             reason = "always starts the same number of ranks"
             remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
             raise InputError("--launcher", shlex.join(words), reason, remedy)
-        said.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
+        sentences.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
-    processes, threads, cores = _numbers(options, said)
-    said += _limits(program, strategy, options)
+    processes, threads, cores = _numbers(options, sentences)
+    sentences += _limits(program, strategy, options)
     title = _title(words, folder)
     stem = title.removesuffix(Path(title).suffix)
     name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
-    what, configurations = _configurations(strategy, processes, threads, options.nodes)
-    settings = compared(
+    layouts = [Layout(1, 1)]
+    if not STRATEGIES[strategy].layouts.one_rank:
+        layouts += [Layout(1, processes)] if processes > 1 else []
+        layouts += [Layout(options.nodes, processes)] if options.nodes > 1 else []
+    configurations = [{"layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
+    if threads > 1:
+        configurations.append({"layouts": ["1x1"], "variants": [THREADS]})
+    what = "processes" if len(layouts) > 1 else "threads"
+    settings = compare_settings(
         name,
         f"Do more {what} pay for {title}?",
         options.repeats or REPEATS,
-        strategy,
+        [strategy],
         threads,
         cores,
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
-                "command": " ".join(map(_quoted, words)),
+                "command": " ".join(
+                    word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words
+                ),
                 "directory": ".",
-                "files": program_source.files_read(words, folder),
+                "files": reading.list_files(words, folder),
                 **_workload(program, python, options),
             }
         },
-        configurations=configurations,
+        configurations=[{"strategy": strategy} | entry for entry in configurations],
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
-    return Draft(settings, notes, said, found.guessed and strategy != ONE)
+    return Draft(settings, notes, sentences, read_command.guessed and strategy != ONE)
 
 
 def keep_files(draft: Draft, file: Path) -> None:
@@ -191,7 +215,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
     Parameters
     ----------
-    read : their paths (`escala.programs.processes.unlisted`).
+    read : their paths (`escala.programs.processes.list_unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
@@ -200,7 +224,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     data |= {path for path in large if path.parent not in data}
     added = [name for name in read if not {Path(name), Path(name).parent} & data]
     if added:
-        workload["files"] = sorted({*workload["files"], *map(program_source.pattern, added)})
+        workload["files"] = sorted({*workload["files"], *map(reading.pattern_of, added)})
         names = name_first(added)
         yield f"It reads {names}, which belong to its files: a change is measured again."
     if paths := sorted(map(str, data)):
@@ -212,19 +236,19 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
 def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings of a program's workload that the options give."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     environment = {"python": python} if python else {}
     environment |= {"variables": options.variable} if options.variable else {}
     if environment:
-        found["environment"] = environment
+        settings["environment"] = environment
     if "epochs" in program.named:
-        found["epochs"] = options.epochs or EPOCHS
+        settings["epochs"] = options.epochs or EPOCHS
     if _BATCH & program.named:
-        found["batch"] = {"rows": options.rows or ROWS, "per": "global"}
+        settings["batch"] = {"rows": options.rows or ROWS, "per": "global"}
     for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings
 
 
 def _program(words: list[str], folder: Path, data: dict[str, str], python: str | None) -> Program:
@@ -263,69 +287,53 @@ def _words(command: Sequence[str]) -> list[str]:
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
 
 
-def _interpreter(words: Sequence[str], asked: str | None) -> tuple[list[str], str | None]:
+def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], str | None]:
     """Return the command and its interpreter of Python, None if it needs none.
 
     A command that names an interpreter by its path names it as `python`.
     """
     words, first = list(words), words[0]
-    if launchers.PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
-        asked, words[0] = asked or str(Path(first).absolute()), "python"
-    if asked:
-        return words, asked
-    found = shutil.which(first, path=_path_of_shell())
+    if PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
+        named, words[0] = named or str(Path(first).absolute()), "python"
+    if named:
+        return words, named
+    program = shutil.which(first, path=_path_of_shell())
     # A path may be an argument of another program.
-    wraps = launchers.WRAPPERS.fullmatch(Path(first).name)
+    wraps = reading.WRAPPERS.fullmatch(Path(first).name)
     names = [Path(word).name if wraps else word for word in words]
-    place = next((n for n, name in enumerate(names) if launchers.PYTHON.fullmatch(name)), None)
+    place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
-        # What stands before it, such as `uv run`, may choose another than the PATH does.
-        return words, found and _executable([found, *words[1 : place + 1]])
+        # What stands before it, such as `uv run`, may choose another than the PATH does, and PATH
+        # may hold a program that chooses: it says its path itself.
+        call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            shell = variables.restore_shell()
+            done = completed([program, *call[1:]], timeout=_SECONDS, env=shell) if program else None
+            lines = done.stdout.splitlines() if done else []
+            if lines and os.access(lines[-1], os.X_OK):
+                return words, lines[-1]
+        return words, None if place else program
     # Programs of an environment, such as accelerate, name its interpreter.
-    return words, launchers.interpreter_of(Path(found)) if found else None
+    return words, reading.interpreter_of(Path(program)) if program else None
 
 
 def _path_of_shell() -> str:
     return variables.restore_shell().get("PATH", os.defpath)
 
 
-def _without_threads(words: Sequence[str], said: list[str]) -> list[str]:
+def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
     """Leave out assignments of numbers of threads before a command: configurations set them."""
     if Path(words[0]).name != "env":
         return list(words)
     place = next(n for n, word in enumerate([*words[1:], ""], 1) if not _ASSIGNED.fullmatch(word))
     left = [w for w in words[1:place] if variables.THREADS.fullmatch(w.partition("=")[0])]
     if left:
-        said.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
+        sentences.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
     kept = [word for word in words[1:place] if word not in left]
     return [words[0], *kept, *words[place:]] if kept or not left else list(words[place:])
 
 
-def _without_cores(words: Sequence[str], said: list[str]) -> list[str]:
-    """Leave out what binds a command to cores: configurations set them."""
-    if not (place := binding(words)):
-        return list(words)
-    said.append(f"{' '.join(words[place])} is left out: each configuration has cores of its own.")
-    return [*words[: place.start], *words[place.stop :]]
-
-
-def _executable(started: list[str]) -> str | None:
-    """Return the path of an interpreter by its own word: PATH may hold a program that chooses.
-
-    Parameters
-    ----------
-    started : the words that start it; a single one is its path.
-    """
-    call, otherwise = [*started, "-c", _EXECUTABLE], started[0] if len(started) == 1 else None
-    try:
-        done = completed(call, timeout=_SECONDS, env=variables.restore_shell())
-    except (OSError, subprocess.TimeoutExpired):
-        return otherwise
-    lines = done.stdout.splitlines()
-    return lines[-1] if lines and os.access(lines[-1], os.X_OK) else otherwise
-
-
-def _numbers(options: argparse.Namespace, said: list[str]) -> tuple[int, int, int]:
+def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
     Where there are GPUs, a process is for each, and they share the cores.
@@ -334,7 +342,7 @@ def _numbers(options: argparse.Namespace, said: list[str]) -> tuple[int, int, in
     processes = options.processes or gpus or there
     if options.nodes == 1 and processes > there:
         if options.processes:
-            said.append(f"--processes {processes}: this machine has {there} cores: {there}.")
+            sentences.append(f"--processes {processes}: this machine has {there} cores: {there}.")
         processes = there
     threads = there if gpus else processes
     if options.nodes == 1 and threads == 1:
@@ -366,35 +374,9 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
 
 def _title(words: Sequence[str], folder: Path) -> str:
     """Return the name of the script, or of the module or program."""
-    if file := program_source.script(words, folder):
+    if file := reading.find_script(words, folder):
         return file.name
-    if module := program_source.module(words):
+    if module := reading.find_module(words):
         return module.removesuffix(".__main__").rpartition(".")[2]
     first = (word for word in words if word != "env" and not _ASSIGNED.fullmatch(word))
     return Path(next(first, words[0])).name
-
-
-def _configurations(
-    strategy: str, processes: int, threads: int, nodes: int
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return what is compared with one process, and the configurations."""
-    layouts = [Layout(1, 1)]
-    if not STRATEGIES[strategy].layouts.one_rank:
-        layouts += [Layout(1, processes)] if processes > 1 else []
-        layouts += [Layout(nodes, processes)] if nodes > 1 else []
-    found = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
-    if threads > 1:
-        found.append({"strategy": strategy, "layouts": ["1x1"], "variants": [THREADS]})
-    return "processes" if len(layouts) > 1 else "threads", found
-
-
-def _path(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise InputError("--data", text, "names no path", "write it as NAME=PATH")
-    return name, path
-
-
-def _quoted(word: str) -> str:
-    """Return a word as text that `shlex.split` takes for one word."""
-    return word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word)

@@ -21,14 +21,14 @@ from escala.core.files import read_json, temporary_folder
 from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
-from escala.draft import program_source
+from escala.draft import command
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
-from escala.experiment.spoken import layout_in_words
+from escala.experiment.runs import layout_in_words
 from escala.programs import marks
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
-from escala.programs.processes import files_told, unlisted
+from escala.programs.processes import files_told, list_unlisted
 from escala.programs.program import Program
 from escala.record import diagnose, invariants
 from escala.record.plan import make_plan, split_description
@@ -57,14 +57,6 @@ _WORK_SECONDS = 1.0
 _MOST_NAMED = 8
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
-#: Options that write a key of the file.
-_OPTIONS = {
-    "environment: {python: DIR/bin/python}": "--python DIR/bin/python",
-    "terminal: true": "--terminal",
-    "in_place: true": "--in-place",
-    "epoch_ends": "--epoch-ends",
-    "step_ends": "--step-ends",
-}
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class Trial:
     result: dict | None = None
 
 
-def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
+def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
     """Do a run of an experiment on a program once, for two epochs at most.
 
     A program that takes longer than the limit is ended.
@@ -119,27 +111,27 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
     began = time.time()
-    with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
+    with _attempt(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
         seen = [files_told(folder, began) for folder in ranks.glob("marks*")]
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
-        read = tuple(unlisted(sorted(opened), program, paths, ranks.parent))
-        _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
-        lines = (each for each in said.split(" | ") if " escala: " not in each)
+        read = tuple(list_unlisted(sorted(opened), program, paths, ranks.parent))
+        _, _, last_lines = diagnose.tail(ranks, 0).partition(_LAST)
+        lines = (each for each in last_lines.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            found = _ended_early(run, limit_seconds, program, ranks, last)
-            return replace(found, read=read)
+            trial = _cut_trial(run, limit_seconds, program, ranks, last)
+            return replace(trial, read=read)
         result = read_result(output)
         told = result["program"]
         if told["ran"]["idle"]:
             reason = (
                 "it ended with exit code 0 right after its imports: what it did, if anything, is "
                 "too short to be timed. Remedy: give it more to do (epochs, rows, rounds), or what "
-                f"its last lines ask for{_LAST}{said}"
+                "its last lines ask for"
             )
-            raise _failed(program, run, reason)
+            raise _error(program, run, reason, last_lines)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
@@ -162,7 +154,7 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     )
 
 
-def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
+def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
     """Return the trial of a program that was ended: what it told and did until then."""
     folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
@@ -172,8 +164,8 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
         known_by = marks.HOOK
     else:
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-        asked = plan["epochs"] if "epochs" in program.named else None
-        told, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), asked)
+        epochs_asked = plan["epochs"] if "epochs" in program.named else None
+        told, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), epochs_asked)
         known_by = marks.OUTPUT if told else marks.WHOLE
     everyone = [
         {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
@@ -181,10 +173,10 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
     ran = None
     if len(everyone) == len(plan["places"]):
         if problem := invariants.mismatch(plan, program.named, everyone):
-            raise _failed(program, run, f"{problem}{_LAST}{last}")
+            raise _error(program, run, problem, last)
         ran = invariants.summarize_processes(everyone)
     epochs = sum(mark.event == marks.EPOCH for mark in told)
-    made = [mark.made for mark in marks.counted(told) if mark.event == marks.STEP]
+    made = [mark.made for mark in marks.count_steps(told) if mark.event == marks.STEP]
     return Trial(
         run, seconds, False, known_by, None, epochs, last, seconds,
         None if None in made else int(sum(made)), ran=ran, named=program.named,
@@ -195,26 +187,26 @@ def together(experiment: Experiment) -> Run | None:
     """Return the run of most processes on one node, or None if all have one process."""
     layouts = ((run.layout, run) for run in experiment.runs)
     on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
-    most, run = max(on_one, key=lambda each: each[0])
+    most, run = max(on_one, key=lambda pair: pair[0])
     return run if most > 1 else None
 
 
-def tried_together(
+def try_together(
     experiment: Experiment, run: Run, alone: Trial, limit_seconds: float = LIMIT_SECONDS
 ) -> Trial:
-    """Do a run of several processes as `tried` does, after a trial of one.
+    """Do a run of several processes as `try_once` does, after a trial of one.
 
     Raises
     ------
-    InputError : as `tried`; one ends, and the other does not within ten times its time; or each
+    InputError : as `try_once`; one ends, and the other does not within ten times its time; or each
         process may write the lines of its epochs.
     """
     if alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
-    found = tried(experiment, run, limit_seconds)
-    reason, last = None, found.last
-    if alone.ended and found.ended:
-        reason = comparable.other_lines(alone.result, found.result)
+    several = try_once(experiment, run, limit_seconds)
+    reason, last = None, several.last
+    if alone.ended and several.ended:
+        reason = comparable.other_lines(alone.result, several.result)
     elif alone.ended:
         reason = (
             f"the program did not end within {duration(limit_seconds)}, and one process ended "
@@ -223,23 +215,23 @@ def tried_together(
         )
     elif (
         run.layout.processes > 1
-        and found.ended
+        and several.ended
         and not alone.ended
-        and PATIENCE * found.seconds < alone.seconds
+        and PATIENCE * several.seconds < alone.seconds
     ):
         last = alone.last
         reason = (
-            f"the program ended after {span(found.seconds)}, and one process did not end within "
+            f"the program ended after {span(several.seconds)}, and one process did not end within "
             f"{duration(alone.seconds)}: it may be a server or a master that waits for others. "
             "Remedy: let one process train alone; or compare layouts of several processes only, "
             "in a file of `escala new --command`"
         )
     if reason:
-        raise _failed(_program(experiment.request(run)), run, f"{reason}{_LAST}{last}")
-    return found
+        raise _error(_program(experiment.request(run)), run, reason, last)
+    return several
 
 
-def tried_as_typed(
+def try_as_typed(
     typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
 ) -> tuple[Trial, Trial | None, str | None]:
     """Do a run of one process, and one of several if there are configurations with several.
@@ -256,23 +248,23 @@ def tried_as_typed(
 
     Raises
     ------
-    InputError : as `tried` and `tried_together`; both fail.
+    InputError : as `try_once` and `try_together`; both fail.
     """
     alone, first = None, guess.runs[0]
     if typed:
         with suppress(InputError):  # It may lack what the guess gives it.
-            alone = tried(typed, typed.runs[0], limit_seconds)
+            alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
-        found = (
-            tried_together(guess, first, alone, limit_seconds)
+        single = (
+            try_together(guess, first, alone, limit_seconds)
             if alone
-            else tried(guess, first, limit_seconds)
+            else try_once(guess, first, limit_seconds)
         )
         run, several = together(guess), None
         if run:
             say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
-            several = tried_together(guess, run, found, limit_seconds)
-        return found, several, None
+            several = try_together(guess, run, single, limit_seconds)
+        return single, several, None
     except InputError as error:
         if alone is None:
             raise
@@ -295,10 +287,10 @@ def isolation(experiment: Experiment) -> Iterator[str]:
         "program write to {output}. Its home folder and whole paths are the real ones."
     )
     shared = []
-    for text, where in program_source.places_named(program.command, program.directory).items():
+    for text, where in command.list_places(program.command, program.directory).items():
         path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
         # A script finds the original by a whole path, also where it is copied.
-        in_script = where != program_source.COMMAND and not text.startswith("..")
+        in_script = where != command.COMMAND and not text.startswith("..")
         if in_script or copy.moved.path(path) == path:
             shared.append(f"{text} ({where})")
         if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
@@ -306,12 +298,12 @@ def isolation(experiment: Experiment) -> Iterator[str]:
                 f"In the copy {text} ({where}) leads nowhere, because a folder above it holds more "
                 f"than {MOST_LINKS} files. Remedy: name it by its whole path."
             )
-    if shared := [*copy.shared(), *shared]:
+    if shared := [*copy.list_shared(), *shared]:
         yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
 
 
 @contextmanager
-def _attempted(
+def _attempt(
     experiment: Experiment, run: Run, limit_seconds: float
 ) -> Iterator[tuple[dict, Outcome, Path]]:
     """Yield the request of a short run, how it ended, and its `run.json`, in a folder that goes."""
@@ -320,10 +312,11 @@ def _attempted(
     request["training"] = request["training"] | {"epochs": epochs}
     with temporary_folder("escala-try") as temporary:
         data, output = temporary / "data", temporary / "run" / "run.json"
-        _describe(experiment, run, data)
+        _describe_data(experiment, run, data)
         outcome = measure(request, data, output, limit_seconds)
         if outcome.status not in ("ok", "timeout"):
-            raise _failed(_program(request), run, outcome.reason or outcome.status)
+            how, _, last = (outcome.reason or outcome.status).partition(_LAST)
+            raise _error(_program(request), run, how, last)
         yield request, outcome, output
 
 
@@ -331,7 +324,7 @@ def _program(request: dict) -> Program:
     return Program.from_plan(request["start"]["program"])
 
 
-def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
+def _describe_data(experiment: Experiment, run: Run, folder: Path) -> None:
     """Describe the dataset of a run; the content of its files is not read for a trial."""
     settings, seed = experiment.datasets[run.dataset], experiment.split_seed(run.dataset, 1)
     kind = kind_of(settings)
@@ -342,100 +335,98 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 
 
-def _failed(program: Program, run: Run, reason: str) -> InputError:
-    """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
+def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
+    """Return the error of a program that failed.
+
+    Parameters
+    ----------
+    reason : how it ended, perhaps with a remedy.
+    last : its last lines.
+    """
     alone = run.layout.processes == 1
     where = "" if alone else f"with {layout_in_words(run.layout, run.strategy)}: "
-    ended, lines, said = reason.removeprefix("rank 0: ").partition(_LAST)
-    ended, _, remedy = ended.partition(" Remedy: ")
-    if match := re.search(r"No module named '?([\w.]+)", said):
+    how, _, remedy = reason.removeprefix("rank 0: ").partition(" Remedy: ")
+    if match := re.search(r"No module named '?([\w.]+)", last):
         remedy = (
             f"install {match[1]} for {program.python or 'its interpreter'}, or name another "
             "interpreter: --python DIR/bin/python"
         )
-    elif (match := re.search(r"KeyError: '(\w+)'", said)) and is_secret(match[1]):
+    elif (match := re.search(r"KeyError: '(\w+)'", last)) and is_secret(match[1]):
         remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
     elif run.strategy == ONE:
-        read = [
-            (re.search(rf"\b({each.variables})\b", said), each.name) for each in OPTIONS.values()
-        ]
-        if named := [(match[0], name) for match, name in read if match]:
-            ways = " or ".join(name for variable, name in named if variable == named[0][0])
-            remedy = f"if it reads {named[0][0]}, {ways} sets it"
-    wrong = "what its last lines name" if said else "what ends it"
-    remedy = _as_options(remedy) or f"correct {wrong}, or the words of the command"
-    words = shlex.join(program.command)
-    reason = f"{where}{ended.rstrip('.')}{lines}{said}"
-    return InputError("the command", words, reason, remedy)
+        ways: dict[str, list[str]] = {}
+        for option in OPTIONS.values():
+            if match := re.search(rf"\b({option.variables})\b", last):
+                ways.setdefault(match[0], []).append(option.name)
+        if ways:
+            [variable, names], *_ = ways.items()
+            remedy = f"if it reads {variable}, {' or '.join(names)} sets it"
+    wrong = "what its last lines name" if last else "what ends it"
+    remedy = remedy or f"correct {wrong}, or the words of the command"
+    words, lines = shlex.join(program.command), f"{_LAST}{last}" if last else ""
+    return InputError("the command", words, f"{where}{how.rstrip('.')}{lines}", remedy)
 
 
-def _as_options(text: str) -> str:
-    """Return a text with the options of `escala try` in place of keys of an experiment's file."""
-    for key, option in _OPTIONS.items():
-        text = text.replace(key, option)
-    return text
-
-
-def report(found: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
+def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
     """Yield sentences on what trials told, what is measured, and how long that takes.
 
     Parameters
     ----------
     found, several : of one process, and of several unless all configurations have one.
     """
-    if found.ended:
-        yield f"One process ended without an error after {span(found.seconds)}.{_seen(found)}"
+    if alone.ended:
+        yield f"One process ended without an error after {span(alone.seconds)}.{_describe(alone)}"
     else:
         yield (
-            f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
-            f"error.{_seen(found)}"
+            f"One process did not end within {duration(alone.seconds)}, and was ended. That is no "
+            f"error.{_describe(alone)}"
         )
     if several:
         words = layout_in_words(several.run.layout, several.run.strategy)
         how = "ended without an error after" if several.ended else "did not end within"
         took = span(several.seconds)
-        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_seen(several)}"
-        if found.ended and several.ended:
-            yield from _compared(found, several)
-    program = _program(experiment.request(found.run))
-    if found.known_by != marks.WHOLE:
-        how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
-        took = f"; the last one took {span(found.epoch_seconds)}" if found.epoch_seconds else ""
+        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_describe(several)}"
+        if alone.ended and several.ended:
+            yield from _compare(alone, several)
+    program = _program(experiment.request(alone.run))
+    if alone.known_by != marks.WHOLE:
+        how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
+        took = f"; the last one took {span(alone.epoch_seconds)}" if alone.epoch_seconds else ""
         yield f"Its epochs are known by {how}{took}."
     elif program.epoch_ends or program.step_ends:
         yield (
             "No line of its output matches its pattern so far. If none does until its end, a run "
-            f"fails. Its last lines: {found.last}"
+            f"fails. Its last lines: {alone.last}"
         )
     else:
         yield (
-            f"It reported no steps{'' if found.ended else ' so far'}, so whole runs are compared, "
+            f"It reported no steps{'' if alone.ended else ' so far'}, so whole runs are compared, "
             "start-up included. To time its epochs, match the line that it prints after each with "
             "--epoch-ends REGEX. Or write into the script: `from escala_steps import steps, "
             "epoch`, `for batch in steps(loader):`, and epoch() after each epoch. "
-            f"Its last lines: {found.last}"
+            f"Its last lines: {alone.last}"
         )
-    is_whole = found.ended and found.known_by == marks.WHOLE
-    start_seconds = (is_whole and found.ran["start_seconds"]) or 0.0
-    if start_seconds > found.seconds / 2:
+    is_whole = alone.ended and alone.known_by == marks.WHOLE
+    start_seconds = (is_whole and alone.ran["start_seconds"]) or 0.0
+    if start_seconds > alone.seconds / 2:
         yield (
             f"Most of the run is no training: starting its interpreter and importing packages "
-            f"takes {span(start_seconds)} of {span(found.seconds)}. Give it more to do, or let its "
+            f"takes {span(start_seconds)} of {span(alone.seconds)}. Give it more to do, or let its "
             "epochs be seen."
         )
-    elif is_whole and found.seconds < SHORT_SECONDS:
+    elif is_whole and alone.seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time: the run takes {span(found.seconds)}. Give it more to do: more "
+            f"Too short to time: the run takes {span(alone.seconds)}. Give it more to do: more "
             "epochs or more rows."
         )
-    elif found.ended and found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
+    elif alone.ended and alone.epoch_seconds is not None and alone.epoch_seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time well: an epoch takes {span(found.epoch_seconds)}, and the time "
+            f"Too short to time well: an epoch takes {span(alone.epoch_seconds)}, and the time "
             "of a short one varies more. Give it more rows or steps in each epoch."
         )
-    notes = dict.fromkeys(note for each in (found, several) if each for note in each.notes)
-    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in notes)
-    least, most = estimate(found, several, experiment)
+    notes = dict.fromkeys(note for trial in (alone, several) if trial for note in trial.notes)
+    yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
+    least, most = estimate(alone, several, experiment)
     runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
     if least == most < 60 * minutes * runs:
         yield f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
@@ -447,30 +438,30 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
 
 
-def _seen(found: Trial) -> str:
+def _describe(trial: Trial) -> str:
     """Return in words what the processes of a trial did and told."""
-    ran, known = found.ran, found.known_by != marks.WHOLE
+    ran, known = trial.ran, trial.known_by != marks.WHOLE
     if ran is None:
         return ""
     at_work, cores, ranks = ran["processes"], ran["cores"], ran["ranks"]
-    scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
+    scores = ", ".join(f"{name} {value:.4g}" for name, value in trial.scores.items())
     parts = [
         f"processes at work: {at_work or 'not known'}"
         + ("" if cores is None else f", on up to {cores:.1f} cores"),
         f"ranks: {ranks} of a group of {ran['world_size']}" if ranks else "no group of ranks",
-        f"epochs{'' if found.ended else ' so far'}: {found.epochs if known else 'not known'}",
-        f"steps{' of one' if found.ended else ' so far'}: {found.steps or 'not known'}",
-        *([f"rows of one: {found.rows or 'not known'}"] if found.ended else []),
-        *([f"scores: {scores or 'none'}"] if found.ended else []),
+        f"epochs{'' if trial.ended else ' so far'}: {trial.epochs if known else 'not known'}",
+        f"steps{' of one' if trial.ended else ' so far'}: {trial.steps or 'not known'}",
+        *([f"rows of one: {trial.rows or 'not known'}"] if trial.ended else []),
+        *([f"scores: {scores or 'none'}"] if trial.ended else []),
         f"longest silence: {span(ran['silent_seconds'])}",
     ]
     return f" Found: {'; '.join(parts)}."
 
 
-def _compared(alone: Trial, several: Trial) -> Iterator[str]:
+def _compare(alone: Trial, several: Trial) -> Iterator[str]:
     """Yield that several processes do other work than one, as far as their trials tell."""
     ranks = several.run.layout.ranks
-    used, together = (each.ran["core_seconds"] or 0.0 for each in (alone, several))
+    used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
     times = {}
     if alone.rows and several.rows:
         times["the rows of an epoch"] = several.rows / alone.rows
@@ -491,12 +482,12 @@ def _compared(alone: Trial, several: Trial) -> Iterator[str]:
             )
 
 
-def estimate(found: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
+def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
     """Return the least and the most seconds that all runs take, by their trials."""
     limit = 60.0 * experiment.settings["time_limit_minutes"]
     least = most = 0.0
     for run in experiment.timed:
-        like = found
+        like = alone
         if several and run.configuration == several.run.configuration:
             like = several
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
@@ -521,7 +512,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
     first = [run for run in experiment.runs if run.repeat == 1]
     with temporary_folder("escala-try") as temporary:
         data = temporary / "data"
-        _describe(experiment, first[0], data)
+        _describe_data(experiment, first[0], data)
         description = split_description(data)
         for run in first:
             yield from _starts_of(run, make_plan(experiment.request(run), description, data))
@@ -537,8 +528,10 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
     told = []
     for place in shown:
-        found = variables(plan, place, Path("MARKS"), given)
-        told.append({name: each for name, each in found.items() if os.environ.get(name) != each})
+        its_variables = variables(plan, place, Path("MARKS"), given)
+        told.append(
+            {name: value for name, value in its_variables.items() if os.environ.get(name) != value}
+        )
     common = set(told[0].items()) & set(told[-1].items())
     words = layout_in_words(run.layout, run.strategy)
     yield (
@@ -548,10 +541,10 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     )
     yield f"  {_assignments(common)}"
     for place, its_own in zip(shown, told, strict=True):
-        asked = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+        placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
         cores = ", ".join(map(str, place.cores))
         yield f"  process {place.process} on {place.host}, cores {cores}:"
-        local, words = its_own.items() - common, shlex.join(program.arguments(asked))
+        local, words = its_own.items() - common, shlex.join(program.arguments(placeholders))
         yield f"    {_assignments(local)} {words}" if local else f"    {words}"
 
 

@@ -27,10 +27,14 @@ _PIP = {
 }
 #: By these a user names where packages are.
 _UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
+#: Whether this process only shows what it would do.
+dry_run = False
 
 
 def provide(engine: str) -> str:
     """Return the path of the Python that runs an engine, whose environment is made if need be.
+
+    In a dry run it is said, and that of this process stands in its place.
 
     Raises
     ------
@@ -41,6 +45,9 @@ def provide(engine: str) -> str:
     except Unavailable:
         if os.environ.get(ENGINES[engine].environment.variable):
             raise
+    if dry_run:
+        say(f"{ENGINES[engine].title} would be installed into {interpreters.folder(engine)}")
+        return sys.executable
     say(install(engine))
     return interpreters.python(engine)
 

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 
 from escala.core.engines import ENGINES
 from escala.core.readable import counted
-from escala.experiment.expand import configurations, ladder_runs, timing_runs
-from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
-from escala.experiment.requests import run_settings
-from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
+from escala.experiment.expand import configurations, ladder_runs, run_settings, timing_runs
+from escala.experiment.runs import (
+    NATIVE,
+    ONE_PROCESS,
+    Configuration,
+    Run,
+    configuration_of,
+    is_compared,
+    resolve,
+    takes_steps,
+    where_listed,
+)
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.runtime.launch import LOCAL
@@ -36,22 +44,38 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
     ----------
     settings : those that the schema allows, with every default.
     """
-    for check in (_kinds, _names, _engines, _names_of_ladders):
+    for check in (_kinds, _names, _engines):
         yield from check(settings)
 
 
 def faults_of_runs(settings: Settings) -> Iterator[Fault]:
     """Yield what does not fit together in settings of which all names are known."""
     runs = [*timing_runs(settings), *ladder_runs(settings)]
-    yield from _listed_twice(runs)
-    yield from _references(settings, runs)
-    for check in (_ladders, _pilot, _layouts):
-        yield from check(settings)
-    for check_runs in (_launcher, _slowdown, _synchronous, _refused, _slow_ranks, _fractions):
-        yield from check_runs(settings, runs)
+    files = Counter(run.file for run in runs if run.series is None)
+    if repeated := [file for file, times in files.items() if times > 1]:
+        remedy = "name each strategy, layout, variant and network once"
+        yield "configurations", min(repeated), "this run is listed twice", remedy
+    measured = {run.configuration for run in runs if run.series is None and is_compared(run)}
+    for position, reference in enumerate(settings.get("references", [])):
+        if measured and all(
+            resolve(reference, configuration) != configuration for configuration in measured
+        ):
+            name = " ".join(reference[part] for part in Configuration._fields if part in reference)
+            remedy = f"add it there, or name one of {', '.join(sorted(map(str, measured)))}"
+            yield f"references.{position}", name, "is not among the configurations", remedy
+    for position, entry in enumerate(settings["configurations"]):
+        for number, layout in enumerate(entry["layouts"]):
+            key = f"configurations.{position}.layouts.{number}"
+            yield from _layout(key, entry["strategy"], layout)
+    yield from _ladders(settings)
+    yield from _pilot(settings)
+    for run in runs:
+        yield from _run(settings, run)
+    yield from _slow_ranks(settings, runs)
     for check in (_every_workload_runs, _programs, _stopping):
         yield from check(settings)
-    yield from _batches(settings, runs)
+    for run in runs:
+        yield from _batch(settings, run)
 
 
 def _kinds(settings: Settings) -> Iterator[Fault]:
@@ -61,7 +85,9 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
     for name, dataset in settings["datasets"].items():
         kind = dataset["kind"]
         if kind not in read.values():
-            usable = [name for name, each in settings.knows.items() if each.data_kind == kind]
+            usable = [
+                name for name, workload in settings.knows.items() if workload.data_kind == kind
+            ]
             reason = "no workload of the experiment reads data of this kind"
             named = f"one of {', '.join(usable)} to workloads"
             remedy = f"add {named if usable else f'a workload with data_kind: {kind}'}"
@@ -73,7 +99,7 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
 
 
 def _names(settings: Settings) -> Iterator[Fault]:
-    """Refuse unknown strategies, variants, networks and workloads of configurations."""
+    """Refuse unknown strategies, variants, networks and workloads, and a rung without training."""
     for position, entry in enumerate(settings["configurations"]):
         key = f"configurations.{position}"
         if entry["strategy"] not in STRATEGIES:
@@ -85,26 +111,13 @@ def _names(settings: Settings) -> Iterator[Fault]:
                 if name not in known:
                     reason = f"no such {part.removesuffix('s')}"
                     yield f"{key}.{part}", name, reason, f"use one of {', '.join(known)}"
-
-
-def _listed_twice(runs: Sequence[Run]) -> Iterator[Fault]:
-    files = Counter(run.file for run in runs if run.series is None)
-    repeated = [file for file, times in files.items() if times > 1]
-    if repeated:
-        remedy = "name each strategy, layout, variant and network once"
-        yield "configurations", min(repeated), "this run is listed twice", remedy
-
-
-def _references(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Refuse a reference with an unknown part, and one that no run measures."""
-    measured = {run.configuration for run in runs if run.series is None and is_compared(run)}
     for position, reference in enumerate(settings.get("references", [])):
-        key = f"references.{position}"
-        yield from _unknown_names(settings, key, reference)
-        if measured and all(resolve(reference, each) != each for each in measured):
-            name = " ".join(reference[part] for part in Configuration._fields if part in reference)
-            remedy = f"add it there, or name one of {', '.join(sorted(map(str, measured)))}"
-            yield key, name, "is not among the configurations", remedy
+        yield from _unknown_names(settings, f"references.{position}", reference)
+    for name, rungs in settings["ladders"].items():
+        for position, rung in enumerate(rungs):
+            key, strategy = f"ladders.{name}.{position}", rung["strategy"]
+            yield from _unknown_names(settings, key, rung)
+            yield from _untrained(f"{key}.strategy", strategy, settings["workloads"], settings)
 
 
 def _unknown_names(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
@@ -119,16 +132,6 @@ def _unknown_names(settings: Settings, key: str, parts: Mapping[str, str]) -> It
     for part, names in known.items():
         if part in parts and parts[part] not in names:
             yield f"{key}.{part}", parts[part], f"no such {part}", f"use one of {', '.join(names)}"
-
-
-def _names_of_ladders(settings: Settings) -> Iterator[Fault]:
-    """Refuse rungs with an unknown strategy, variant or network, and one that trains nothing."""
-    for name, rungs in settings["ladders"].items():
-        for position, rung in enumerate(rungs):
-            key = f"ladders.{name}.{position}"
-            yield from _unknown_names(settings, key, rung)
-            workloads = settings["workloads"]
-            yield from _untrained(f"{key}.strategy", rung["strategy"], workloads, settings)
 
 
 def _ladders(settings: Settings) -> Iterator[Fault]:
@@ -164,10 +167,14 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
 
 def _pilot(settings: Settings) -> Iterator[Fault]:
     """Refuse `pilot` if it contradicts `repeats` or itself, with ladders, or with several jobs."""
-    asked = settings.get("pilot")
-    if not asked:
+    settings_of_pilot = settings.get("pilot")
+    if not settings_of_pilot:
         return
-    pilot, most, repeats = asked["repeats"], asked["at_most"], settings["repeats"]
+    pilot, most, repeats = (
+        settings_of_pilot["repeats"],
+        settings_of_pilot["at_most"],
+        settings["repeats"],
+    )
     if repeats != pilot:
         yield "repeats", repeats, f"is not pilot.repeats, which is {pilot}", "leave repeats out"
     if most < pilot:
@@ -181,13 +188,6 @@ def _pilot(settings: Settings) -> Iterator[Fault]:
         yield "jobs_by_nodes", True, reason, "leave jobs_by_nodes out, or pilot"
 
 
-def _layouts(settings: Settings) -> Iterator[Fault]:
-    for position, entry in enumerate(settings["configurations"]):
-        for number, layout in enumerate(entry["layouts"]):
-            key = f"configurations.{position}.layouts.{number}"
-            yield from _layout(key, entry["strategy"], layout)
-
-
 def _layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
     """Refuse a layout with more ranks or nodes than the strategy can have."""
     strategy = STRATEGIES[name]
@@ -197,59 +197,48 @@ def _layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
         yield key, layout, "this strategy stays on one node", "use a layout 1xN"
 
 
-def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Refuse the local launcher for several nodes, and for several ranks of an MPI strategy."""
-    for run in runs if settings["launcher"] == LOCAL else ():
-        layout = run.layout
-        if layout.nodes > 1 or (run.declared.strategy.meets_by == "mpi" and layout.ranks > 1):
-            reason = f"cannot start {run.strategy} {run.layout}"
-            yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
-
-
-def _slowdown(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Refuse `slowdown` for strategies that cannot slow a single rank."""
-    for run in runs:
-        strategy = run.declared.strategy
-        unsupported = not strategy.waits() or strategy.layouts.process_per_node
-        if unsupported and run.declared.variant["slowdown"]:
-            reason = "slowdown needs a synchronous strategy with one process per rank"
-            remedy = "use busy_neighbours, or another strategy"
-            yield where_listed(run), run.variant, reason, remedy
-
-
-def _synchronous(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Refuse values of knobs with which ranks exchange while they compute, where they cannot.
-
-    Ranks of an asynchronous strategy make no step together. With `accumulation` a rank with fewer
-    rows than parts would exchange less often than others.
-    """
-    for run in runs:
-        variant = run.declared.variant
-        for name, knob in workload_knobs(run.workload).items():
-            if variant[name] not in knob.synchronous:
-                continue
-            if not run.declared.strategy.waits():
-                reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
-            elif variant["accumulation"] > 1:
-                reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
-            else:
-                continue
-            allowed = [knob.default, *knob.schema.get("enum", ())]
-            usual = [each for each in allowed if each not in knob.synchronous]
-            use = f"use {usual[0]}, or leave" if usual else "leave"
-            remedy = f"{use} {run.strategy} {run.layout} {run.variant} out"
-            yield f"variants.{run.variant}.{name}", variant[name], reason, remedy
-
-
-def _refused(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Refuse what the strategies themselves refuse of their knobs."""
-    for run in filter(takes_steps, runs):
-        asked = run_settings(settings, run)
-        every = asked["training"].get("checkpoint_epochs")
-        for name, reason, remedy in run.declared.strategy.refused(asked["knobs"], every):
-            key, value = f"variants.{run.variant}.{name}", asked["knobs"][name]
-            leaving = f"leave {run.strategy} {run.layout} {run.variant} out"
+def _run(settings: Settings, run: Run) -> Iterator[Fault]:
+    """Refuse what the launcher cannot start, and knobs that a run cannot have."""
+    strategy, variant, layout = run.declared.strategy, run.declared.variant, run.layout
+    several = layout.nodes > 1 or (strategy.meets_by == "mpi" and layout.ranks > 1)
+    if settings["launcher"] == LOCAL and several:
+        reason = f"cannot start {run.strategy} {layout}"
+        yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
+    if variant["slowdown"] and (not strategy.waits() or strategy.layouts.process_per_node):
+        reason = "slowdown needs a synchronous strategy with one process per rank"
+        remedy = "use busy_neighbours, or another strategy"
+        yield where_listed(run), run.variant, reason, remedy
+    leaving = f"leave {run.strategy} {layout} {run.variant} out"
+    # Where ranks exchange while they compute: ranks of an asynchronous strategy make no step
+    # together, and with `accumulation` one with fewer rows than parts would exchange less often.
+    for name, knob in workload_knobs(run.workload).items():
+        if variant[name] not in knob.synchronous:
+            continue
+        if not strategy.waits():
+            reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
+        elif variant["accumulation"] > 1:
+            reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
+        else:
+            continue
+        allowed = [knob.default, *knob.schema.get("enum", ())]
+        usual = [value for value in allowed if value not in knob.synchronous]
+        remedy = f"use {usual[0]}, or {leaving}" if usual else leaving
+        yield f"variants.{run.variant}.{name}", variant[name], reason, remedy
+    if takes_steps(run):
+        training = run_settings(settings, run)
+        every = training["training"].get("checkpoint_epochs")
+        for name, reason, remedy in strategy.refused(training["knobs"], every):
+            key, value = f"variants.{run.variant}.{name}", training["knobs"][name]
             yield key, value, reason, f"{remedy}, or {leaving}"
+    fractions = variant["fractions"]
+    if reads(run.strategy, "fractions") and fractions is not None:
+        remedy = f"give a fraction for each rank of {layout}, or leave this knob out"
+        key, reason = f"variants.{run.variant}.fractions", "gives no rank any rows"
+        if len(fractions) != layout.ranks:
+            given = counted(len(fractions), "fraction")
+            reason = f"has {given}, and {layout} has {counted(layout.ranks, 'rank')}"
+        if len(fractions) != layout.ranks or not sum(fractions):
+            yield key, fractions, reason, remedy
 
 
 def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
@@ -267,23 +256,6 @@ def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
             if needed > ranks:
                 reason = f"applies to rank {needed - 1}, which no layout of this variant has"
                 yield f"variants.{name}.{knob}", variant[knob], reason, f"{remedy}, or add a layout"
-
-
-def _fractions(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
-    """Require one fraction for each rank and a positive sum."""
-    for run in runs:
-        ranks, fractions = run.layout.ranks, run.declared.variant["fractions"]
-        if not reads(run.strategy, "fractions") or fractions is None:
-            continue
-        if len(fractions) != ranks:
-            given = counted(len(fractions), "fraction")
-            reason = f"has {given}, and {run.layout} has {counted(ranks, 'rank')}"
-        elif not sum(fractions):
-            reason = "gives no rank any rows"
-        else:
-            continue
-        remedy = f"give a fraction for each rank of {run.layout}, or leave this knob out"
-        yield f"variants.{run.variant}.fractions", fractions, reason, remedy
 
 
 def _programs(settings: Settings) -> Iterator[Fault]:
@@ -328,22 +300,20 @@ def _stopping(settings: Settings) -> Iterator[Fault]:
             yield key, monitor, f"{reason} computed", "set validate: true, or monitor: training"
 
 
-def _batches(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
+def _batch(settings: Settings, run: Run) -> Iterator[Fault]:
     """Refuse a global batch with fewer rows than ranks, if the ranks take rows of it."""
-    for run in runs:
-        if run.declared.workload.is_program:
-            if not {"rows", "rows_of_rank"} & run.declared.workload.program().named:
-                continue
-        elif not takes_steps(run):
-            continue
-        ranks, variant = run.layout.ranks, run.declared.variant
-        batch, section = variant.get("batch"), f"variants.{run.variant}"
-        if batch is None:
-            section = f"workloads.{run.workload}"
-            batch = settings["workloads"][run.workload]["batch"]
-        if batch["per"] == "global" and batch["rows"] < ranks:
-            reason = f"leaves some of the {ranks} ranks of {run.layout} without rows"
-            yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
+    workload = run.declared.workload
+    by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().named
+    if not (by_rows or takes_steps(run)):
+        return
+    ranks, section = run.layout.ranks, f"variants.{run.variant}"
+    batch = run.declared.variant.get("batch")
+    if batch is None:
+        section = f"workloads.{run.workload}"
+        batch = settings["workloads"][run.workload]["batch"]
+    if batch["per"] == "global" and batch["rows"] < ranks:
+        reason = f"leaves some of the {ranks} ranks of {run.layout} without rows"
+        yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
 
 
 def _engines(settings: Settings) -> Iterator[Fault]:
@@ -370,8 +340,8 @@ def _untrained(
         reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
         usable = [
             name
-            for name, each in STRATEGIES.items()
-            if each.engine and each.engine.partition(".")[0] in declared.engines
+            for name, other in STRATEGIES.items()
+            if other.engine and other.engine.partition(".")[0] in declared.engines
         ]
         yield key, name, reason, f"use one of {', '.join(usable)}, or write that file"
 
@@ -382,9 +352,9 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
         workloads = entry.get("workloads", settings["workloads"])
         known = [settings.knows[name] for name in workloads]
         runs = map(STRATEGIES[entry["strategy"]].runs, known)
-        if not any(runs) and not all(each.is_fitted for each in known):
+        if not any(runs) and not all(workload.is_fitted for workload in known):
             reason = "starts programs only, workloads with a command"
-            if any(each.is_program for each in known):
+            if any(workload.is_program for workload in known):
                 reason = "lives inside a framework, and cannot start a program that is run as it is"
             remedy = f"use one of {', '.join(_strategies_for(known))}"
             yield f"configurations.{position}.strategy", entry["strategy"], reason, remedy
@@ -406,7 +376,7 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
 
 
 def _strategies_for(workloads: Iterable[Workload]) -> list[str]:
-    return [name for name, each in STRATEGIES.items() if any(map(each.runs, workloads))]
+    return [name for name, strategy in STRATEGIES.items() if any(map(strategy.runs, workloads))]
 
 
 def unused(experiment: Experiment) -> Iterator[str]:

@@ -1,24 +1,45 @@
-"""Expand the settings of an experiment into its runs, in the order of the file."""
+"""Expand the settings of an experiment into its runs, in their order, each with its request.
+
+A request is all that determines the result of a run, except its data and the code.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, TypeVar
 
-from escala.experiment.references import (
+from escala.data import kind_of
+from escala.experiment import folders
+from escala.experiment.runs import (
     ALONE,
     DEFAULT_REFERENCES,
+    DUPLICATE,
     NATIVE,
+    NO_LINK,
     ONE_PROCESS,
     Configuration,
+    Declared,
     Reference,
+    Run,
+    Rung,
+    configuration_of,
+    is_compared,
 )
-from escala.experiment.runs import NO_LINK, Declared, Run, Rung, configuration_of, is_compared
-from escala.experiment.schema import Settings
+from escala.experiment.scaling import weak
+from escala.experiment.schema import Settings, program_schema
 from escala.probes import PROBES
+from escala.programs.environment import identity
 from escala.strategies import STRATEGIES
+from escala.strategies.knobs import read_by_run
+
+T = TypeVar("T")
+#: Settings of a workload that a variant may override.
+_OVERRIDDEN = ("batch", "learning_rate", "checkpoint_epochs")
+#: Keys of a network that determine a run only where they are set.
+_LINK_IF_SET = ("transport",)
 
 
 def tasks(settings: Settings) -> list[tuple[str, str]]:
@@ -39,7 +60,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     variant of that configuration.
     """
     declared = settings.knows[workload]
-    found = [
+    cells = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
         if workload in entry.get("workloads", [workload])
@@ -51,8 +72,8 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
         )
     ]
     if declared.is_fitted:
-        return [each for each in found if each[:2] == ONE_PROCESS][:1]
-    return found
+        return [cell for cell in cells if cell[:2] == ONE_PROCESS][:1]
+    return cells
 
 
 def references(settings: Settings) -> list[Reference]:
@@ -124,24 +145,24 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
 
 def rungs(settings: Settings) -> list[Rung]:
     """Return the rungs of every ladder: neighbours, and the ends if these are others."""
-    found = []
+    result = []
     for ladder, rungs in settings["ladders"].items():
         for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
             sides = configuration_of(before), configuration_of(after)
             change = after.get("label") or _change(*sides, settings["variants"])
-            found.append(Rung(f"{ladder}-{number}", ladder, number, *sides, change))
+            result.append(Rung(f"{ladder}-{number}", ladder, number, *sides, change))
         if len(rungs) > 2:
             ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
-            found.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
-    return found
+            result.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
+    return result
 
 
 def _change(before: Configuration, after: Configuration, variants: Mapping[str, dict]) -> str:
     """Return which settings of two rungs differ, each as `key: old → new`."""
     old, new = (
-        {name: getattr(each, name) for name in ("strategy", "layout", "network")}
-        | variants[each.variant]
-        for each in (before, after)
+        {name: getattr(side, name) for name in ("strategy", "layout", "network")}
+        | variants[side.variant]
+        for side in (before, after)
     )
     changes = (
         f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
@@ -157,12 +178,141 @@ def ladder_runs(settings: Settings) -> list[Run]:
     Each rung is timed in its own series. If all rungs took turns, the product of the neighbours'
     ratios would equal the ratio of the ends by arithmetic. The first side of a rung alternates.
     """
-    found = rungs(settings)
+    all_rungs = rungs(settings)
     return [
         _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
         if not settings.knows[workload].is_fitted
-        for rung in found
+        for rung in all_rungs
         for repeat in range(1, settings["repeats"] + 1)
         for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]
     ]
+
+
+def permute(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
+    """Return the runs of one repeat in the order of execution.
+
+    The repeats have the rows of a balanced Latin square (E. J. Williams, 1949), whose names and
+    rows are drawn from the seed. In as many repeats as there are runs, each run has each place
+    once. If their number is even, each also comes right after each other one once; if it is odd, in
+    twice as many repeats. So neither the place nor the run before favours a configuration.
+
+    Parameters
+    ----------
+    runs : those of any repeat, always in the same order.
+    repeat : from 1. An order does not depend on the number of repeats.
+    """
+    count = len(runs)
+    names = Random(seed).sample(runs, count)
+    block, row = divmod(repeat - 1, count)
+    first = Random(f"{seed} {block}").sample(range(count), count)[row]
+    # 0, 1, -1, 2, -2, …: all differences of neighbours are different.
+    steps = [(place + 1) // 2 * (1 if place % 2 else -1) for place in range(count)]
+    order = [names[(first + step) % count] for step in steps]
+    return order[::-1] if count % 2 and block % 2 else order
+
+
+def interleave(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]) -> list[Run]:
+    """Return timing runs outside ladders in the order of execution.
+
+    The repeats come one after the other, in each the tasks, and in each of these its runs in an
+    order drawn from the seed and the task.
+    """
+    groups: dict[tuple, list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.repeat, run.dataset, run.workload), []).append(run)
+    places = {task: place for place, task in enumerate(tasks)}
+    return [
+        run
+        for repeat, *task in sorted(groups, key=lambda group: (group[0], places[group[1:]]))
+        for run in permute(groups[repeat, *task], repeat, "/".join([seed, *task]))
+    ]
+
+
+def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
+    """Return the place of each timing run in its repeat, from 1, and the number of runs there.
+
+    The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
+    match. Their number and order hold if all are measured.
+    """
+
+    def group(run: Run) -> tuple:
+        return (
+            run.repeat,
+            run.dataset,
+            run.workload,
+            None if run.series == DUPLICATE else run.series,
+        )
+
+    places = {}
+    for _, members in itertools.groupby(timed, key=group):
+        runs = list(members)
+        places |= {run: {"place": n, "of": len(runs)} for n, run in enumerate(runs, start=1)}
+    return places
+
+
+def request(settings: Settings, run: Run) -> dict:
+    """Return the request of a run. A probe run takes one epoch, or some steps of it."""
+    return {
+        **run.names,
+        **run_settings(settings, run),
+        "launcher": settings["launcher"],
+        "oversubscribe": settings["oversubscribe"],
+        "probe_settings": probe_settings(settings, run),
+        **_program(settings["datasets"][run.dataset], run),
+    }
+
+
+def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
+    """Return how a run trains: its settings, the knobs it reads, its link and number of steps."""
+    declared, variant = run.declared.workload, run.declared.variant
+    # The content of the folder determines the run, not its path; so does that of a program.
+    apart = {folders.PATH, *(program_schema()["properties"] if declared.is_program else ())}
+    workload = settings["workloads"][run.workload]
+    training = {key: value for key, value in workload.items() if key not in apart}
+    overridden = ("batch",) if declared.is_program else ()
+    overridden = _OVERRIDDEN if declared.takes_steps else overridden
+    training |= {key: variant[key] for key in overridden if key in variant}
+    if rows := weak(settings, run.layout, declared):
+        training["weak"] = rows
+    link = run.declared.link
+    steps = link["steps"]
+    if run.instrument:
+        steps = PROBES[run.instrument].steps(probe_settings(settings, run)) or steps
+    if (run.instrument or steps) and not declared.is_program:
+        short = {"epochs": 1, "validate": False, "save_model": False, "checkpoint_epochs": None}
+        left_out = ("target_accuracy", "early_stopping")
+        training = {k: v for k, v in training.items() if k not in left_out} | short
+    knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN}
+    return {
+        "training": training,
+        "knobs": read_by_run(knobs, run.strategy, run.workload, declared.takes_steps),
+        "link": {key: link[key] for key in ("interface", "rate")}
+        | {key: link[key] for key in _LINK_IF_SET if link.get(key)},
+        "max_steps": None if declared.is_program else steps,
+    }
+
+
+def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
+    """Return the settings that determine a run of a probe; None for a timing run.
+
+    Those that are declared with `determines_run: false` do not, and neither does `enabled`.
+    """
+    if run.instrument is None:
+        return None
+    declared = PROBES[run.instrument].settings["properties"]
+    return {
+        key: value
+        for key, value in settings[run.instrument].items()
+        if key != "enabled" and declared[key].get("determines_run", True)
+    }
+
+
+def _program(dataset: Mapping[str, Any], run: Run) -> dict:
+    """Return what determines the results of a program, and where it and its data are."""
+    if not run.declared.workload.is_program:
+        return {}
+    program, kind = run.declared.workload.program(), kind_of(dataset).load("settings")
+    paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
+    where = {name: str(path) for name, path in paths.items()}
+    return {"program": identity(program), "start": {"program": program.as_plan(), "paths": where}}

@@ -57,15 +57,15 @@ def known_files(root: Path) -> dict[str, Path]:
     Those of `root` that cannot be read are left out. Of several with one name, the one counts that
     is `config.yaml`, or else whose own name is that of the experiment, as `escala try` writes it.
     """
-    found = {}
+    by_name = {}
     for path in sorted(filter(is_experiment, root.glob("*.yaml"))):
         with suppress(InputError):
             settings = read(path)
             if isinstance(settings, dict) and isinstance(name := settings.get("experiment"), str):
                 is_first = path.name in ("config.yaml", f"{name}.yaml", f"escala-{name}.yaml")
-                if name not in found or (is_first and found[name].name != "config.yaml"):
-                    found[name] = path
-    return found | files_by_name(root)
+                if name not in by_name or (is_first and by_name[name].name != "config.yaml"):
+                    by_name[name] = path
+    return by_name | files_by_name(root)
 
 
 def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
@@ -91,8 +91,8 @@ def owners(name: str, root: Path = ROOT) -> list[Path]:
     default = root / "config.yaml"
     settings = read(default) if is_experiment(default) else None
     is_default = isinstance(settings, dict) and settings.get("experiment") == name
-    found = files_by_name(root).get(name)
-    return [*([found] if found else []), *([default] if is_default else [])]
+    file = files_by_name(root).get(name)
+    return [*([file] if file else []), *([default] if is_default else [])]
 
 
 def files_by_name(root: Path = ROOT) -> dict[str, Path]:

@@ -21,14 +21,14 @@ from escala.core.yaml12 import read
 from escala.data.paths import expanded_path
 from escala.engines import environments
 from escala.experiment.schema import (
-    completed,
+    NAME_RULE,
+    complete,
     is_allowed,
     is_name,
     program_schema,
     with_common,
     with_python_patterns,
 )
-from escala.experiment.schema_errors import NAME_RULE
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH, COMMAND = "path", "command"
@@ -90,13 +90,13 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
             if not isinstance(name, str) or not isinstance(entry, Mapping):
                 continue
             where = f"{origin}: {part.key}.{name}"
-            found = None
+            program = None
             if PATH in entry:
-                found = add(part, name, entry[PATH], where)
+                program = add(part, name, entry[PATH], where)
             elif part is WORKLOADS and COMMAND in entry:
-                found = _program(name, entry, where)
-            if found:
-                programs[name] = found
+                program = _program(name, entry, where)
+            if program:
+                programs[name] = program
     PROGRAMS.update(programs)
     return programs
 
@@ -174,7 +174,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         raise InputError(where, name, reason, "choose another name")
     if is_program:
         file = folder / part.declaration
-        completed(read(file), with_python_patterns(program_schema()), str(file))
+        complete(read(file), with_python_patterns(program_schema()), str(file))
         return workloads.program(_with_interpreter(read(file), str(file)), folder)
     check_declaration(part, folder)
     _check_code(folder)
@@ -187,8 +187,8 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
 def _is_program(folder: Path) -> bool:
     """Return whether the `workload.yaml` of a folder declares a program."""
     file = folder / workloads.DECLARATION
-    found = read(file) if file.is_file() else None
-    return isinstance(found, Mapping) and COMMAND in found
+    content = read(file) if file.is_file() else None
+    return isinstance(content, Mapping) and COMMAND in content
 
 
 def declaration(part: Part, folder: Path) -> dict:
@@ -199,7 +199,7 @@ def declaration(part: Part, folder: Path) -> dict:
     InputError : a key is missing or unknown, or a value is not allowed.
     """
     file = folder / part.declaration
-    return completed(read(file), _schema(file.stem), str(file))
+    return complete(read(file), _schema(file.stem), str(file))
 
 
 @cache
@@ -235,21 +235,21 @@ def check_declaration(part: Part, folder: Path) -> None:
     if part is KINDS:
         parts["settings"] = with_common(settings)
     for where, schema in parts.items():
-        for place, each in _defaults(schema, where):
-            if not is_allowed(each["default"], each):
+        for place, setting in _defaults(schema, where):
+            if not is_allowed(setting["default"], setting):
                 reason = "is not what the schema alongside it allows"
                 where = f"{file}: {place}.default"
-                raise InputError(where, each["default"], reason, "give a value that it allows")
+                raise InputError(where, setting["default"], reason, "give a value that it allows")
 
 
 def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:
     """Yield the place and the schema of every key with a default, also of keys inside others."""
     if isinstance(schema, bool):
         return
-    for name, each in schema.get("properties", {}).items():
-        if not isinstance(each, bool) and "default" in each:
-            yield f"{where}.{name}", each
-        yield from _defaults(each, f"{where}.{name}")
+    for name, setting in schema.get("properties", {}).items():
+        if not isinstance(setting, bool) and "default" in setting:
+            yield f"{where}.{name}", setting
+        yield from _defaults(setting, f"{where}.{name}")
     for alternative in schema.get("oneOf", []):
         yield from _defaults(alternative, where)
 

@@ -13,18 +13,25 @@ from typing import Any
 from escala.core.errors import InputError, InputErrors
 from escala.core.hardware import cpu_quota, quota_clause
 from escala.data import CLASSES, LEAKAGE, kind_of
-from escala.experiment import expand, folders, requests, scaling
+from escala.experiment import expand, folders, scaling
 from escala.experiment.checks import Fault, faults_of_names, faults_of_runs
-from escala.experiment.order import interleaved
-from escala.experiment.references import Configuration, Reference, compared_with
-from escala.experiment.runs import DUPLICATE, Run, Rung, is_compared, where_listed
-from escala.experiment.schema import validated
+from escala.experiment.runs import (
+    DUPLICATE,
+    Configuration,
+    Reference,
+    Run,
+    Rung,
+    compared_with,
+    is_compared,
+    where_listed,
+)
+from escala.experiment.schema import validate
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
 
 
 class Experiment:
-    """A validated experiment with every default filled in.
+    """A validate experiment with every default filled in.
 
     Parameters
     ----------
@@ -39,7 +46,7 @@ class Experiment:
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
         programs = folders.adopt(settings, self.origin)
-        settings = validated(_with_repeats_of_pilot(settings), self.origin, programs)
+        settings = validate(_with_repeats_of_pilot(settings), self.origin, programs)
         self.name: str = settings["experiment"]
         self.title: str = settings["title"]
         self._require_none([*_faults_of_datasets(settings), *scaling.faults(settings)])
@@ -110,7 +117,7 @@ class Experiment:
 
     @cached_property
     def _interleaved(self) -> list[Run]:
-        return interleaved([*self.runs, *self.duplicates], self.name, self.tasks)
+        return expand.interleave([*self.runs, *self.duplicates], self.name, self.tasks)
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""
@@ -145,12 +152,12 @@ class Experiment:
         InputError : the experiment holds no such run.
         """
         wanted = Run(self.name, *names, **more)
-        found = self._known.get(wanted)
-        if found is None:
+        run = self._known.get(wanted)
+        if run is None:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
-        return found
+        return run
 
     @property
     def tasks(self) -> list[tuple[str, str]]:
@@ -193,8 +200,8 @@ class Experiment:
             others = [side for side in (rung.before, rung.after) if side != run.configuration]
         else:
             others = self._references[run.configuration]
-        found = (self._known.get(replace(run, **other._asdict())) for other in others)
-        return [*filter(None, found)]
+        runs = (self._known.get(replace(run, **other._asdict())) for other in others)
+        return [*filter(None, runs)]
 
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
@@ -247,11 +254,11 @@ class Experiment:
 
     def request(self, run: Run) -> dict:
         """Return everything that determines a run's result, except its data and the code."""
-        return requests.request(self.settings, run, self.settings_of(run))
+        return expand.request(self.settings, run)
 
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
-        return requests.run_settings(self.settings, run)
+        return expand.run_settings(self.settings, run)
 
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.

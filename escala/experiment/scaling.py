@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from escala.experiment.references import one_process
+from escala.experiment.runs import one_process
 from escala.experiment.schema import Settings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -26,15 +26,15 @@ def layouts_of(scaling: Settings) -> list[Layout]:
     and else its processes.
     """
     if "layouts" in scaling:
-        found = map(Layout.parse, scaling["layouts"])
+        layouts = map(Layout.parse, scaling["layouts"])
     else:
         largest = Layout.parse(scaling["up_to"])
         several = largest.nodes > 1
         sizes = [largest.nodes if several else largest.processes]
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // 2))
-        found = (Layout(n, largest.processes) if several else Layout(1, n) for n in sizes)
-    return sorted(found, key=lambda each: (each.ranks, each.nodes))
+        layouts = (Layout(n, largest.processes) if several else Layout(1, n) for n in sizes)
+    return sorted(layouts, key=lambda layout: (layout.ranks, layout.nodes))
 
 
 def with_scaling(settings: Settings) -> Settings:
@@ -66,14 +66,17 @@ def with_scaling(settings: Settings) -> Settings:
             for layout in filter(there.get, wanted):
                 for cell in _cells(whole, layout, settings):
                     if cell not in there[layout]:
-                        parts = {part: [each] for part, each in zip(_NARROWED, cell, strict=True)}
+                        parts = {
+                            part: [name_of_part]
+                            for part, name_of_part in zip(_NARROWED, cell, strict=True)
+                        }
                         listed.append({"strategy": name, "layouts": [layout], **parts})
-    found = settings | {"configurations": listed}
+    result = settings | {"configurations": listed}
     if "references" not in settings and layouts[0].ranks > 1:
-        found["references"] = [
+        result["references"] = [
             {"strategy": strategy, "layout": layouts[0]} for strategy in scaling["strategies"]
         ]
-    return found
+    return result
 
 
 def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[str, ...]]:
@@ -144,18 +147,18 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
         yield "scaling", WEAK, reason, remedy
     sections = {
-        f"workloads.{name}": each
-        for name, each in settings["workloads"].items()
+        f"workloads.{name}": content
+        for name, content in settings["workloads"].items()
         if not settings.knows[name].is_fitted
     }
-    sections |= {f"variants.{name}": each for name, each in settings["variants"].items()}
-    for section, each in sections.items():
-        if each.get("batch", {}).get("per") == "global":
+    sections |= {f"variants.{name}": content for name, content in settings["variants"].items()}
+    for section, content in sections.items():
+        if content.get("batch", {}).get("per") == "global":
             reason = "divides the rows of a step among the ranks, so the scaling is not weak"
             yield f"{section}.batch.per", "global", reason, "write per: rank, or kind: strong"
-        if each.get("shard", True) is not True:
+        if content.get("shard", True) is not True:
             reason = "lets ranks train on the same rows, so the rows do not grow with the ranks"
-            yield f"{section}.shard", each["shard"], reason, "leave shard out, or kind: strong"
+            yield f"{section}.shard", content["shard"], reason, "leave shard out, or kind: strong"
 
 
 def weak(settings: Settings, layout: Layout, workload: Workload) -> dict[str, int] | None:
@@ -168,7 +171,7 @@ def weak(settings: Settings, layout: Layout, workload: Workload) -> dict[str, in
     scaling = settings.get("scaling")
     if scaling is None or scaling["kind"] != WEAK or workload.is_fitted:
         return None
-    found = {"ranks": layout.ranks}
+    growth = {"ranks": layout.ranks}
     if workload.takes_steps:
-        found["rows_per_rank"] = scaling["rows_per_rank"]
-    return found
+        growth["rows_per_rank"] = scaling["rows_per_rank"]
+    return growth

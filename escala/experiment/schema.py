@@ -1,23 +1,25 @@
-"""The schema of an experiment: what it allows, and its defaults."""
+"""The schema of an experiment: what it allows, its defaults, and messages on what it refuses."""
 
 from __future__ import annotations
 
 import copy
+import difflib
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
 from escala.core import plugins
-from escala.core.errors import InputError
+from escala.core.errors import InputError, InputErrors
 from escala.core.files import read_yaml
 from escala.data import DEFAULT_KIND, KINDS, Kind
-from escala.experiment.schema_errors import refusal
 from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import all_knobs
@@ -30,6 +32,47 @@ _PATH = {"path": {"description": "The folder of the workload.", "type": "string"
 _TRAINING_OF_PROGRAMS = ("epochs", "batch", "seed")
 #: A pattern from `^` to a `$` without a backslash before it.
 _ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
+#: Keys that are called otherwise since version 0.3, where similarity would suggest a wrong one.
+_RENAMED = {"pairs": "pilot", "shares": "fractions"}
+NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
+_TYPES = {
+    "object": "a mapping of keys to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+#: Reason and remedy by keyword of JSON Schema; `{}` is the keyword's value. The keyword is None if
+#: the schema is `false`, which allows no value.
+_REASONS_AND_REMEDIES = {
+    "type": ("is not {}", "give {}"),
+    "enum": ("is not among the values allowed", "use one of {}"),
+    "const": ("is not the value allowed", "use {}"),
+    "minimum": ("is too small", "give at least {}"),
+    "exclusiveMinimum": ("is too small", "give more than {}"),
+    "maximum": ("is too large", "give at most {}"),
+    "exclusiveMaximum": ("is too large", "give less than {}"),
+    "multipleOf": ("is not a multiple of {}", "give a multiple of {}"),
+    "minLength": ("is too short", "give at least {} characters"),
+    "maxLength": ("is too long", "give at most {} characters"),
+    "pattern": ("has a form or characters that are not allowed", "match {}"),
+    "minItems": ("has too few entries", "give at least {}"),
+    "maxItems": ("has too many entries", "give at most {}"),
+    "minProperties": ("has too few entries", "give at least {}"),
+    "maxProperties": ("has too many entries", "give at most {}"),
+    "uniqueItems": ("has an entry twice", "give each once"),
+    "oneOf": ("is not exactly one of the forms allowed", "use one of these forms"),
+    "anyOf": ("has none of the forms allowed", "use one of these forms"),
+    "not": ("is not allowed", "give another value"),
+    None: ("is not allowed", "leave it out"),
+}
+_QUOTED = " in quotes: without them YAML reads numbers, true, false and null as such"
+#: Reason and remedy for all other keywords; `{keyword}` is the keyword.
+_OTHER = ("does not fit its schema", "make it fit `{keyword}: {}`")
+#: Keywords of which another violation at the same place may be the cause.
+_CONSEQUENCES = {"required", "oneOf", "anyOf"}
 
 
 class Settings(dict[str, Any]):
@@ -45,7 +88,7 @@ class Settings(dict[str, Any]):
         return Settings({**self, **other}, self.knows)
 
 
-def validated(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) -> Settings:
+def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) -> Settings:
     """Return the settings of an experiment with every default filled in.
 
     Parameters
@@ -59,7 +102,7 @@ def validated(settings: Any, origin: str, programs: Mapping[str, Workload] = {})
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     knows = {**WORKLOADS, **programs}
-    filled = completed(settings, with_python_patterns(composed(_common(), knows)), origin)
+    filled = complete(settings, with_python_patterns(composed(_common(), knows)), origin)
     # The keys are sorted. Runs and tables have the order of the file, so restore that order.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
@@ -77,11 +120,11 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 
     Raises
     ------
-    InputError : as `validated`.
+    InputError : as `validate`.
     """
     schema = with_python_patterns(composed(_common()))
     workload = schema["$defs"][f"workload_{name}"] | {"$defs": schema["$defs"]}
-    return completed(settings, workload, origin)
+    return complete(settings, workload, origin)
 
 
 def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -90,7 +133,7 @@ def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
     return _Strict(with_python_patterns(complete)).is_valid(value)
 
 
-def completed(settings: Any, schema: dict, origin: str) -> dict:
+def complete(settings: Any, schema: dict, origin: str) -> dict:
     """Return a copy of settings with sorted keys and the defaults of a schema.
 
     Parameters
@@ -103,11 +146,11 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     _require_text_keys(settings, origin)
-    if error := refusal(_Strict(schema).iter_errors(settings), schema, origin):
-        raise error
+    if faults := list(_faults(_Strict(schema).iter_errors(settings), schema, origin)):
+        raise InputErrors(faults)
     filled = _with_sorted_keys(settings)
     # The validator fills in the defaults while the errors are listed.
-    list(_filling_defaults(_Strict)(schema).iter_errors(filled))
+    list(_fill_defaults(_Strict)(schema).iter_errors(filled))
     return filled
 
 
@@ -118,7 +161,7 @@ def _with_sorted_keys(node: Any) -> Any:
     return [_with_sorted_keys(value) for value in node] if isinstance(node, list) else node
 
 
-def _filling_defaults(base: type[Validator]) -> type[Validator]:
+def _fill_defaults(base: type[Validator]) -> type[Validator]:
     """Extend a validator so that it writes the schema's defaults into what it validates.
 
     The method is from jsonschema's documentation (FAQ, "Why doesn't my schema's default property
@@ -129,7 +172,11 @@ def _filling_defaults(base: type[Validator]) -> type[Validator]:
     check_properties = base.VALIDATORS["properties"]
 
     def properties(validator, subschemas, instance, schema):
-        described = {key: each for key, each in subschemas.items() if isinstance(each, Mapping)}
+        described = {
+            key: subschema_of_key
+            for key, subschema_of_key in subschemas.items()
+            if isinstance(subschema_of_key, Mapping)
+        }
         if isinstance(instance, dict) and all(
             instance.get(key) == subschema["const"]
             for key, subschema in described.items()
@@ -200,13 +247,13 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
     for name, schema in program_schema()["properties"].items():
         # What an experiment does not set, a `workload.yaml` may.
         program[name] = {key: value for key, value in schema.items() if key != "default"}
-    found = {}
-    for name, each in knows.items():
-        common = definitions["training"] if each.takes_steps else {}
-        common = {"properties": program} if each.is_program else common
-        schema = merged(each.settings, common)
-        found[f"workload_{name}"] = schema | {"description": each.description}
-    return found
+    definitions_by_name = {}
+    for name, workload in knows.items():
+        common = definitions["training"] if workload.takes_steps else {}
+        common = {"properties": program} if workload.is_program else common
+        schema = merge(workload.settings, common)
+        definitions_by_name[f"workload_{name}"] = schema | {"description": workload.description}
+    return definitions_by_name
 
 
 def _variant(common: dict) -> dict:
@@ -236,13 +283,13 @@ def _datasets(common: dict) -> dict:
 
 def with_common(settings: Mapping[str, Any]) -> dict:
     """Return the schema of the settings of a kind, with those of every dataset."""
-    return merged(settings, _common()["$defs"]["dataset"])
+    return merge(settings, _common()["$defs"]["dataset"])
 
 
 def _dataset(kind: Kind) -> dict:
     """Return the schema of a dataset of a kind."""
     named = {"properties": {"kind": {"const": kind.name}}}
-    settings = with_common(merged(kind.declared["settings"], named))
+    settings = with_common(merge(kind.declared["settings"], named))
     properties = settings["properties"]
     return settings | {
         "required": [name for name in settings["required"] if "default" not in properties[name]],
@@ -251,15 +298,15 @@ def _dataset(kind: Kind) -> dict:
     }
 
 
-def merged(schema: Mapping, other: Mapping) -> dict:
+def merge(schema: Mapping, other: Mapping) -> dict:
     """Merge two schemas: mappings key by key, lists as a union; of other values, keep the first."""
     result = dict(schema)
     for key, value in other.items():
         first = result.setdefault(key, value)
         if isinstance(first, Mapping) and isinstance(value, Mapping):
-            result[key] = merged(first, value)
+            result[key] = merge(first, value)
         elif isinstance(first, list) and isinstance(value, list):
-            result[key] = first + [each for each in value if each not in first]
+            result[key] = first + [item for item in value if item not in first]
     return result
 
 
@@ -302,3 +349,162 @@ def _require_text_keys(content: Any, origin: str, path: str = "") -> None:
     elif isinstance(content, list):
         for position, value in enumerate(content):
             _require_text_keys(value, origin, f"{path}.{position}")
+
+
+def _faults(errors: Iterable[ValidationError], schema: dict, origin: str) -> Iterator[InputError]:
+    """Yield a message on each violation that is no consequence of another one.
+
+    A misspelt key causes a missing key; a source of another kind of dataset, unknown keys.
+
+    Parameters
+    ----------
+    schema : its `$defs` hold `name`, the schema of names.
+    origin : the file of the settings.
+    """
+    name_pattern = schema["$defs"]["name"]["pattern"]
+    by_cause = {"additionalProperties": 0} | dict.fromkeys(_CONSEQUENCES, 2)
+    relevant = sorted(_relevant(errors), key=lambda e: by_cause.get(e.validator, 1))
+    misspelt = [e.absolute_path for e in relevant if e.validator == "additionalProperties"]
+    of_another_kind = [[*e.absolute_path][:2] for e in relevant if _kinds_with_source(e)]
+    for error in relevant:
+        path, kinds = [*error.absolute_path], _kinds_with_source(error)
+        if not kinds and path[:2] in of_another_kind:
+            continue
+        if error.validator in _CONSEQUENCES and error.absolute_path in misspelt:
+            continue
+        if kinds:
+            remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT_KIND}"
+            faults = [([], error.instance, "is not a source of this kind of dataset", remedy)]
+        elif error.validator == "additionalProperties":
+            faults = _unknown_keys(error, name_pattern)
+        elif error.validator == "required":
+            missing = (name for name in error.validator_value if name not in error.instance)
+            meant = ((name, f"add {name}{_meaning(error, name)}") for name in missing)
+            faults = [([name], None, "the key is missing", remedy) for name, remedy in meant]
+        else:
+            reason, remedy = _reason_and_remedy(error, name_pattern)
+            remedy += _in_brackets(_description(schema, error.absolute_schema_path))
+            faults = [([], error.instance, reason, remedy)]
+        for keys, *fault in faults:
+            where = ".".join(map(str, [*path, *keys])) or "(top level)"
+            yield InputError(f"{origin}: {where}", *fault)
+
+
+def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Replace each `oneOf` error by the errors of the alternative that `type` names."""
+    for error in errors:
+        inner = []
+        has_type = isinstance(error.instance, Mapping) and "type" in error.instance
+        if error.validator == "oneOf" and has_type:
+            others = {
+                cause.schema_path[0]
+                for cause in error.context
+                if cause.validator == "const" and list(cause.relative_path) == ["type"]
+            }
+            inner = [cause for cause in error.context if cause.schema_path[0] not in others]
+        yield from _relevant(inner) if inner else [error]
+
+
+def _kinds_with_source(error: ValidationError) -> list[str]:
+    """Return the kinds that have the source type which a dataset's own kind does not have.
+
+    The list is empty if the error is about something else.
+    """
+    path = list(error.absolute_path)
+    if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:
+        return []
+    return [name for name, kind in KINDS.items() if error.instance in _source_types(kind.declared)]
+
+
+def _source_types(node: Any) -> list[str]:
+    for key in ("settings", "properties", "source", "properties", "type", "enum"):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node or []
+
+
+def _unknown_keys(
+    error: ValidationError, name_pattern: str
+) -> Iterator[tuple[list[str], object, str, str]]:
+    """Yield of each forbidden key: keys to append to the path, value, reason and remedy."""
+    content, allowed = error.instance, sorted(error.schema.get("properties", {}))
+    patterns = list(error.schema.get("patternProperties", {}))
+    for key in sorted(content.keys() - {*allowed}):
+        if any(re.search(pattern, key) for pattern in patterns):
+            continue
+        if patterns and not allowed:
+            rule = f"match {' or '.join(map(_for_users, patterns))}"
+            yield (
+                [],
+                key,
+                "not allowed as a name",
+                NAME_RULE if patterns == [name_pattern] else rule,
+            )
+            continue
+        remedy = f"use one of {', '.join(allowed)}" if allowed else "leave it out"
+        renamed = [new for old, new in _RENAMED.items() if old == key and new in allowed]
+        if near := renamed or difflib.get_close_matches(key, allowed, n=1):
+            remedy = f"did you mean {near[0]}? Otherwise {remedy}"
+        yield [key], content[key], "unknown key", remedy
+
+
+def _reason_and_remedy(error: ValidationError, name_pattern: str) -> tuple[str, str]:
+    """Return why a value is not allowed, and what to give instead."""
+    keyword, expected = error.validator, error.validator_value
+    if keyword == "pattern":
+        if expected == name_pattern:
+            return "not allowed as a name", NAME_RULE
+        if examples := error.schema.get("examples"):
+            return f"is not written like {examples[0]}", "write it so"
+    if keyword == "type":
+        types = [expected] if isinstance(expected, str) else expected
+        shown = " or ".join(_TYPES[name] for name in types)
+    elif keyword == "enum":
+        shown = ", ".join(map(_for_users, expected))
+    else:
+        shown = _for_users(expected)
+    reason, remedy = _REASONS_AND_REMEDIES.get(keyword, _OTHER)
+    if keyword == "type" and expected == "string" and not isinstance(error.instance, list | dict):
+        remedy += _QUOTED
+    return reason.format(shown), remedy.format(shown, keyword=keyword)
+
+
+def _for_users(value: object) -> str:
+    """Return a value of a schema as users write it."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text.replace(r"\Z", "$")
+
+
+def _meaning(error: ValidationError, key: str) -> str:
+    """Return in brackets what a key means whose lack is an error."""
+    setting = error.schema.get("properties", {}).get(key)
+    return _in_brackets(setting.get("description", "") if isinstance(setting, Mapping) else "")
+
+
+def _description(schema: dict, path: Iterable[str | int]) -> str:
+    """Return the last description on a path through a schema, or an empty text.
+
+    The path continues in the target of a `$ref`. The description of the target itself is not read.
+    """
+    node: Any = schema
+    description = ""
+    for part in path:
+        if isinstance(node, dict) and part not in node:
+            node = schema["$defs"].get(node.get("$ref", "").rpartition("/")[2])
+        if isinstance(node, dict):
+            node = node.get(part)
+        else:
+            node = node[part] if isinstance(node, list) else None
+        if isinstance(node, dict):
+            description = node.get("description", description)
+    return description
+
+
+def _in_brackets(description: str) -> str:
+    """Return the first sentence of a description in brackets, or an empty text if there is none."""
+    first = description.split(". ")[0].strip().rstrip(".")
+    if not first:
+        return ""
+    word = re.match(r"\w*", first)[0]
+    # A name such as NCBI or TensorFlow keeps its first capital.
+    has_capitals = any(letter.isupper() for letter in word[1:])
+    return f" ({first if has_capitals else first[0].lower() + first[1:]})"

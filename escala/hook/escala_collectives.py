@@ -110,15 +110,15 @@ def pieces():
     def count():
         sum(range(1 << 19))
 
-    found = {"copy": copy, "count": count}
+    by_name = {"copy": copy, "count": count}
     try:
         import numpy
 
         values = numpy.ones((SIZE, SIZE), numpy.float32)
-        found["product"] = lambda: values @ values
+        by_name["product"] = lambda: values @ values
     except ImportError:
         pass
-    return found
+    return by_name
 
 
 def seconds(call):
@@ -150,8 +150,8 @@ def main():
         call = prepared(size)
         call()
         meet()
-        found = [seconds(call) for _ in range(max(5, min(CALLS, BYTES // size)))]
-        told["allreduce_%d" % size] = statistics.median(found)
+        times = [seconds(call) for _ in range(max(5, min(CALLS, BYTES // size)))]
+        told["allreduce_%d" % size] = statistics.median(times)
     told.update(
         ("beside_" + name, alongside(call, rank, ranks, meet)) for name, call in pieces().items()
     )

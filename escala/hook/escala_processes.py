@@ -1,7 +1,10 @@
-"""Tell Escala what this process is: how long it started, and as which rank of how many it joined.
+"""Tell Escala what this process is, as which rank of how many it joined, and which files it reads.
 
-`sitecustomize` imports it. The file `PID.process` beside the marks holds one line of numbers, in
-the order of `_told`. Whatever goes wrong is left out: the training goes on. Python 3.8 or later.
+`sitecustomize` imports it. Beside the marks, the file `PID.process` holds one line of numbers, in
+the order of `_told`, and `PID.files` lines of `r` or `w` and the path of a file that was opened to
+read or to write, a module among them; at its end `t` and the number of threads. Files of the
+system, of the interpreter and of installed packages are left out. So is whatever goes wrong: the
+training goes on. Python 3.8 or later.
 """
 
 import atexit
@@ -24,6 +27,17 @@ _PLACES = frozenset(
 )
 _BEGINNINGS = (b"OMPI_COMM_WORLD_", b"PMI_", b"PMIX_")
 _told, _names, _written, _inside = {}, set(), 0.0, None
+#: A process that opens more files reads data.
+_MOST = 2000
+_WRITES = os.O_WRONLY | os.O_RDWR
+_opened = set()
+_left_out = ["/%s/" % name for name in ("proc", "sys", "dev", "etc", "run", "lib", "lib64", "bin")]
+_left_out += ["/usr/%s/" % name for name in ("lib", "lib64", "bin", "share", "local/lib")]
+_left_out += [os.path.dirname(os.path.abspath(__file__)) + "/"]
+for _prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}:
+    _parts = ("lib/", "lib64/", "bin/", "share/", "etc/", "ssl/", "pyvenv.cfg")
+    _left_out += ["%s/%s" % (_prefix, part) for part in _parts]
+_left_out = tuple(_left_out)
 
 
 def _begin():
@@ -69,12 +83,12 @@ def _at_work():
 
 def _outermost():
     """Return the name of the import that this call is inside of, the first of several."""
-    frame, found = sys._getframe(2), None
+    frame, outermost = sys._getframe(2), None
     while frame is not None:
         if frame.f_code.co_name == "_find_and_load":
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return found and found.f_locals.get("name")
+    return outermost and outermost.f_locals.get("name")
 
 
 def _imported():
@@ -98,6 +112,7 @@ def _end():
             # A library of MPI gives a process its rank without a word in Python.
             _told["asked"] |= "/libmpi" in maps.read()
         _told["ended"] = time.monotonic()
+        _add_line("t " + os.environ.get("OMP_NUM_THREADS", ""))
     except Exception:
         pass
     _write()
@@ -113,12 +128,12 @@ def _joins(function, group):
     """Return a function after which this process is in a group, told as its rank and its size."""
 
     def joins(*arguments, **named):
-        found = function(*arguments, **named)
+        result = function(*arguments, **named)
         try:
             _joined(*group(*arguments))
         except Exception:
             pass
-        return found
+        return result
 
     joins.__name__, joins.__doc__ = function.__name__, function.__doc__
     joins.__wrapped__ = function
@@ -207,9 +222,53 @@ class _Variables(dict):
         return dict.__getitem__(self, name)
 
 
+def _add_line(line):
+    file = "%s/%d.files" % (_FOLDER, os.getpid())
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, os.fsencode(line + "\n"))
+    finally:
+        os.close(descriptor)
+
+
+def _note_file(path, writes):
+    if not isinstance(path, (str, bytes)) or (path, writes) in _opened or len(_opened) > _MOST:
+        return
+    file = os.fsdecode(path)
+    if file.startswith(_FOLDER):
+        return
+    file = os.path.abspath(file)
+    if file.endswith(".pyc"):
+        try:
+            file = sys.modules["_frozen_importlib_external"].source_from_cache(file)
+        except ValueError:
+            pass
+    is_installed = "/site-packages/" in file or "/dist-packages/" in file
+    is_installed = is_installed or os.path.basename(file) == "sitecustomize.py"
+    if not (file.startswith(_left_out) or is_installed or "\n" in file):
+        # Of modules of large packages there may be more.
+        _opened.add((path, writes))
+        _add_line("%s %s" % ("w" if writes else "r", file))
+
+
+def _audit(event, arguments):
+    try:
+        if event == "open":
+            _note_file(arguments[0], bool(arguments[2] & _WRITES))
+        elif event == "import":
+            # Of a compiled module; others are opened.
+            _note_file(arguments[1], False)
+        elif event in ("ctypes.dlopen", "sqlite3.connect"):
+            _note_file(arguments[0], False)
+    except Exception:
+        pass
+
+
 if _FOLDER:
     _begin()
     atexit.register(_end)
     os.register_at_fork(after_in_child=_begin)
     sys.meta_path.insert(0, _Imports())
     os.environ._data = os.environb._data = _Variables(os.environ._data)
+    if hasattr(sys, "addaudithook"):
+        sys.addaudithook(_audit)

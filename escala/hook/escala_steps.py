@@ -101,7 +101,7 @@ def _mark(event, *told):
     try:
         now = time.monotonic()
         if _FOLDER:
-            _write(event, now, [each for each in told if each is not None])
+            _write(event, now, [value for value in told if value is not None])
         if _TRACE:
             import escala_trace
 
@@ -114,8 +114,8 @@ def _write(event, now, told):
     values = {}
     if _lost:
         values["_lost"] = len(_lost)
-    for each in told:
-        values.update(each if isinstance(each, Mapping) else {"a value without a name": ()})
+    for named in told:
+        values.update(named if isinstance(named, Mapping) else {"a value without a name": ()})
     numbers = {str(name): _number(value) for name, value in values.items() if value is not None}
     process = os.getpid()
     if process not in _files:

@@ -42,6 +42,6 @@ def end():
     if _profiler is not None:
         ended, _profiler = _profiler, None
         ended.stop()
-        own = "%s.%d" % (_path, os.getpid())
-        ended.export_chrome_trace(own)
-        Path(own).replace(_path)
+        partial = "%s.%d" % (_path, os.getpid())
+        ended.export_chrome_trace(partial)
+        Path(partial).replace(_path)

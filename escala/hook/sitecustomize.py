@@ -9,11 +9,10 @@ import sys
 _HERE, _PATH = os.path.dirname(os.path.abspath(__file__)), sys.path[:]
 _OURS = sys.modules.pop("sitecustomize")
 
-for _name in ("escala_processes", "escala_files"):
-    try:
-        __import__(_name)
-    except Exception:  # An older Python does without.
-        pass
+try:
+    import escala_processes  # noqa: F401
+except Exception:  # An older Python does without.
+    pass
 
 sys.path[:] = [each for each in _PATH if os.path.abspath(each) != _HERE]
 try:

@@ -16,9 +16,8 @@ from typing import Any
 
 from escala.core.files import read_format, read_json
 from escala.experiment import Experiment, Run
-from escala.experiment.order import turns
-from escala.experiment.references import Reference
-from escala.experiment.runs import NAMES, Declared, is_of_ladder
+from escala.experiment.expand import turns
+from escala.experiment.runs import NAMES, Declared, Reference, is_of_ladder
 from escala.probes import PROBES
 from escala.runtime.layout import with_layout
 from escala.strategies import STRATEGIES
@@ -39,7 +38,7 @@ class PlannedRun:
     request : all that determines its result, besides its data and the code.
     data : folder of the split that it trains on.
     seconds : its time limit.
-    turn : its place in its repeat (`escala.experiment.order.turns`); None for a run of a probe.
+    turn : its place in its repeat (`escala.experiment.expand.turns`); None for a run of a probe.
     references : files of the runs that its ratios are formed with, all of its group.
     place : its place among the runs as the experiment lists them.
     run : with what its names stand for; where the plan was read, as far as the request tells it.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import logging
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -19,6 +21,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -26,14 +29,14 @@ from escala.core import children, proc
 from escala.core.errors import Failed
 from escala.core.proc import Usage
 from escala.core.readable import size
-from escala.programs import endings, printed, processes
+from escala.programs import printed, processes
 from escala.programs.marks import Searched
 from escala.programs.program import Program
 
 log = logging.getLogger("escala")
 
 #: Bytes of a program's output that are kept: of its beginning, and of its end.
-KEPT_BYTES = 2**20
+KEPT_BYTES, LAST_BYTES = 2**22, 2**14
 #: Processes that a program started may need so long to end after it.
 GRACE_SECONDS = 2.0
 #: One that waits for a file server is not ended by SIGKILL, and is left after so many seconds.
@@ -42,7 +45,7 @@ KILL_SECONDS = 10.0
 SEARCH_SECONDS = 1.0
 #: Reading the output takes time on the program's own cores; a larger part of the time is told.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
-_READ_BYTES, _LAST_BYTES = 2**16, 2**14
+_READ_BYTES = 2**16
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 1.5
 #: A program may need so long after Ctrl-C. All is killed 3 s after a run is ended.
@@ -51,6 +54,31 @@ _TERMINAL = (24, 120)  # lines, columns
 #: What a reader of a terminal takes for the end of its input (Ctrl-D), as often as some ask for it.
 _NO_INPUT = b"\4" * 64
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+#: What programs write at their end of which the remedy is a key or a place of Escala's.
+_HINTS = (
+    (
+        r"ModuleNotFoundError|ImportError|No module named",
+        "Its interpreter lacks a module. Remedy: name the one that has it: "
+        "environment: {python: DIR/bin/python}, or --python DIR/bin/python",
+    ),
+    (
+        r"EOF when reading a line",
+        "It asks for input, and gets none here. Remedy: give what it asks for as an argument",
+    ),
+    (
+        r"not a tty|inappropriate ioctl|\bstty\b",
+        "It asks for a terminal, as for its size. Remedy: terminal: true, or --terminal",
+    ),
+    (
+        r"Address already in use|EADDRINUSE",
+        "Remedy: take the port of MASTER_PORT or {port}, which is free",
+    ),
+    (
+        r"Duplicate GPU detected|invalid device ordinal",
+        "There are more processes than GPUs. Remedy: as many as GPUs, or fewer",
+    ),
+)
+_HINT_LINES = 5
 
 
 @dataclass
@@ -63,7 +91,6 @@ class Ended:
     started, at : when it began, and ended or was seen last, of the monotonic clock.
     left, load : how many processes it left running, which were ended, and the part of a core that
         they used before.
-    asked : whether it, or a process of its, read its input.
     cores : those on which it and its descendants were allowed to run, as far as was seen.
     used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
     by_process : core seconds of each of them, and of its first thread, as they were last seen.
@@ -76,7 +103,6 @@ class Ended:
     at: float = 0.0
     left: int = 0
     load: float = 0.0
-    asked: bool = False
     cores: set[int] = field(default_factory=set)
     used: list[tuple[float, Usage]] = field(default_factory=list)
     by_process: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -85,15 +111,15 @@ class Ended:
 
     def look(self, process: int, given: Mapping[str, str]) -> None:
         """See what the program, started as a `process`, and its descendants do."""
-        found, self.at = proc.family_usage(process), time.monotonic()
-        if found:
-            self.used.append((self.at, proc.total_usage(found)))
-        for each in found:
-            seconds = each.itself.user_seconds + each.itself.system_seconds
-            self.by_process[each.pid] = seconds, each.first_thread
+        tree, self.at = proc.family_usage(process), time.monotonic()
+        if tree:
+            self.used.append((self.at, proc.total_usage(tree)))
+        for process_usage in tree:
+            seconds = process_usage.itself.user_seconds + process_usage.itself.system_seconds
+            self.by_process[process_usage.pid] = seconds, process_usage.first_thread
             with suppress(OSError, psutil.Error):
-                self.cores |= os.sched_getaffinity(each.pid)
-                variables = psutil.Process(each.pid).environ()
+                self.cores |= os.sched_getaffinity(process_usage.pid)
+                variables = psutil.Process(process_usage.pid).environ()
                 self.places |= set(processes.places(variables, given, self.numbers))
 
 
@@ -102,7 +128,7 @@ def run(
     command: list[str],
     given: Mapping[str, str],
     mark: str,
-    written: Written,
+    output: Output,
     tell: Callable[[Ended], None] = lambda _: None,
     numbers: Collection[tuple[str, str]] = (),
 ) -> Ended:
@@ -120,24 +146,24 @@ def run(
         fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("4H", *_TERMINAL, 0, 0))
         os.write(read, _NO_INPUT)
     log.info("starts %s in %s", command, program.directory)
-    with children.ended_after_this(f"{mark}={given[mark]}"), _Input() as empty:
+    with children.ended_after_this(f"{mark}={given[mark]}"):
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         ended = Ended(time.monotonic(), numbers=numbers)
         try:
-            source = write if program.terminal else empty.descriptor
+            source = write if program.terminal else subprocess.DEVNULL
             child = children.start(command, given, write, program.directory, source)
         except OSError as error:
             os.close(read)
-            found = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)
-            why = endings.not_started(program.directory / (found or command[0]), error)
+            path = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)
+            why = why_not_started(program.directory / (path or command[0]), error)
             raise Failed(f"{command[0]} cannot be started: {why}") from None
         finally:
             os.close(write)
-        with _ended_with(child, known):
+        with _end_with(child, known, output):
             try:
-                ended.at = _read_all(read, child, written, ended, given, tell)
-                ended.code, ended.asked = child.wait(), empty.asked
+                ended.at = _read_all(read, child, output, ended, given, tell)
+                ended.code = child.wait()
                 # Other ranks fail because of this one, and must not be seen first.
                 grace = 0.0 if ended.code else GRACE_SECONDS
                 ended.left, ended.load = _end_left(known, grace)
@@ -149,27 +175,53 @@ def run(
     return ended
 
 
-class _Input:
-    """An empty file as the input of a program, which tells whether the program read it.
+def why_not_started(program: Path, error: OSError) -> str:
+    """Return why a program cannot be started, which its first line may tell, and the remedy.
 
-    Reading at the end of a file changes the time of its last access.
+    Parameters
+    ----------
+    program : where it is, or is looked for.
     """
+    first = ""
+    with suppress(OSError), open(program, "rb") as file:
+        first = file.readline(4096).decode(errors="replace")
+    if error.errno == errno.ENOENT and first.startswith("#!"):
+        interpreter = first[2:].strip(" \t\n").split(" ")[0]
+        of_windows = interpreter.endswith("\r")
+        remedy = f"sed -i 's/\\r$//' {program}" if of_windows else "correct it"
+        return f"its first line asks for {interpreter!r}, which is not there. Remedy: {remedy}"
+    if error.errno == errno.EACCES and program.is_file():
+        return f"it may not be executed. Remedy: chmod +x {program}"
+    if error.errno == errno.ENOEXEC:
+        return "its first line names no interpreter. Remedy: begin it with one, as #!/bin/sh"
+    return (
+        f"{error.strerror}. Remedy: name a program on the PATH, or an interpreter: environment: "
+        "{python: DIR/bin/python}, or --python DIR/bin/python; what only a shell knows: "
+        "sh -c 'COMMAND'"
+    )
 
-    def __enter__(self) -> _Input:
-        self.descriptor = os.memfd_create("input")
-        os.utime(self.descriptor, ns=(0, time.time_ns()))
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
+def how_ended(code: int, last: str) -> str:
+    """Return how a program ended, and what may be the cause.
 
-    @property
-    def asked(self) -> bool:
-        return os.fstat(self.descriptor).st_atime_ns > 0
+    Parameters
+    ----------
+    code : its exit code, or the negative of a signal.
+    last : its last lines.
+    """
+    if code < 0:
+        how = f"signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+    else:
+        # A shell ends so whose last command a signal ended.
+        name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
+        how = f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
+    lines = "\n".join(printed.worded_lines(last)[-_HINT_LINES:])
+    hints = (words for pattern, words in _HINTS if re.search(pattern, lines, re.IGNORECASE))
+    return ". ".join([how, *hints][:2])
 
 
 @contextmanager
-def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
+def _end_with(child: subprocess.Popen, known: set[int], output: Output) -> Iterator[None]:
     """End the program, and all that it started, if this process is told to end.
 
     First it gets what Ctrl-C sends: so it removes a lock in a cache of the user, for example, which
@@ -178,6 +230,7 @@ def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
+        output.end_log()
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, signal.SIGINT)
             child.wait(_INTERRUPT_SECONDS)
@@ -196,23 +249,33 @@ def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
 def _read_all(
     source: int,
     child: subprocess.Popen,
-    written: Written,
-    seen: Ended,
+    output: Output,
+    ended: Ended,
     given: Mapping[str, str],
     tell: Callable[[Ended], None],
 ) -> float:
     """Read the output of a program until it ends; return when that was.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever. `seen`
+    Processes that it leaves behind may hold the output open, and write to it for ever. `ended`
     receives what the program's processes do, which were `given` these variables, and is told of.
     """
-    end, ended = os.pipe()
+    end, closed_at_end = os.pipe()
     times: list[float] = []
 
     def wait() -> None:
         child.wait()
         times.append(time.monotonic())
-        os.close(ended)
+        os.close(closed_at_end)
+
+    def read() -> bool:
+        """Read what is there, and return whether the output goes on."""
+        try:
+            data = os.read(source, _READ_BYTES)
+        except OSError:  # A terminal that nobody holds any more.
+            data = b""
+        if data:
+            output.add(data, time.monotonic())
+        return bool(data)
 
     threading.Thread(target=wait, daemon=True).start()
     sources, before, due = [source, end], 0.0, _TELL_SECONDS
@@ -222,34 +285,19 @@ def _read_all(
             now = time.monotonic()
             if now - before >= _POLL_SECONDS:
                 before = now
-                seen.look(child.pid, given)
-                if now - seen.started > due:
+                ended.look(child.pid, given)
+                if now - ended.started > due:
                     due *= 2
-                    tell(seen)
-            if source in ready and not _read(source, written):
+                    tell(ended)
+            if source in ready and not read():
                 sources.remove(source)
             if end in ready:
-                while (
-                    source in sources
-                    and select.select([source], [], [], 0)[0]
-                    and _read(source, written)
-                ):
+                while source in sources and select.select([source], [], [], 0)[0] and read():
                     if time.monotonic() - times[0] > GRACE_SECONDS:
                         break
                 return times[0]
     finally:
         os.close(end)
-
-
-def _read(source: int, written: Written) -> bool:
-    """Read what is there, and return whether the output goes on."""
-    try:
-        data = os.read(source, _READ_BYTES)
-    except OSError:  # A terminal that nobody holds any more.
-        data = b""
-    if data:
-        written.add(data, time.monotonic())
-    return bool(data)
 
 
 def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
@@ -282,90 +330,94 @@ def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
     return len(used), sum(used.values()) / max(grace_seconds, 0.01)
 
 
-class Written:
+class Output:
     """What a program writes: its beginning and its end are in this process's output, a rank's log.
 
     The patterns of `program` are searched in each line.
+
+    Attributes
+    ----------
+    marks : what the patterns found.
+    last : the last lines.
     """
 
     def __init__(self, program: Program):
         self.marks = Searched(program.epoch_ends, program.step_ends)
-        self._bytes = self._lost = self._size = 0
+        self._bytes, self._end = 0, b""
         self._spent, self._began = time.process_time(), time.monotonic()
         self._last, self._silence = self._began, 0.0
-        self._log = os.open("/proc/self/fd/1", os.O_RDONLY)
 
     def add(self, data: bytes, now: float) -> None:
         """Take what was read at a time. The program is `Failed` if its patterns take too long."""
         self._silence, self._last = max(self._silence, now - self._last), now
         sys.stdout.flush()
-        os.write(1, data)
+        os.write(1, data[: max(0, KEPT_BYTES - self._bytes)])
         self._bytes += len(data)
-        self._size += len(data)
-        if self._size > 4 * KEPT_BYTES:
-            self._cut()
-        if self.marks.patterns:
-            with _searching(self.marks):
-                self.marks.feed(data, now)
+        self._end = (self._end + data)[-LAST_BYTES:]
+        with self._limit_search():
+            self.marks.feed(data, now)
 
-    def _cut(self) -> None:
-        """Leave out the middle of the log, which is opened to append."""
-        length = os.fstat(1).st_size
-        end = os.pread(self._log, KEPT_BYTES, length - KEPT_BYTES)
-        self._lost += length - 2 * KEPT_BYTES
-        os.ftruncate(1, KEPT_BYTES)
-        os.write(1, f"\n… {size(self._lost)} are left out …\n".encode() + end)
-        self._size = 2 * KEPT_BYTES
+    @contextmanager
+    def _limit_search(self) -> Iterator[None]:
+        """End a search whose pattern tries too many ways to match, which is `Failed`."""
+
+        def stop(*_: object) -> None:
+            named = (
+                f"{key}_ends {pattern.pattern!r}" for key, pattern in self.marks.patterns.items()
+            )
+            raise Failed(
+                f"{' or '.join(named)} takes more than {SEARCH_SECONDS:.0f} s for some lines: it "
+                "tries too many ways to match. Remedy: do not repeat what is repeated, as (a+)+"
+            )
+
+        if not self.marks.patterns:
+            yield
+            return
+        signal.signal(signal.SIGVTALRM, stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def end_log(self) -> None:
+        """Write the end of an output of which only the beginning was written so far."""
+        if (more := self._bytes - KEPT_BYTES) > 0:
+            lost = f"\n… {size(self._omitted)} are left out …\n" if self._omitted else ""
+            os.write(1, lost.encode() + self._end[-more:])
 
     def close(self) -> None:
-        with _searching(self.marks):
+        with self._limit_search():
             self.marks.end()
+        self.end_log()
         os.write(1, b"\n")
         spent = time.process_time() - self._spent
         part = spent / (time.monotonic() - self._began)
-        self.reading = part if spent > _LEAST_READING_SECONDS else 0.0
+        self._reading = part if spent > _LEAST_READING_SECONDS else 0.0
 
     def silence(self, at: float) -> float:
         """Return the longest time without output, of a program that ended at a time."""
         return max(self._silence, at - self._last)
 
     @property
+    def _omitted(self) -> int:
+        return max(0, self._bytes - KEPT_BYTES - LAST_BYTES)
+
+    @property
     def notes(self) -> list[str]:
         """Notes on the output, for the user."""
-        found = list(self.marks.notes)
-        if self._lost:
-            found.append(
-                f"wrote {size(self._bytes)} of output, of which {size(self._lost)} are left out"
+        notes = list(self.marks.notes)
+        if self._omitted:
+            notes.append(
+                f"wrote {size(self._bytes)} of output, of which {size(self._omitted)} are left out"
             )
-        if self.reading > _MOST_READING:
-            found.append(
-                f"reading its output took {self.reading:.0%} of the time of one of its cores: let "
+        if self._reading > _MOST_READING:
+            notes.append(
+                f"reading its output took {self._reading:.0%} of the time of one of its cores: let "
                 "it write less, or to a file"
             )
-        return found
+        return notes
 
     @property
     def last(self) -> str:
-        """The last lines."""
-        length = os.fstat(self._log).st_size
-        return printed.text(os.pread(self._log, _LAST_BYTES, max(0, length - _LAST_BYTES)))
-
-
-@contextmanager
-def _searching(searched: Searched) -> Iterator[None]:
-    """End a search whose pattern tries too many ways to match."""
-
-    def late(*_: object) -> None:
-        key, pattern = searched.searching
-        raise Failed(
-            f"{key} {pattern!r} takes more than {SEARCH_SECONDS:.0f} s for some lines: it tries "
-            "too many ways to match them. Remedy: do not repeat what is repeated, as (a+)+ does"
-        )
-
-    before = signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        return printed.text(self._end)

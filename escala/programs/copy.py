@@ -208,9 +208,9 @@ class Copy:
             target = self.moved.path(target) if Path(target).is_absolute() else target
         self._at(path).symlink_to(target)
 
-    def written(self) -> list[str]:
+    def list_written(self) -> list[str]:
         """Return the files and folders that a program wrote into the copy, the topmost of each."""
-        found = set()
+        names_written = set()
         for root in self.roots:
             for place, _, names in os.walk(self._at(root)):
                 for path in (Path(place, name) for name in names):
@@ -220,11 +220,11 @@ class Copy:
                     with suppress(OSError):
                         if self._made.get(path) != _state(path):
                             top, *below = before.relative_to(root).parts
-                            found.add(f"{top}/" if below else top)
-        return sorted(found)
+                            names_written.add(f"{top}/" if below else top)
+        return sorted(names_written)
 
     @contextmanager
-    def guarded(self) -> Iterator[Callable[[], str | None]]:
+    def guard(self) -> Iterator[Callable[[], str | None]]:
         """Yield what tells why the program must end: it opens a linked file for writing.
 
         Where the file system has no leases, as over a network, it notices nothing.
@@ -248,7 +248,7 @@ class Copy:
 
     def _leases(self, stack: ExitStack) -> dict[Path, int]:
         """Return the descriptors of leases on the linked files, as far as they are to be had."""
-        found = {}
+        leases = {}
         for path in self.large[-_MOST_LEASES:]:
             with suppress(OSError):
                 lease = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -256,10 +256,10 @@ class Copy:
                 # By default it sends a signal that ends this process; this one is ignored.
                 fcntl.fcntl(lease, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                found[path] = lease
-        return found
+                leases[path] = lease
+        return leases
 
-    def shared(self) -> Iterator[str]:
+    def list_shared(self) -> Iterator[str]:
         """Yield in words what in the folders is no copy, and a program could change."""
         with ExitStack() as stack:
             leases = self._leases(stack)
@@ -301,14 +301,14 @@ def _roots(program: Program) -> list[Path]:
         # One that holds the homes of users is not.
         return folder == _home() or not _home().is_relative_to(folder)
 
-    found = list(filter(is_programs, [_tree(program.directory)]))
+    roots = list(filter(is_programs, [_tree(program.directory)]))
     for word in program.command:
         path = Path(os.path.normpath(program.directory / word))
         if _SCRIPT.fullmatch(word) and path.is_file() and os.access(path.parent, os.W_OK):
             folder = path.parent.resolve()
-            if is_programs(folder) and not any(map(folder.is_relative_to, found)):
-                found = [each for each in found if not each.is_relative_to(folder)] + [folder]
-    return found
+            if is_programs(folder) and not any(map(folder.is_relative_to, roots)):
+                roots = [root for root in roots if not root.is_relative_to(folder)] + [folder]
+    return roots
 
 
 def _tree(folder: Path) -> Path:
@@ -323,14 +323,14 @@ def _tree(folder: Path) -> Path:
 
 def _entries(folder: Path, most: int) -> int:
     """Return how many files and folders of a folder are to be taken, or a number above `most`."""
-    found = 0
+    number = 0
     for place, folders, files in os.walk(folder):
-        found += len(folders) + len(files)
-        if found > most:
+        number += len(folders) + len(files)
+        if number > most:
             break
         paths = (Path(place, name) for name in folders)
         folders[:] = [p.name for p in paths if not (_is_passed_over(p) or _is_linked(p))]
-    return found
+    return number
 
 
 def _is_passed_over(folder: Path) -> bool:

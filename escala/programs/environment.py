@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -27,11 +27,11 @@ _SECONDS = 60
 def identity(program: Program) -> dict[str, Any]:
     """Return what determines the results of a program besides its data and the machine.
 
-    It is refused as by `versions` and `program_files.digests`.
+    It is refused as by `versions` and `digests`.
     """
     return {
         "command": list(program.command),
-        "files": _files_at_start(program),
+        "files": _digests_at_start(program),
         "lines": list(program.lines),
         "variables": _variables(program),
         "patterns": [program.epoch_ends, program.step_ends],
@@ -48,20 +48,13 @@ def _variables(program: Program) -> dict[str, str | None]:
     None stands for one that the program names, and that is not set.
     """
     named = {name: os.environ.get(name) for name in program.variables}
-    found = variables.deciding_for_programs() | named
-    for name in [name for name, value in found.items() if value is not None]:
-        value = found[name].encode(errors="surrogateescape")
-        found[name] = "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
-    return found
-
-
-def file_digests(program: Program) -> dict[str, str]:
-    """Return the digests of a program's files as they are now (`program_files.digests`)."""
-    return digests(program.directory, program.command, program.files, program.where)
-
-
-#: A call plans many runs by the same files.
-_files_at_start = cache(file_digests)
+    values = variables.deciding_for_programs() | named
+    for name in [name for name, value in values.items() if value is not None]:
+        value = values[name].encode(errors="surrogateescape")
+        values[name] = (
+            "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
+        )
+    return values
 
 
 @cache
@@ -77,15 +70,19 @@ def versions(program: Program) -> dict[str, Any]:
     )
     probe = probe if interpreter else [*probe, "bash", first]
     done = run_in_place(program, probe)
-    if interpreter and (found := packages.read(done.stdout)):
-        return found
+    if interpreter and (held := packages.read(done.stdout)):
+        return held
     if not interpreter and done.returncode == 0:
         return {}
-    said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    key, value, reason = "command", interpreter or first, f"cannot be started{said and f': {said}'}"
+    last_lines = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+    key, value, reason = (
+        "command",
+        interpreter or first,
+        f"cannot be started{last_lines and f': {last_lines}'}",
+    )
     remedy = "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}"
     if done.returncode == LINE_FAILED:
-        key, value, reason = "environment.lines", None, said
+        key, value, reason = "environment.lines", None, last_lines
         remedy = "correct it, or write `|| true` after it if it may fail"
     elif (program.directory / first).is_file() and not interpreter:
         reason = "may not be executed"
@@ -99,7 +96,7 @@ def run_in_place(program: Program, command: list[str]) -> subprocess.CompletedPr
         return completed(
             replace(program, command=tuple(command)).arguments({}),
             cwd=program.directory,
-            env=environment(program, variables.passed() | passed_on(program)),
+            env=environment(program, variables.passed() | extra_variables(program)),
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -112,15 +109,15 @@ def which(program: Program, name: str) -> str | None:
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
-        found = environment(program, variables.passed() | passed_on(program))
-        path = shutil.which(name, path=found.get("PATH"))
+        its_variables = environment(program, variables.passed() | extra_variables(program))
+        path = shutil.which(name, path=its_variables.get("PATH"))
         return path and str((program.directory / path).absolute())
     done = run_in_place(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
     last = done.stdout.splitlines()[-1:]
     return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
 
 
-def passed_on(program: Program) -> dict[str, str]:
+def extra_variables(program: Program) -> dict[str, str]:
     """Return the variables that a program gets besides those of every rank."""
     named = {name: os.environ[name] for name in program.variables if name in os.environ}
     return variables.for_programs() | named
@@ -133,18 +130,18 @@ def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
     own programs. The folder of the interpreter comes first in PATH, unless the same programs of
     Python are found there anyway: others in it would stand before those of the user.
     """
-    found = variables.restore_shell(given) | {"PWD": str(program.directory)}
+    result = variables.restore_shell(given) | {"PWD": str(program.directory)}
     if not program.python:
-        return found
-    folder, path = Path(program.python).parent, found.get("PATH", "")
+        return result
+    folder, path = Path(program.python).parent, result.get("PATH", "")
     first = os.pathsep.join(filter(None, [str(folder), path]))
     names = {"python", "python3", Path(program.python).name}
     if any(shutil.which(name, path=first) != shutil.which(name, path=path) for name in names):
-        found["PATH"] = first
-    found.pop("PYTHONHOME", None)
+        result["PATH"] = first
+    result.pop("PYTHONHOME", None)
     if (folder.parent / "pyvenv.cfg").is_file():
-        found["VIRTUAL_ENV"] = str(folder.parent)
-    return found
+        result["VIRTUAL_ENV"] = str(folder.parent)
+    return result
 
 
 #: Folders of files that no run depends on, if nobody names them.
@@ -156,114 +153,106 @@ _PASSED_OVER = {
 MOST_BYTES, MOST_FILES = 2**28, 20_000
 #: More of them share one digest: a request is passed on as text.
 _MOST_LISTED = 200
-_REMEDY = (
-    "name the files of the program: files: ['*.py']; large files belong to a dataset of the kind "
-    "files"
-)
 
 
-def files(
-    directory: Path, command: tuple[str, ...], patterns: tuple[str, ...] | None, where: str
-) -> set[Path]:
+def files(program: Program) -> set[Path]:
     """Return the files that determine the results of a program, as `digests` does their digests."""
-    return _limited(_files(directory, command, patterns, where), directory, where)
+    paths = set()
+    for path in _files(program):
+        paths.add(path)
+        if len(paths) > MOST_FILES:
+            raise _refusal(
+                program, program.directory, f"holds more than {MOST_FILES} files to digest"
+            )
+    return paths
 
 
-def digests(
-    directory: Path, command: tuple[str, ...], patterns: tuple[str, ...] | None, where: str
-) -> dict[str, str]:
+def digests(program: Program) -> dict[str, str]:
     """Return the SHA-256 of each file that determines the results, by its path in the directory.
 
-    Many files, but for those that the command names, share one. `patterns` are of the files; None
-    takes those that git tracks or would track, or all. `where` names the declaration, for messages.
-    A pattern without a file, a file that cannot be read, and too many or too large files, are
-    refused.
+    Many files, but for those that the command names, share one. Without patterns of files they are
+    those that git tracks or would track, or all. A pattern without a file, a file that cannot be
+    read, and too many or too large files, are refused.
     """
-    found, bytes_left = {}, MOST_BYTES
-    for path in sorted(files(directory, command, patterns, where)):
+    by_name, bytes_left, directory = {}, MOST_BYTES, program.directory
+    for path in sorted(files(program)):
         try:
             bytes_left -= path.stat().st_size
             if bytes_left < 0:
-                reason = f"holds more than {MOST_BYTES >> 20} MiB of files to digest"
-                raise InputError(f"{where}.files", str(directory), reason, _REMEDY)
+                raise _refusal(
+                    program, directory, f"holds more than {MOST_BYTES >> 20} MiB of files to digest"
+                )
             inside = path.is_relative_to(directory)
             name = path.relative_to(directory).as_posix() if inside else path.name
             # Files outside of the directory may have the name of another.
-            found[name if name not in found else str(path)] = sha256_file(path)
+            by_name[name if name not in by_name else str(path)] = sha256_file(path)
         except OSError as error:
-            reason = f"cannot be read: {error.strerror}"
-            raise InputError(f"{where}.files", str(path), reason, _REMEDY) from None
-    if len(found) <= _MOST_LISTED:
-        return found
-    named = {name: digest for name, digest in found.items() if name in command}
-    others = sorted((name, digest) for name, digest in found.items() if name not in named)
+            raise _refusal(program, path, f"cannot be read: {error.strerror}") from None
+    if len(by_name) <= _MOST_LISTED:
+        return by_name
+    named = {name: digest for name, digest in by_name.items() if name in program.command}
+    others = sorted((name, digest) for name, digest in by_name.items() if name not in named)
     whole = hashlib.sha256(repr(others).encode(errors="surrogateescape"))
     return named | {f"{len(others)} other files": whole.hexdigest()}
 
 
-def _limited(files: Iterator[Path], directory: Path, where: str) -> set[Path]:
-    found = set()
-    for path in files:
-        found.add(path)
-        if len(found) > MOST_FILES:
-            reason = f"holds more than {MOST_FILES} files to digest"
-            raise InputError(f"{where}.files", str(directory), reason, _REMEDY)
-    return found
+#: A call plans many runs by the same files.
+_digests_at_start = cache(digests)
 
 
-def _files(
-    folder: Path, command: Sequence[str], patterns: Sequence[str] | None, where: str
-) -> Iterator[Path]:
+def _refusal(program: Program, path: Path, reason: str) -> InputError:
+    remedy = (
+        "name the files of the program: files: ['*.py']; large files belong to a dataset of the "
+        "kind files"
+    )
+    return InputError(f"{program.where}.files", str(path), reason, remedy)
+
+
+def _files(program: Program) -> Iterator[Path]:
+    folder = program.directory
     # The script that a command names, which may be elsewhere. Other words may be too long.
-    for word in filter(None, command[1:]):
+    for word in filter(None, program.command[1:]):
         with suppress(OSError):
             if (path := (folder / word).absolute()).is_file():
                 yield path
-    if patterns is not None:
-        for pattern in patterns:
-            matched = [path for path in _matched(folder, pattern) if path.is_file()]
-            if not matched:
-                reason, remedy = "matches no file", f"name files in {folder}"
-                raise InputError(f"{where}.files", pattern, reason, remedy)
-            yield from matched
-        return
-    tracked = _tracked(folder)
-    for path in _walked(folder) if tracked is None else tracked:
-        if path.is_file() and not _is_experiment(path):
-            yield path
+    for pattern in program.files or ():
+        matched = [Path(pattern)] if Path(pattern).is_absolute() else folder.glob(pattern)
+        matched = [path for path in matched if path.is_file()]
+        if not matched:
+            reason, remedy = "matches no file", f"name files in {folder}"
+            raise InputError(f"{program.where}.files", pattern, reason, remedy)
+        yield from matched
+    if program.files is None:
+        for path in _git_files(folder) or _walk(folder):
+            if path.is_file() and not _is_experiment(path):
+                yield path
 
 
-def _matched(folder: Path, pattern: str) -> list[Path]:
-    return [Path(pattern)] if Path(pattern).is_absolute() else list(folder.glob(pattern))
-
-
-def _walked(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = [n for n in folders if not (n.startswith(".") or n in _PASSED_OVER)]
         yield from (Path(place, name) for name in names if not name.startswith("."))
 
 
-def _tracked(folder: Path) -> list[Path] | None:
-    """Return the files of a folder that git tracks or would track, None if it tracks none there."""
+def _git_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that git tracks or would track; none if it tracks none there."""
     call = ["git", "-C", str(folder), "ls-files", "-z", "-t", "--cached", "--others"]
     call += ["--exclude-standard"]
     try:
         done = subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return []
     lines = [os.fsdecode(line).partition(" ") for line in done.stdout.split(b"\0") if line]
-    found = [
+    return [
         folder / name
-        for tag, _, name in lines
+        for tag, _, name in (lines if done.returncode == 0 else ())
         if tag != "?" or not _PASSED_OVER.intersection(Path(name).parts)
     ]
-    return found if done.returncode == 0 and found else None
 
 
 def _is_experiment(path: Path) -> bool:
     """Return whether a file is an experiment of this project, which may stand next to a program."""
-    if path.suffix not in (".yaml", ".yml"):
-        return False
     with suppress(OSError):
-        return bool(re.search(rb"^experiment:", path.read_bytes(), re.MULTILINE))
+        is_yaml = path.suffix in (".yaml", ".yml")
+        return is_yaml and bool(re.search(rb"^experiment:", path.read_bytes(), re.MULTILINE))
     return False

@@ -8,7 +8,7 @@ from statistics import median, mode
 
 from escala.core.errors import Failed
 from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, between
-from escala.programs.wording import is_length, is_score, is_seconds
+from escala.programs.printed import is_length, is_score, is_seconds
 
 #: Of lines without a number, if there are several processes.
 WHOSE = (
@@ -57,19 +57,21 @@ def marks_of(
     if turns and not are_numbered and ranks == 1:
         notes.append("the lines of its steps have no number, so each is taken for one step")
     chosen = {id(mark) for mark in (*ends, *once)}
-    found = [mark for mark in lines if id(mark) in chosen]
+    marks = [mark for mark in lines if id(mark) in chosen]
     if ranks > 1 and len(once) < len(turns):  # Of which ranks its rows are, a line does not tell.
         for mark in once:
             mark.values.pop(ROWS, None)
-    if ends and once and found[0].event == EPOCH and found[-1].event == STEP:
-        found = [Mark(BEGIN, found[0].time, {}), *found[1:], Mark(EPOCH, found[-1].time, {})]
+    if ends and once and marks[0].event == EPOCH and marks[-1].event == STEP:
+        marks = [Mark(BEGIN, marks[0].time, {}), *marks[1:], Mark(EPOCH, marks[-1].time, {})]
     if not are_numbered or not are_told_apart:
         made = 1 if are_told_apart else None
-        found = [m._replace(number=None, made=made) if m.event == STEP else m for m in found]
-    return found, notes
+        marks = [m._replace(number=None, made=made) if m.event == STEP else m for m in marks]
+    return marks, notes
 
 
-def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequence[Mark], list[str]]:
+def _ends(
+    lines: Sequence[Mark], ranks: int, epochs_asked: int | None
+) -> tuple[Sequence[Mark], list[str]]:
     """Return the marks of the ends of epochs, and notes on them."""
     every, notes = lines, []
     if _are_numbered(lines, ranks):
@@ -89,11 +91,11 @@ def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequenc
             notes.append("the lines of its epochs are parts of one bar: each is taken for an epoch")
             ends = [mark for mark, after in following if mark.bar and after != mark.bar]
         lines = ends
-    elif ranks == 1 and len(lines) != asked:
+    elif ranks == 1 and len(lines) != epochs_asked:
         lines = lines[(size := _group(lines)) - 1 :: size]
-    elif lines and ranks > 1 and len(lines) == ranks * (asked or 0):
+    elif lines and ranks > 1 and len(lines) == ranks * (epochs_asked or 0):
         lines = lines[ranks - 1 :: ranks]
-    elif lines and ranks > 1 and len(lines) != asked:
+    elif lines and ranks > 1 and len(lines) != epochs_asked:
         notes.append(WHOSE)
     if len(lines) < len(every):
         notes.append("several lines are those of one epoch, and its last one ends it")
@@ -145,13 +147,13 @@ def _restart(turns: Sequence[Mark]) -> bool:
     return max(back) > (max(numbers) - min(numbers)) / 2
 
 
-def flowing(marks: Sequence[Mark]) -> list[Mark]:
+def without_held_steps(marks: Sequence[Mark]) -> list[Mark]:
     """Return marks of lines that arrived one by one, without steps of which most arrived at once.
 
     A program of which the ends of several epochs arrived at once is `Failed`.
     """
     times = {event: [m.time for m in marks if m.event == event] for event in (STEP, EPOCH)}
-    distinct = {event: len(set(found)) for event, found in times.items()}
+    distinct = {event: len(set(moments)) for event, moments in times.items()}
     if distinct[EPOCH] < len(times[EPOCH]):
         raise Failed(
             "the ends of several epochs arrived at once: its epochs are too short to be timed, the "
@@ -180,15 +182,15 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[st
     took, more = min(b - a for a, b in pairwise(times)), ended - ends[-1]
     if any(map(is_length, names)) or more <= max(took / 2, _ENDING_SECONDS):
         return []
-    said = (
+    sentence = (
         f"the program went on for {more:.3g} s after the last line that epoch_ends matched, and "
         f"from one to the next it took {took:.3g} s"
     )
     if turns or any(map(is_score, names)):
-        return [f"{said}: if the line begins an epoch, the last one is not timed"]
+        return [f"{sentence}: if the line begins an epoch, the last one is not timed"]
     raise Failed(
-        f"{said}: so the line may begin an epoch. Remedy: match a line that ends it, with a number "
-        "it reports, as loss (?P<loss>\\S+)"
+        f"{sentence}: so the line may begin an epoch. Remedy: match a line that ends it, with a "
+        "number it reports, as loss (?P<loss>\\S+)"
     )
 
 
@@ -204,10 +206,10 @@ def notes_on_lengths(by_process: Sequence[Sequence[Epoch]]) -> list[str]:
         for name, value in epoch.values.items()
         if is_seconds(name)
     ]
-    took, said = (median(each) for each in zip(*told, strict=True)) if told else (0.0, 0.0)
-    if took - said <= max(_MORE * said, _ROUNDED_SECONDS):
+    took, reported = (median(values) for values in zip(*told, strict=True)) if told else (0.0, 0.0)
+    if took - reported <= max(_MORE * reported, _ROUNDED_SECONDS):
         return []
     return [
-        f"its lines tell of {said:.3g} s for an epoch, and from one to the next it takes "
+        f"its lines tell of {reported:.3g} s for an epoch, and from one to the next it takes "
         f"{took:.3g} s: what it does between them, such as an evaluation, is part of an epoch here"
     ]

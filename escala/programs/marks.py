@@ -15,7 +15,7 @@ from typing import NamedTuple
 from escala.core import readable
 from escala.core.errors import Failed
 from escala.programs import printed
-from escala.programs.wording import better, is_score, numbered
+from escala.programs.printed import better, is_score, numbered
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
@@ -91,8 +91,8 @@ class Epoch:
 
     def leave_out(self, place: int) -> None:
         """Leave out a step."""
-        for each in (self.steps, self.rows, self.made):
-            del each[place]
+        for values in (self.steps, self.rows, self.made):
+            del values[place]
 
 
 def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
@@ -101,15 +101,13 @@ def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
     The second value is the number of whole lines that are no marks. The last line of a process may
     be cut.
     """
-    found = [_read(path) for path in folder.glob("*.jsonl")]
-    told = sorted(filter(None, (marks for marks, _ in found)), key=lambda marks: marks[0].time)
-    return told, sum(unread for _, unread in found)
-
-
-def _read(path: Path) -> tuple[list[Mark], int]:
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    found = [_mark(line) for line in lines]
-    return list(filter(None, found)), found[:-1].count(None)
+    by_process, unread = [], 0
+    for path in folder.glob("*.jsonl"):
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        found = [_mark(line) for line in lines]
+        unread += found[:-1].count(None)
+        by_process.append([mark for mark in found if mark])
+    return sorted(filter(None, by_process), key=lambda marks: marks[0].time), unread
 
 
 def _mark(line: str) -> Mark | None:
@@ -132,14 +130,16 @@ def in_sequence(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
     ----------
     by_process : in the order of their first marks. Those that ran at the same time stay apart.
     """
-    found: list[list[Mark]] = []
+    sequences: list[list[Mark]] = []
     for marks in by_process:
-        before = next((each for each in found if each[-1].time <= marks[0].time), None)
+        before = next(
+            (sequence for sequence in sequences if sequence[-1].time <= marks[0].time), None
+        )
         if before is None:
-            found.append(list(marks))
+            sequences.append(list(marks))
         else:
             before.extend(marks)
-    return found
+    return sequences
 
 
 def between(marks: Sequence[Mark]) -> list[float]:
@@ -147,7 +147,7 @@ def between(marks: Sequence[Mark]) -> list[float]:
     return [later.number - before.number for before, later in pairwise(marks)]
 
 
-def counted(marks: Sequence[Mark]) -> list[Mark]:
+def count_steps(marks: Sequence[Mark]) -> list[Mark]:
     """Return marks of one process with the steps that each ends, by the numbers of steps.
 
     Of the first one of an epoch, they are known if it is in step with the others. Numbers that may
@@ -155,14 +155,14 @@ def counted(marks: Sequence[Mark]) -> list[Mark]:
     """
     turns = [mark for mark in marks if mark.event == STEP and mark.number is not None]
     more = between(turns)
-    usual = mode([each for each in more if each > 0] or [1])
+    usual = mode([difference for difference in more if difference > 0] or [1])
     has_each = bool(more) and max(more) == usual == 1
-    found = {}
+    counted = {}
     for mark, after in zip(turns, [0, *more][: len(turns)], strict=True):
         in_step = usual if mark.number in (usual, usual - 1) else None
         made = 1 if has_each else mark.made and (after if after > 0 else in_step)
-        found[id(mark)] = mark._replace(made=made)
-    return [found.get(id(mark), mark) for mark in marks]
+        counted[id(mark)] = mark._replace(made=made)
+    return [counted.get(id(mark), mark) for mark in marks]
 
 
 def require_order(
@@ -199,17 +199,12 @@ class Searched:
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
         # A line that ends an epoch may end its last step.
-        asked = {STEP: step_ends, EPOCH: epoch_ends}
-        self.patterns = {event: re.compile(text) for event, text in asked.items() if text}
+        by_event = {STEP: step_ends, EPOCH: epoch_ends}
+        self.patterns = {event: re.compile(text) for event, text in by_event.items() if text}
         self.marks: list[Mark] = []
         self.notes: list[str] = []
         self._lines, self._numbers = printed.Lines(), printed.Numbers(_COUNTS)
-        self._searching, self._first_nan, self._nans = "", "", 0
-
-    @property
-    def searching(self) -> tuple[str, str]:
-        """The key and the text of the pattern that was searched last."""
-        return f"{self._searching}_ends", self.patterns[self._searching].pattern
+        self._first_nan, self._nans = "", 0
 
     def feed(self, data: bytes, time: float) -> None:
         """Search what arrived at a time."""
@@ -242,10 +237,9 @@ class Searched:
     def _search(self, line: str, time: float) -> None:
         says_nan = bool(_NAN.search(line))
         for event, pattern in self.patterns.items():
-            self._searching = event
-            found = printed.search(pattern, line)
-            if found is not None:
-                matched, numbers = found
+            match = printed.search(pattern, line)
+            if match is not None:
+                matched, numbers = match
                 values = self._numbers.values(numbers)
                 told = numbered(line)
                 number, bar, made = getattr(told, event), told.bar, 1
@@ -267,7 +261,7 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
 
     Steps without any mark of an epoch form one. Steps after the last one are in none.
     """
-    found: list[Epoch] = []
+    result: list[Epoch] = []
     current, segment, last = Epoch(started), started, None
     left: list[int] = []
 
@@ -282,7 +276,7 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
             if others and current.steps[place] < _MADE * min(others):
                 current.leave_out(place)
         current.values = values
-        found.append(current)
+        result.append(current)
 
     for mark in marks:
         if mark.event == BEGIN:
@@ -303,16 +297,16 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
             current.ended = mark.time
             keep(mark.values)
             current, segment, last, left = Epoch(mark.time), mark.time, None, []
-    if current.steps and not found:
+    if current.steps and not result:
         close(last)
         current.ended = last
         keep(next(mark.values for mark in reversed(marks) if mark.event == STEP))
-    if found and not found[0].marked and len(found[0].steps) > 1:
-        first = found[0]
+    if result and not result[0].marked and len(result[0].steps) > 1:
+        first = result[0]
         first.began += first.steps[0]
         first.train_seconds -= first.steps[0]
         first.leave_out(0)
-    return found
+    return result
 
 
 def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> list[list[Epoch]]:
@@ -321,13 +315,15 @@ def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> l
     Where some of them tell of the ends of epochs, those that tell only of steps are left out, and
     the rows of the others are not known as those of all.
     """
-    found = [epochs(marks, started) for marks in by_process]
+    by_rank = [epochs(marks, started) for marks in by_process]
     ending = [any(mark.event == EPOCH for mark in marks) for marks in by_process]
-    if any(ending) and any(each and not ends for each, ends in zip(found, ending, strict=True)):
-        found = [each for each, ends in zip(found, ending, strict=True) if ends]
-        for epoch in chain.from_iterable(found):
+    if any(ending) and any(
+        of_rank and not ends for of_rank, ends in zip(by_rank, ending, strict=True)
+    ):
+        by_rank = [of_rank for of_rank, ends in zip(by_rank, ending, strict=True) if ends]
+        for epoch in chain.from_iterable(by_rank):
             epoch.rows = [None] * len(epoch.steps)
-    return list(filter(None, found))
+    return list(filter(None, by_rank))
 
 
 def steps_after(marks: Sequence[Mark]) -> int:
@@ -352,12 +348,12 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
             told = mark.event == SCORE and name not in _COUNTS
             if math.isfinite(value) and (told or is_score(name)):
                 kept.setdefault(name, []).append(value)
-    found = {name: values[-1] for name, values in (in_steps | reported).items()}
+    last = {name: values[-1] for name, values in (in_steps | reported).items()}
     for name, values in reported.items():
         higher = better(name)
         if len(values) > 1 and higher is not None:
-            found[f"{BEST}{name}"] = (max if higher else min)(values)
-    return found
+            last[f"{BEST}{name}"] = (max if higher else min)(values)
+    return last
 
 
 def told(marks: Iterable[Mark], name: str) -> float | None:

@@ -1,9 +1,10 @@
-"""Read what a program printed: its lines as a person sees them, and every number in them."""
+"""Read what a program printed: its lines as a person sees them, their numbers and words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 #: Bytes of the beginning and of the end of a line that are kept, if it is longer than both.
@@ -47,16 +48,54 @@ def text(data: bytes) -> str:
 
 def _text(line: bytes) -> str:
     try:
-        found = line.decode()
+        decoded = line.decode()
     except UnicodeDecodeError:
-        found = line.decode("latin-1")
-    kept, *others = _CONTROL.sub("", found).rstrip("\x08").split("\x08")
+        decoded = line.decode("latin-1")
+    kept, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
     letters, place = list(kept), len(kept)
-    for each in others:
+    for overwriting in others:
         place = max(place - 1, 0)
-        letters[place : place + len(each)] = each
-        place += len(each)
+        letters[place : place + len(overwriting)] = overwriting
+        place += len(overwriting)
     return "".join(letters)
+
+
+#: A line that names an error: what programs write of their options, the last line of a traceback of
+#: Python, perhaps after the number of a rank, one of a log, or the fatal one of glog's, as of XLA.
+ERROR = re.compile(
+    r"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$"
+    r"|(?i:^(\S+: )?(fatal )?error: )|\b(ERROR|FATAL|CRITICAL)\b|^F\d{4} [\d:.]+ "
+)
+TRACEBACK = "Traceback (most recent call last)"
+#: Before a traceback of an error that ends no program: Python, `logging` and `asyncio` go on.
+_GOES_ON = re.compile(
+    "Exception ignored |Exception in thread |Error in atexit|--- Logging error|^(future|task): <"
+)
+#: A program that ends of an error says no more after it: a message, and what other ranks say.
+_MOST_AFTER = 20
+_CHAINED = re.compile("^(During handling of|The above exception was)")
+
+
+def worded_lines(text: str) -> list[str]:
+    """Return the lines of a text that have a letter or a digit; others are rules and banners."""
+    return [line for line in text.splitlines() if re.search(r"[^\W_]", line)]
+
+
+def has_failed(last: str) -> bool:
+    """Return whether a program's last lines have a traceback of an error that is not ignored.
+
+    A program that said much after it has gone on.
+    """
+    lines, goes_on, failed = worded_lines(last), False, None
+    for number, (before, line) in enumerate(pairwise(["", *lines])):
+        if TRACEBACK in line:
+            goes_on = bool(_GOES_ON.search(before) or (goes_on and _CHAINED.search(before)))
+            failed = failed if goes_on else number
+    if failed is None:
+        return False
+    frame = lines[failed].partition(TRACEBACK)[0] + " "  # after what tells its rank
+    after = dropwhile(lambda line: line.startswith(frame), lines[failed + 1 :])
+    return len(list(after)) <= _MOST_AFTER
 
 
 class Lines:
@@ -105,9 +144,9 @@ class Lines:
         if len(self._rest) > 2 * LONGEST + 1:
             self._cut()
         self.cut += self._is_cut
-        found = text(bytes(self._rest))
+        line = text(bytes(self._rest))
         self._rest, self._is_cut = bytearray(), False
-        return found
+        return line
 
 
 class Number(NamedTuple):
@@ -164,10 +203,10 @@ def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | No
     if not pattern.groupindex:
         return match and (match[0], {})
     tokens = list(_tokens(line))
-    if match is None or any(each.word and _passes_over(match, each) for each in tokens):
+    if match is None or any(token.word and _passes_over(match, token) for token in tokens):
         before = line
         for level in range(1 if match else 4):
-            for plain, moved, changed in _written_plainly(line, tokens, level):
+            for plain, moved, changed in _plain_forms(line, tokens, level):
                 other = pattern.search(plain) if plain != before else None
                 if other and any(_covers(other, n, t) for n in pattern.groupindex for t in changed):
                     return other[0], _numbers(other, plain, moved)
@@ -200,7 +239,7 @@ def _passes_over(match: re.Match, token: _Token) -> bool:
     return inside and not any(_covers(match, name, token) for name in match.groupdict())
 
 
-def _written_plainly(
+def _plain_forms(
     line: str, tokens: Sequence[_Token], level: int
 ) -> Iterator[tuple[str, list[_Token], list[_Token]]]:
     """Yield a line with plain numbers, its tokens there, and those of them that are changed."""
@@ -292,10 +331,10 @@ class Numbers:
         self._open: list[tuple[dict[str, float], str, Number]] = []
         self._left: dict[str, Number] = {}
 
-    def values(self, found: Mapping[str, Number]) -> dict[str, float]:
+    def values(self, numbers: Mapping[str, Number]) -> dict[str, float]:
         """Return the values of a line by name; `settle` adds those that depend on other lines."""
         read: dict[str, float] = {}
-        for name, number in found.items():
+        for name, number in numbers.items():
             # A whole number has no decimals.
             ways = set(number.values) - ({_DECIMAL} if name in self._counts else set())
             if not ways:
@@ -330,3 +369,100 @@ class Numbers:
                 why = "may be read in several ways (print it with a point, and without a comma)"
             notes.append(f"{name} {number.text[:80]!r} {why}, and is left out")
         return notes
+
+
+#: After the word for an epoch or a step, its number: whole, and without a unit.
+_AND_NUMBER = (
+    r"[\W_]{0,4}(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|[kmg]\b|e\d)"
+    r"(?!\s*((m?s|secs?|seconds?|mins?|h)\b|%))"
+)
+#: Not that of the best epoch, and not the number of all.
+_OF_OTHERS = "".join(rf"(?<!{word}[ _-])" for word in ("best", "max", "num", "total", "last"))
+#: In a dictionary, as of Transformers, it is a part of an epoch as well.
+_EPOCH = re.compile(
+    rf"(?i)['\"]epoch['\"]: ?(?P<part>\d+\.\d+)|{_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}"
+)
+_STEP = re.compile(
+    rf"(?i){_OF_OTHERS}(?<![a-z0-9])(?:step|iter|iteration|it|batch|update){_AND_NUMBER}"
+)
+#: An epoch and a step, as PyTorch's first tutorial prints them: `[1,  2000] loss: 2.2`.
+_STEP_OF_EPOCH = re.compile(r"\s*\[\d+,\s+(\d+)\]")
+#: The number of an epoch and of all of them, which are no parts of a bar.
+_PART_OF_EPOCHS = re.compile(r"(?i)(?<![a-z0-9])epoch[\W_]{0,4}\d+(\s*/\s*\d+)?")
+#: The part of a bar: `3/10 [00:01<00:03`, `3/10 ━━━`, `3/10 |██`, `[ 3/10]`, `[64/60000 (1%)]`.
+_BAR = re.compile(
+    r"(?<![\d/.:-])(\d+)\s*/\s*\d+(?=\s*[\[|━╸])|\[\s*(\d+)\s*/\s*\d+(?=\]|\s+\(\d+%\)\])"
+)
+#: Words in a name, by which its lower or its higher value is the better one.
+_LOWER = re.compile(
+    r"loss|error|cost|perplexity|\b(err|ppl|r?mse|mae|mape|nll|[wc]er|fid|deviance)\b"
+)
+_HIGHER = re.compile(
+    r"accura|precision|recall|correct|reward|score|\b(acc\w{0,2}|top ?\d|f1|auc|auroc|m?ap|bleu"
+    r"|rouge|m?iou|dice|mcc|kappa|r2|psnr|ssim|ndcg|mrr|sensitivity|specificity)\b"
+)
+#: Words in the name of a number that is a time, a speed or a count, and no score.
+_MEASURE = re.compile(
+    r"\b(times?|seconds?|secs?|m?s|us|ns|minutes?|hours?|duration|elapsed|eta|took|per|throughput"
+    r"|speed|lr|learning rate|steps?|iters?|iterations?|it|batch|batches|epochs?|rows?|ranks?|n|num"
+    r"|counts?|samples|examples|images|tokens|memory|mem|[mg]i?b|left|parameters)\b"
+)
+#: Words in the name of a duration or a speed, which is known when what it tells of has ended.
+_LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|throughput)\b")
+#: Words in the name of a duration that is not that of an epoch.
+_OF_A_PART = re.compile(r"\b(per|steps?|iters?|iterations?|it|batch|eval\w*|val\w*|test\w*|left)\b")
+
+
+class Numbered(NamedTuple):
+    """What a line tells of its place in a training; None of what it does not tell.
+
+    `epoch` and `step` are the numbers that stand after these words; `bar` is the part of a bar that
+    is done, which counts steps, or rows.
+    """
+
+    epoch: float | None
+    step: float | None
+    bar: float | None
+
+
+def numbered(line: str) -> Numbered:
+    """Return what a line tells of its place in a training."""
+    rest = _PART_OF_EPOCHS.sub("", line)
+    matches = (
+        _EPOCH.search(line),
+        _STEP_OF_EPOCH.match(line) or _STEP.search(rest),
+        _BAR.search(rest),
+    )
+    return Numbered(*map(_value, matches))
+
+
+def _value(match: re.Match | None) -> float | None:
+    return float(next(filter(None, match.groups())).replace(",", "")) if match else None
+
+
+def is_score(name: str) -> bool:
+    """Return whether the name of a number is that of a score: of no time, speed or count."""
+    words = _words(name)
+    return bool(_LOWER.search(words) or _HIGHER.search(words) or not _MEASURE.search(words))
+
+
+def is_length(name: str) -> bool:
+    """Return whether a number of this name is a duration or a speed."""
+    return bool(_LENGTH.search(_words(name)))
+
+
+def is_seconds(name: str) -> bool:
+    """Return whether a number of this name is a duration in seconds, and not of a part alone."""
+    words = _words(name)
+    return bool(re.search(r"\b(seconds?|secs?)\b", words) and not _OF_A_PART.search(words))
+
+
+def better(name: str) -> bool | None:
+    """Return whether the higher value of a score is the better one; None if it is not known."""
+    words = _words(name)
+    return False if _LOWER.search(words) else bool(_HIGHER.search(words)) or None
+
+
+def _words(name: str) -> str:
+    """Return the words of a name such as `valLoss` or `val_loss`: `val loss`."""
+    return re.sub(r"[\W_]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).lower()

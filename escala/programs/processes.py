@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,14 +56,14 @@ class ProcessReport(NamedTuple):
 
 
 def places(
-    found: Mapping[str, str], given: Mapping[str, str], numbers: Iterable[tuple[str, str]]
+    variables: Mapping[str, str], given: Mapping[str, str], numbers: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[int, int]]:
     """Yield rank and number of ranks by the variables of a process, unless they were `given`.
 
     `numbers` are pairs of variables that may tell them.
     """
     for names in numbers:
-        rank, world = (found.get(name, "") for name in names)
+        rank, world = (variables.get(name, "") for name in names)
         if rank.isdigit() and world.isdigit() and rank != given.get(names[0]):
             yield int(rank), int(world)
 
@@ -88,12 +89,12 @@ def describe(folder: Path, ended: Ended) -> dict:
     told, cores = _read(folder, ended.at), ended.by_process
     # The core time before the work of each: of its start, and of its imports.
     starts = {
-        number: each.longest_after if each.longest >= WORK_SECONDS else each.imported_cores
-        for number, each in told.items()
+        number: report.longest_after if report.longest >= WORK_SECONDS else report.imported_cores
+        for number, report in told.items()
     }
-    acting = {number: each for number, each in told.items() if not _waits(number, told)}
+    acting = {number: report for number, report in told.items() if not _waits(number, told)}
     # The kernel also counts late imports, and how a process frees its memory, if it is asked then.
-    work = {number: each.worked for number, each in acting.items() if each.ended}
+    work = {number: report.worked for number, report in acting.items() if report.ended}
     for number, (seconds, _) in cores.items():
         if number in acting.keys() - work.keys() or number not in told:
             work[number] = max(0.0, seconds - starts.get(number, 0.0))
@@ -103,14 +104,14 @@ def describe(folder: Path, ended: Ended) -> dict:
         known = worked <= told.keys()
     else:
         # They sleep, wait for a device, or are quick.
-        worked = {number for number, each in acting.items() if each.longest >= WORK_SECONDS}
+        worked = {number for number, report in acting.items() if report.longest >= WORK_SECONDS}
         known = cores.keys() <= told.keys()
     others = max((cores[n][0] - cores[n][1] for n in worked & cores.keys()), default=0.0)
-    first = min(acting.values(), key=lambda each: each.began, default=None)
-    trained = all(each.ended or each.longest > _ASKING_SECONDS for each in told.values())
-    certain = told and known and trained and not any(each.asked for each in told.values())
-    used = [each.user_seconds + each.system_seconds for _, each in ended.used]
-    joined = {(each.rank, each.world) for each in told.values() if each.world}
+    first = min(acting.values(), key=lambda report: report.began, default=None)
+    trained = all(report.ended or report.longest > _ASKING_SECONDS for report in told.values())
+    certain = told and known and trained and not any(report.asked for report in told.values())
+    used = [report.user_seconds + report.system_seconds for _, report in ended.used]
+    joined = {(report.rank, report.world) for report in told.values() if report.world}
     return {
         "processes": len(worked) or None,
         "threads": most >= _LEAST_SECONDS and others >= _PART * most,
@@ -118,37 +119,35 @@ def describe(folder: Path, ended: Ended) -> dict:
         "cores": _most_cores(ended.used),
         "core_seconds": max(0.0, max(used) - sum(starts.values())) if used else None,
         "python": bool(told),
-        "ended": all(each.ended for each in told.values()),
+        "ended": all(report.ended for report in told.values()),
         "start_seconds": first and first.began - ended.started + first.importing,
         "begun": trained or ended.code is not None,
-        "idle": bool(acting) and all(map(_is_idle, acting.values())),
-        "alike": min(each.words for each in told.values()) if certain else None,
+        "idle": bool(acting)
+        and all(
+            report.longest < WORK_SECONDS and 0 <= report.ended - report.imported < WORK_SECONDS / 2
+            for report in acting.values()
+        ),
+        "alike": min(report.words for report in told.values()) if certain else None,
     }
 
 
 def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
     """Return what each process told; one that was ended worked until the end of the program."""
-    found = {}
+    reports = {}
     for file in folder.glob("*.process"):
         try:
-            each = ProcessReport(*json.loads(file.read_text(encoding="utf-8")))
-            if not each.ended and at - each.imported > each.longest:
+            report = ProcessReport(*json.loads(file.read_text(encoding="utf-8")))
+            if not report.ended and at - report.imported > report.longest:
                 # What it used is not known: as much as one core.
-                each = each._replace(
-                    longest=at - each.imported,
-                    longest_after=each.imported_cores,
-                    longest_cores=at - each.imported,
+                report = report._replace(
+                    longest=at - report.imported,
+                    longest_after=report.imported_cores,
+                    longest_cores=at - report.imported,
                 )
-            found[int(file.stem)] = each
+            reports[int(file.stem)] = report
         except (OSError, ValueError, TypeError):
             continue
-    return found
-
-
-def _is_idle(told: ProcessReport) -> bool:
-    """Return whether a process ended right after its imports."""
-    late = told.ended - told.imported
-    return told.longest < WORK_SECONDS and 0 <= late < WORK_SECONDS / 2
+    return reports
 
 
 def _waits(number: int, told: Mapping[int, ProcessReport]) -> bool:
@@ -156,31 +155,31 @@ def _waits(number: int, told: Mapping[int, ProcessReport]) -> bool:
 
     One of several ranks does not: what it starts may load its rows while it waits for a device.
     """
-    each = told[number]
+    report = told[number]
     lasted = [max(o.ended - o.began, o.longest) for o in told.values() if o.parent == number]
     return (
-        bool(lasted and each.world < 2)
-        and each.longest_cores < _WAITING * each.longest + _STARTS_SECONDS * len(lasted)
-        and each.longest < (1 + _WAITS_PART) * max(lasted) + _WAITS_SECONDS
+        bool(lasted and report.world < 2)
+        and report.longest_cores < _WAITING * report.longest + _STARTS_SECONDS * len(lasted)
+        and report.longest < (1 + _WAITS_PART) * max(lasted) + _WAITS_SECONDS
     )
 
 
 def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
     """Return the most cores that were used at a time, None if that was never seen."""
-    found = []
+    rates = []
     for place, (began, before) in enumerate(used):
         for ended, after in used[place + 1 :]:
             if ended - began >= _WINDOW_SECONDS:
                 grown = after.since(before)
-                found.append((grown.user_seconds + grown.system_seconds) / (ended - began))
+                rates.append((grown.user_seconds + grown.system_seconds) / (ended - began))
                 break
-    return max(0.0, *found) if found else None
+    return max(0.0, *rates) if rates else None
 
 
 class FilesTold(NamedTuple):
     """The files that the processes of a program read, and their numbers of threads.
 
-    Its processes of Python tell of them (`escala/hook/escala_files.py`).
+    Its processes of Python tell of them (`escala/hook/escala_processes.py`).
 
     Attributes
     ----------
@@ -212,22 +211,19 @@ def files_told(marks: Path, since: float) -> FilesTold | None:
         {
             os.path.realpath(os.path.realpath(path).removeprefix(copy))
             for kind, path in lines
-            if kind == each
+            if kind == wanted
         }
-        for each in "rw"
+        for wanted in "rw"
     )
-    left = [path for path in sorted(read - written) if _is_older(Path(path), since)]
+    left = []
+    for path in sorted(read - written):
+        with suppress(OSError):
+            if Path(path).is_file() and Path(path).stat().st_mtime < since:
+                left.append(path)
     return FilesTold(left, {value for kind, value in lines if kind == "t"})
 
 
-def _is_older(file: Path, than: float) -> bool:
-    try:
-        return file.is_file() and file.stat().st_mtime < than
-    except OSError:
-        return False
-
-
-def unlisted(
+def list_unlisted(
     read: Iterable[str], program: Program, paths: Iterable[str], folder: Path
 ) -> list[str]:
     """Return the files that a program read and that its key does not hold.
@@ -246,16 +242,18 @@ def unlisted(
     Their paths, from the program's folder for those in it.
     """
     try:
-        known = files(program.directory, program.command, program.files, program.where)
+        known = files(program)
     except InputError:  # One of them is gone.
         known = set()
     known = {os.path.realpath(path) for path in known}
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     apart = [os.path.realpath(path) for path in (folder, caches, *paths)]
-    found = []
+    paths_unlisted = []
     for path in map(Path, read):
         if str(path) in known or ".git" in path.parts or any(map(path.is_relative_to, apart)):
             continue
         inside = path.is_relative_to(program.directory)
-        found.append(path.relative_to(program.directory).as_posix() if inside else str(path))
-    return found
+        paths_unlisted.append(
+            path.relative_to(program.directory).as_posix() if inside else str(path)
+        )
+    return paths_unlisted

@@ -106,7 +106,7 @@ class Program:
         environment = declared.get("environment", {})
         directory = Path(expanded_path(declared.get("directory", "."), f"{where}.directory"))
         python, command = environment.get("python"), declared["command"]
-        found = cls(
+        program = cls(
             tuple(words(command, f"{where}.command")),
             (base / directory).resolve(),
             tuple(declared["files"]) if "files" in declared else None,
@@ -120,11 +120,11 @@ class Program:
             declared.get("gradient_bytes"),
             where,
         )
-        found._check()
-        return found
+        program._check()
+        return program
 
     def _check(self) -> None:
-        if place := binding(self.command):
+        if place := find_binding(self.command):
             where, bound = f"{self.where}.command", " ".join(self.command[place])
             reason = "binds every configuration to the same cores"
             raise InputError(where, bound, reason, "leave it out: each has cores of its own")
@@ -149,15 +149,15 @@ class Program:
     @property
     def named(self) -> frozenset[str]:
         """The placeholders that the command names."""
-        found = (match for word in self.command for match in _PLACEHOLDER.finditer(word))
-        return frozenset(match[2] for match in found if not match[1])
+        matches = (match for word in self.command for match in _PLACEHOLDER.finditer(word))
+        return frozenset(match[2] for match in matches if not match[1])
 
     @property
     def interpreter(self) -> str | None:
         """Its interpreter, or the word of the command that is one; None of another program."""
         first, *others = self.command
-        found = first if PYTHON.fullmatch(Path(first).name) else None
-        return self.python or found or next(filter(PYTHON.fullmatch, others), None)
+        starts = first if PYTHON.fullmatch(Path(first).name) else None
+        return self.python or starts or next(filter(PYTHON.fullmatch, others), None)
 
     @property
     def data(self) -> list[str]:
@@ -175,7 +175,7 @@ class Program:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
         words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
-        place = _wrapping(words)
+        place = _count_wrappers(words)
         started = Path(words[place]).name if place < len(words) else ""
         if self.python and PYTHON.fullmatch(started):
             words[place] = self.python
@@ -186,8 +186,8 @@ class Program:
         if any(line.lstrip().startswith("conda ") for line in self.lines):
             script.append(_CONDA)
         for line in map(shlex.quote, self.lines):
-            said = f"printf 'this line before the command failed: %s\\n' {line} >&2"
-            script.append(f"eval {line} || {{ {said}; exit {LINE_FAILED}; }}")
+            telling = f"printf 'this line before the command failed: %s\\n' {line} >&2"
+            script.append(f"eval {line} || {{ {telling}; exit {LINE_FAILED}; }}")
         return ["bash", "-c", "\n".join([*script, 'exec "${command[@]}"']), "bash", *words]
 
     def as_plan(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     if not isinstance(command, str):
         return list(command)
     command = re.sub(r"""('[^']*'|"(?:\\.|[^"\\])*")|\\\r?\n""", r"\1", command)
-    if sign := _OF_SHELL.search(_unquoted(command.strip())):
+    if sign := _OF_SHELL.search(_unquote(command.strip())):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
         remedy = (
             "put it into single quotes if it belongs to an argument, or let a shell run all: "
@@ -228,9 +228,9 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
         raise InputError(where, command, reason, "correct its quotes") from None
 
 
-def binding(words: Sequence[str]) -> slice | None:
+def find_binding(words: Sequence[str]) -> slice | None:
     """Return where words before an interpreter bind what follows to cores, None if none do."""
-    for start, word in enumerate(words[: _wrapping(words)]):
+    for start, word in enumerate(words[: _count_wrappers(words)]):
         name = Path(word).name
         bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
         if bound and _TO_CORES.search(bound[0]):
@@ -239,7 +239,7 @@ def binding(words: Sequence[str]) -> slice | None:
     return None
 
 
-def _wrapping(words: Sequence[str]) -> int:
+def _count_wrappers(words: Sequence[str]) -> int:
     """Return how many words there are before the program that others start; options have values."""
     before = ""
     for place, word in enumerate(words):
@@ -250,7 +250,7 @@ def _wrapping(words: Sequence[str]) -> int:
     return len(words)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """Return what of a text a shell reads: all outside of quotes, `$` and backticks in double."""
 
     def read(match: re.Match) -> str:
@@ -263,11 +263,11 @@ def _interpreter(python: str, base: Path, where: str) -> str:
     """Return the absolute path of an interpreter, links not followed: they decide its packages."""
     path = Path(expanded_path(python, where))
     if path.name == str(path):
-        found = shutil.which(path, path=os.environ.get(CALLERS_PATH))
+        program = shutil.which(path, path=os.environ.get(CALLERS_PATH))
     else:
-        found = str((base / path).absolute())
-    if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
+        program = str((base / path).absolute())
+    if program is None or not os.access(program, os.X_OK) or Path(program).is_dir():
         inside = (base / path / name for name in ("bin/python", "python"))
-        there = next((each for each in inside if each.is_file()), "DIR/bin/python")
+        there = next((file for file in inside if file.is_file()), "DIR/bin/python")
         raise InputError(where, python, "is not a program", f"name an interpreter: {there}")
-    return found
+    return program

@@ -15,7 +15,7 @@ from escala.core import variables
 from escala.core.files import read_json
 from escala.core.hardware import control_groups
 from escala.core.readable import counted, size
-from escala.programs import endings, marks, printed
+from escala.programs import marks, printed
 from escala.programs.copy import COPY
 from escala.programs.program import Program
 from escala.record.schema import Outcome
@@ -245,13 +245,13 @@ def _without_copy(text: str, folder: Path) -> str:
 
 def _last_lines(log: Path, lines: int = 5) -> str:
     text = printed.text(log.read_bytes()) if log.exists() else ""
-    written = endings.worded(_without_copy(text, log.parent))
+    written = printed.worded_lines(_without_copy(text, log.parent))
     last = [line for line in written if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"
     if not last:
         return ""
     # A launcher of its own writes a summary after the error of the program.
-    errors = [line for line in written[-_ERROR_LINES:] if endings.ERROR.search(line)]
+    errors = [line for line in written[-_ERROR_LINES:] if printed.ERROR.search(line)]
     first = f"; its first error: {errors[0][:200]}" if errors and errors[0] not in last else ""
     return f"{first}; its last lines: " + " | ".join(last)[-800:]

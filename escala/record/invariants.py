@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from escala.programs.marks import HOOK, OUTPUT, WHOLE
-from escala.programs.processes import unlisted
+from escala.programs.processes import list_unlisted
 from escala.programs.program import Program
 from escala.record.diagnose import tail
 from escala.runtime.allocation import same_host
@@ -156,7 +156,7 @@ def describe_program(plan: Plan, told: list[Told], folder: Path) -> dict:
         "notes": [*notes, *_notes_on_steps(known_by, training, program.named)],
         "ran": summarize_processes(told),
         **(
-            {"read": unlisted(sorted({*chain(*read)}), program, paths, folder.parent)}
+            {"read": list_unlisted(sorted({*chain(*read)}), program, paths, folder.parent)}
             if read
             else {}
         ),

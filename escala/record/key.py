@@ -31,7 +31,7 @@ from escala.core.readable import name_first
 from escala.data import KINDS
 from escala.data.base import DESCRIPTION
 from escala.probes import PROBES
-from escala.programs.environment import file_digests
+from escala.programs.environment import digests
 from escala.programs.program import Program
 from escala.strategies import STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
@@ -180,6 +180,6 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
 
 def _digests_now(request: Mapping[str, Any]) -> dict[str, str]:
     try:
-        return file_digests(Program.from_plan(request[WHERE]["program"]))
+        return digests(Program.from_plan(request[WHERE]["program"]))
     except (InputError, OSError):  # A file is gone.
         return {}

@@ -263,7 +263,7 @@ class _Attempt:
     def _copy_of_program(self) -> Iterator[Callable[[], str | None]]:
         """Let a program work in a copy of its folder, and note what it wrote there.
 
-        It yields what tells why the program must end (`Copy.guarded`).
+        It yields what tells why the program must end (`Copy.guard`).
         """
         start, folder = self.plan.get("start"), self._ranks.resolve()
         program = Program.from_plan(start["program"]) if start else None
@@ -275,10 +275,10 @@ class _Attempt:
                 copy = Copy(program, folder / COPY, folder.parent)
                 copy.make()
             start["copy"] = vars(copy.moved)
-            with copy.guarded() as refused:
+            with copy.guard() as refused:
                 yield refused
             with self._set_aside():
-                names = copy.written()
+                names = copy.list_written()
             if names:
                 note = (
                     f"it wrote {name_first(names)} into its folder, of which each run has a copy "

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from escala.core.console import say
 from escala.core.readable import counted, duration
 from escala.experiment import Run
-from escala.experiment.references import Reference
-from escala.experiment.runs import is_compared
+from escala.experiment.runs import Reference, is_compared
 from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
 

@@ -24,7 +24,7 @@ from escala.core import children, variables
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.programs.environment import passed_on
+from escala.programs.environment import extra_variables
 from escala.programs.program import Program
 from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import Asking
@@ -103,7 +103,7 @@ def environment(
     declared, found = STRATEGIES[strategy], variables.passed()
     found.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if program:
-        found |= passed_on(program)
+        found |= extra_variables(program)
         found.setdefault(CALLERS_PATH, found.get("PATH", ""))
     found |= mpi.variables(program, declared.meets_by == "mpi")
     if threads := knobs["threads"]["intra_op"]:

@@ -24,12 +24,12 @@ from escala.core.proc import Usage
 from escala.core.readable import counted
 from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
-from escala.programs import child, endings, lines, marks, processes
+from escala.programs import child, lines, marks, printed, processes
 from escala.programs.copy import Moved
 from escala.programs.environment import environment
 from escala.programs.marks import Epoch, Mark
+from escala.programs.printed import better
 from escala.programs.program import DATA, HOOK, Program
-from escala.programs.wording import better
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training.process import STEP_COLUMNS
@@ -58,105 +58,104 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     """
     start = plan["start"]
     program = moved_of(plan).program(Program.from_plan(start["program"]))
-    told, output = (folder / f"marks{place.process}").resolve(), folder.parent.resolve() / "output"
-    told.mkdir()
-    output.mkdir(exist_ok=True)
-    asked = values(plan, place, output, start["paths"])
-    written = child.Written(program)
+    marks_folder = (folder / f"marks{place.process}").resolve()
+    output_folder = folder.parent.resolve() / "output"
+    marks_folder.mkdir()
+    output_folder.mkdir(exist_ok=True)
+    words = program.arguments(values(plan, place, output_folder, start["paths"]))
+    output = child.Output(program)
     load.begin()
-    given = variables(plan, place, told)
+    given = variables(plan, place, marks_folder)
     so_far, began = folder / f"ran{place.process}.json", time.time()
 
-    def ran(ended: child.Ended) -> dict:
-        silent = {"silent_seconds": written.silence(ended.at)}
-        return processes.describe(told, ended) | silent
+    def describe(ended: child.Ended) -> dict:
+        silent = {"silent_seconds": output.silence(ended.at)}
+        return processes.describe(marks_folder, ended) | silent
 
-    def tell(seen: child.Ended) -> None:
+    def write_so_far(ended: child.Ended) -> None:
         with suppress(OSError):  # A full disk ends no training.
-            write_json(so_far, ran(seen), durable=False)
+            write_json(so_far, describe(ended), durable=False)
 
-    ended = child.run(program, program.arguments(asked), given, MARKS, written, tell, _NUMBERS)
+    ended = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS)
     so_far.unlink(missing_ok=True)
-    # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
-    ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
     load.end()
-    written.close()
+    output.close()
     started = ended.started
     try:
-        by_process, unread = marks.read_files(told)
+        by_process, unread = marks.read_files(marks_folder)
         known_by, line_notes = marks.HOOK, []
         if not any(m.event in (marks.STEP, marks.EPOCH) for each in by_process for m in each):
             epochs_asked = plan["epochs"] if "epochs" in program.named else None
-            found, line_notes = lines.marks_of(written.marks.marks, len(place.ranks), epochs_asked)
-            known_by, by_process = marks.OUTPUT, [lines.flowing(found), *by_process]
+            found, line_notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs_asked)
+            known_by, by_process = marks.OUTPUT, [lines.without_held_steps(found), *by_process]
             if len(by_process[0]) < len(found):
                 line_notes.append(
                     "most lines of its steps arrived at once, so the times of steps are not known"
                 )
-        joined = [marks.counted(each) for each in marks.in_sequence(filter(None, by_process))]
+        joined = [marks.count_steps(each) for each in marks.in_sequence(filter(None, by_process))]
         epochs = marks.epochs_by_process(joined, started)
         known_by = known_by if epochs else marks.WHOLE
-        _require_success(ended, written, epochs, known_by)
-        reported = [mark for each in by_process for mark in each]
-        _require_sound(reported)
+        _require_success(ended, output, epochs, known_by)
+        every = [mark for each in by_process for mark in each]
+        _require_sound(every)
         if known_by != marks.WHOLE:
             marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
             if known_by == marks.OUTPUT:
-                line_notes += lines.require_ends(reported, started, ended.at)
+                line_notes += lines.require_ends(every, started, ended.at)
             _require_epochs(program, plan, epochs, known_by)
             _require_rows(program, plan, place, epochs)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    seen = processes.files_told(told, began)
-    notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
-    did = ran(ended)
-    lone = known_by == marks.OUTPUT and len(place.ranks) == 1
-    if lone and (did["processes"] or 1) > 1:
-        unnumbered = any(m.event == marks.EPOCH and m.number is None for m in reported)
-        line_notes += [lines.WHOSE] if unnumbered else []
-    notes += line_notes + list(_notes_on_steps(joined, epochs)) + lines.notes_on_lengths(epochs)
-    if others := seen and seen.threads - {given["OMP_NUM_THREADS"], ""}:
+    files, ran = processes.files_told(marks_folder, began), describe(ended)
+    lone = known_by == marks.OUTPUT and len(place.ranks) == 1 and (ran["processes"] or 1) > 1
+    if lone and any(m.event == marks.EPOCH and m.number is None for m in every):
+        line_notes.append(lines.WHOSE)
+    notes = [
+        *output.notes,
+        *_notes(ended, output, place, unread, every),
+        *line_notes,
+        *_notes_on_steps(joined, epochs),
+        *lines.notes_on_lengths(epochs),
+    ]
+    if others := files and files.threads - {given["OMP_NUM_THREADS"], ""}:
         notes.append(
             f"it set OMP_NUM_THREADS to {' and '.join(sorted(others))}, and was given "
             f"{given['OMP_NUM_THREADS']}"
         )
     # Those of the first process that reports a number: several ranks may be in it.
     scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
-    return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
+    return _measured(known_by, epochs, every, started, ended.at, folder, place) | {
         "scores": scores,
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
         "notes": notes,
-        "ran": did,
-        "read": seen and seen.read,
+        "ran": ran,
+        "read": files and files.read,
         "usage": None if known_by == marks.WHOLE else _used(ended.used, epochs[0]),
     }
 
 
 def _require_success(
-    ended: child.Ended, written: child.Written, epochs: list[list[Epoch]], known_by: str
+    ended: child.Ended, output: child.Output, epochs: list[list[Epoch]], known_by: str
 ) -> None:
-    said = written.last
     if ended.code:
-        hint = endings.hint(ended.code, said, ended.asked)
-        raise Failed(f"the program ended with {endings.how(ended.code)}{hint}")
-    if ended.left and not _is_complete(ended, epochs, known_by):
+        how = child.how_ended(ended.code, output.last)
+        raise Failed(f"the program ended with {how}")
+    # Whether it trained to its end before it left processes behind.
+    if known_by == marks.WHOLE:
+        is_complete = ended.load < _IDLE and ended.at - ended.started > child.GRACE_SECONDS
+    else:
+        in_time = all(each[-1].ended <= ended.at for each in epochs if each)
+        is_complete = ended.load < _HELPING and (in_time or known_by == marks.OUTPUT)
+    if ended.left and not is_complete:
         raise Failed(
             f"the program ended and left {ended.left} of its processes running, which were ended. "
             "Remedy: let it wait for them; what runs in the background cannot be timed"
         )
-    if endings.has_failed(said) and not epochs:
+    if printed.has_failed(output.last) and not epochs:
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
-
-
-def _is_complete(ended: child.Ended, epochs: list[list[Epoch]], known_by: str) -> bool:
-    """Return whether a program trained to its end before it left processes behind."""
-    if known_by == marks.WHOLE:
-        return ended.load < _IDLE and ended.at - ended.started > child.GRACE_SECONDS
-    in_time = all(each[-1].ended <= ended.at for each in epochs if each)
-    return ended.load < _HELPING and (in_time or known_by == marks.OUTPUT)
 
 
 def _require_sound(reported: list[Mark]) -> None:
@@ -200,34 +199,32 @@ def _require_epochs(
 
 def _notes(
     ended: child.Ended,
-    written: child.Written,
+    output: child.Output,
     place: Place,
     unread: int,
-    reported: list[Mark],
+    every: list[Mark],
 ) -> list[str]:
     """Return the notes on a program that ended well."""
-    found = []
-    if endings.TRACEBACK in written.last:
-        found.append("its last lines report an error, and it ended with exit code 0")
+    notes = []
+    if printed.TRACEBACK in output.last:
+        notes.append("its last lines report an error, and it ended with exit code 0")
     if ended.left:
-        found.append(f"{counted(ended.left, 'process', 'processes')} outlived it, and were ended")
-    if ended.asked:
-        found.append("it read its input, which is empty here")
+        notes.append(f"{counted(ended.left, 'process', 'processes')} outlived it, and were ended")
     if not ended.cores <= set(place.cores):
         was, given = sorted(ended.cores), sorted(place.cores)
-        found.append(f"it set its cores itself: {was}, and was given {given}")
+        notes.append(f"it set its cores itself: {was}, and was given {given}")
     if unread:
-        found.append(f"{unread} lines among its marks cannot be read, and are left out")
-    undefined = {name for m in reported for name, v in m.values.items() if not math.isfinite(v)}
-    found += [
+        notes.append(f"{unread} lines among its marks cannot be read, and are left out")
+    undefined = {name for m in every for name, v in m.values.items() if not math.isfinite(v)}
+    notes += [
         f"it reported {name} that is not a finite number: left out" for name in sorted(undefined)
     ]
-    left_out = Counter(name for mark in reported for name in mark.left_out)
-    found += [
+    left_out = Counter(name for mark in every for name in mark.left_out)
+    notes += [
         f"it reported {name} that is no number: left out" + f", {times} times" * (times > 1)
         for name, times in sorted(left_out.items())
     ]
-    return found
+    return notes
 
 
 def _notes_on_steps(joined: list[list[Mark]], epochs: list[list[Epoch]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from escala import engines
 from escala.analysis.cost_model.calibrating import SUFFIX, Calibration
 from escala.experiment import Run
-from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.experiment.runs import NATIVE, ONE_PROCESS
 from escala.measure.plan import table_of
 from escala.record import key
 from escala.workflow.study import Study, Wildcards, shown

@@ -4,6 +4,7 @@
 import atexit
 import json
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from escala.core import interrupts
 from escala.core.console import say
 from escala.core.variables import PROFILE
 from escala.data import ACQUIRE, KINDS
-from escala.engines.environments import provide_all
+from escala.engines import environments
 from escala.measure.allocated import Allocated
 from escala.measure.plan import plan_session, table_of, within_pilot
 from escala.probes import PROBES
@@ -41,6 +42,8 @@ from escala.workflow.study import Study, refuse
 if workflow.is_main_process:
     # The name of this call of Snakemake; its jobs inherit it.
     environment.start_session()
+    if any(re.fullmatch("--dry-?run|-n[a-zA-Z]*", word) for word in sys.argv[1:]):
+        environments.dry_run = True
     profile = os.environ.get(PROFILE)
     if profile and not any(word.startswith("--profile") for word in sys.argv):
         say(f"{PROFILE}: the settings of {profile} hold for this call")
@@ -61,18 +64,12 @@ def has_links():
     return not workflow.local_exec or bool(ALLOCATED.names)
 
 
-def provide(engines):
-    """Make the environments of engines that are not there. A dry run makes none."""
-    if not workflow.dryrun:
-        provide_all(engines)
-
-
 PLANS = Plans(
     STUDY,
     workflow.is_main_process,
     has_links,
     lambda: SESSION.forced(),
-    provide,
+    environments.provide_all,
     lambda: internals.targets(workflow),
 )
 SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)

@@ -41,7 +41,7 @@ from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
 from escala.core.readable import span
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.report import tables
 from escala.report.findings import section_findings
 from escala.report.findings.context import Report

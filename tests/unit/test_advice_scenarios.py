@@ -16,7 +16,7 @@ from escala.analysis.cost_model.document import document
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, load
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from tests.conftest import ROOT
 
 ONE = Configuration("single", "1x1", "tuned", "native")

@@ -28,7 +28,7 @@ from escala.analysis.best_use import (
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json
-from escala.experiment.references import DEFAULT_REFERENCES
+from escala.experiment.runs import DEFAULT_REFERENCES
 from escala.report import forming
 from escala.report.findings import context
 from escala.report.findings.answer import TIMES

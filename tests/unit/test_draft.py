@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from escala.core.errors import InputError
+from escala.draft.data import SIMULATED, recognise
 from escala.draft.data import draft as drafted
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
-from escala.draft.recognise import SIMULATED, recognised
 from escala.engines import engine_name
 from escala.experiment import Experiment
 from escala.strategies import STRATEGIES
@@ -69,7 +69,7 @@ def test_data_are_recognised_and_give_a_valid_experiment_in_a_file(
     data, kind, name, workload, request
 ):
     path = str(request.getfixturevalue(data))
-    found = recognised(path)
+    found = recognise(path)
     assert (found.settings["kind"], found.name, found.workload) == (kind, name, workload)
     settings = draft("mine", path)
     content = text(settings)
@@ -130,7 +130,7 @@ def test_arrays_are_recognised_by_their_names(names, sides, inputs, archive, tmp
         path.mkdir()
         for name, array in arrays.items():
             np.save(path / f"{name}.npy", array)
-    found = recognised(str(path)).settings
+    found = recognise(str(path)).settings
     assert sides == {"train", "test", "validation"} & found.keys()
     assert found["train"]["inputs"].keys() == inputs
     assert found["classes"] == 3
@@ -143,10 +143,10 @@ def test_arrays_are_recognised_by_their_names(names, sides, inputs, archive, tmp
 def test_arrays_whose_names_tell_nothing_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", np.ones(3), np.ones(3))
     with pytest.raises(InputError, match="arr_0, arr_1, and their names do not show"):
-        recognised(str(tmp_path / "a.npz"))
+        recognise(str(tmp_path / "a.npz"))
     (tmp_path / "b.npz").write_text("no archive")
     with pytest.raises(InputError, match=r"b\.npz.*is not a file of NumPy, or is damaged"):
-        recognised(str(tmp_path / "b.npz"))
+        recognise(str(tmp_path / "b.npz"))
 
 
 @pytest.mark.parametrize("names", [("x", "x_train"), ("img-1", "img_1"), ("a_test", "test-a")])
@@ -154,16 +154,16 @@ def test_arrays_that_would_be_one_input_are_refused(tmp_path, names):
     y = {"y_train": [0, 1], "y_test": [0, 1], "x_test": [1, 2], "b_train": [1, 2]}
     np.savez(tmp_path / "a.npz", **{name: [1, 2] for name in names}, **y)
     with pytest.raises(InputError, match=f"{names[0]} and .*{names[1]} would both be the input"):
-        recognised(str(tmp_path / "a.npz"))
+        recognise(str(tmp_path / "a.npz"))
 
 
 def test_packed_tables_are_recognised_and_those_with_tabs_are_named(tmp_path):
     for name in ("a.csv", "a.CSV.xz", "a.csv.bz2", "a.csv.gz"):
         (tmp_path / name).touch()
-        assert recognised(str(tmp_path / name)).settings["kind"] == "tabular"
+        assert recognise(str(tmp_path / name)).settings["kind"] == "tabular"
     (tmp_path / "a.tsv").touch()
     with pytest.raises(InputError, match=r"a\.tsv': separates its fields by tabs"):
-        recognised(str(tmp_path / "a.tsv"))
+        recognise(str(tmp_path / "a.tsv"))
 
 
 def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
@@ -176,12 +176,12 @@ def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
     [settings] = draft("mine", str(fasta), repeats=3)["datasets"].values()
     assert settings["classes"] == ["DOWN", "EAST_", "NORTH", "SOUTH", "UP", "WEST"]
     assert settings["split"]["seeds"] == [1, 2, 3]
-    found = recognised(str(fasta))
+    found = recognise(str(fasta))
     assert set(found.not_read) == {*not_read, "more.fasta"}
     assert found.not_read[-2:] == (".DS_Store", "Thumbs.db"), "hidden files last"
     (fasta / "NORTH.fa").write_text(">n1\nACGT\n")
     with pytest.raises(InputError, match="several files for the class NORTH"):
-        recognised(str(fasta))
+        recognise(str(fasta))
 
 
 def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
@@ -190,8 +190,8 @@ def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
     (tmp_path / "cifar").mkdir()
     (tmp_path / "cifar" / "data_batch_1.bin").touch()
     (tmp_path / "cifar-10-binary.tar.gz").touch()
-    found = [recognised(str(tmp_path / name)) for name in ("digits", "cifar")]
-    found.append(recognised(str(tmp_path / "cifar-10-binary.tar.gz")))
+    found = [recognise(str(tmp_path / name)) for name in ("digits", "cifar")]
+    found.append(recognise(str(tmp_path / "cifar-10-binary.tar.gz")))
     assert [each.settings["source"]["type"] for each in found] == ["idx", "cifar", "cifar"]
     for name in ("digits", "cifar"):
         Experiment(draft("mine", str(tmp_path / name)), "mine.yaml")
@@ -212,14 +212,14 @@ def test_data_in_another_usual_form_are_refused_with_what_to_do(tmp_path, names,
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(InputError, match=reason) as refused:
-        recognised(str(tmp_path))
+        recognise(str(tmp_path))
     assert remedy in refused.value.remedy
 
 
 def test_sides_of_pictures_are_no_classes(tmp_path, pictures):
     for side in ("Training", "Testing"):
         shutil.copytree(pictures, tmp_path / "all" / side)
-    found = recognised(str(tmp_path / "all"))
+    found = recognise(str(tmp_path / "all"))
     assert found.settings["source"] == {"type": "folders", "folder": str(tmp_path / "all")}
 
 
@@ -230,11 +230,30 @@ def test_a_variable_in_the_path_is_kept_and_expanded_and_what_is_not_recognised_
     [settings] = draft("mine", "$FLOWERS")["datasets"].values()
     assert settings["source"]["path"] == "$FLOWERS"
     with pytest.raises(InputError, match="NOT_SET is not set"):
-        recognised("$NOT_SET")
+        recognise("$NOT_SET")
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
         with pytest.raises(InputError, match=r"data: .*Remedy: name"):
-            recognised(str(tmp_path / name))
+            recognise(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("data", "strategy", "alone", "workloads"),
+    [
+        ("pictures", "ddp-gloo", "torch-single", ["resnet34"]),
+        ("fasta", "ddp-gloo", "torch-single", ["virus-cnn"]),
+        ("table", "jax-gloo", "jax-single", ["mlp"]),
+    ],
+)
+def test_ranks_of_an_engine_are_compared_with_one_process_of_it(
+    data, strategy, alone, workloads, request
+):
+    path = str(request.getfixturevalue(data))
+    settings = draft("mine", path, strategies=[strategy])
+    assert {each["strategy"] for each in settings["references"]} == {alone}
+    assert list(settings["workloads"]) == workloads
+    runs = Experiment(settings, "mine.yaml").runs
+    assert {run.strategy for run in runs} == {alone, strategy}
 
 
 def test_every_strategy_makes_a_valid_experiment():

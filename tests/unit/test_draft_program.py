@@ -116,7 +116,7 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
     [workload] = found.settings["workloads"].values()
     assert workload["command"] == command
     guessed = strategy != "single" and call.startswith("-- ")
-    assert any(strategy in each for each in found.said) == guessed, "what is guessed is said"
+    assert any(strategy in each for each in found.sentences) == guessed, "what is guessed is said"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
     (tmp_path / "train.py").write_text(source)
     found = drafted("-- python train.py")
     assert compared(found)[0][0] == strategy
-    assert any("train.py" in each and strategy in each for each in found.said) == (
+    assert any("train.py" in each and strategy in each for each in found.sentences) == (
         strategy != "single"
     )
     assert found.guessed == (strategy != "single"), "what is compared is not as it is typed"
@@ -245,7 +245,7 @@ def test_what_has_no_effect_is_said(drafted, tmp_path):
     (tmp_path / "mlp.py").touch()
     found = drafted("--rows 8 --epochs 2 --processes 9 -- python mlp.py")
     for each in ("--rows has no effect", "--epochs has no effect", "this machine has 4 cores"):
-        assert each in " ".join(found.said)
+        assert each in " ".join(found.sentences)
     # The name of another workload is no obstacle.
     assert found.name == "mlp" and "mlp" in WORKLOADS and compared(found)
 
@@ -279,7 +279,7 @@ def test_a_name_that_is_taken_is_told_with_the_option_for_another(drafted, tmp_p
     file.parent.mkdir()
     file.touch()
     with pytest.raises(InputError, match=r"exists, and.*--output own/NAME.yaml"):
-        found.checked(file, False, "escala new", "--output own/NAME.yaml")
+        found.content(file, False, "escala new", "--output own/NAME.yaml")
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_an_assignment_of_threads_decides_no_configuration(command, left, drafte
     found = drafted(f"-- {command}")
     [workload] = found.settings["workloads"].values()
     assert shlex.split(workload["command"]) == left
-    assert any("_NUM_THREADS=" in each and "left out" in each for each in found.said)
+    assert any("_NUM_THREADS=" in each and "left out" in each for each in found.sentences)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_a_binding_to_cores_decides_no_configuration(before, left, drafted, tmp_
     [workload] = found.settings["workloads"].values()
     assert workload["command"] == f"{left}python train.py --taskset -c 0"
     binds = not before.startswith("numactl -i")
-    assert any("cores of its own" in each for each in found.said) == binds
+    assert any("cores of its own" in each for each in found.sentences) == binds
     with pytest.raises(InputError, match="the same cores") if binds else nullcontext():
         Program.of({"command": f"env {before} python train.py"}, tmp_path, "")
 
@@ -407,7 +407,7 @@ def test_the_interpreter_is_the_users_whatever_stands_before_it(command, two, dr
     found = drafted(f"-- {command}")
     [workload] = found.settings["workloads"].values()
     assert workload["environment"]["python"] == str(two[0])
-    assert any(str(two[0]) in each for each in found.said)
+    assert any(str(two[0]) in each for each in found.sentences)
 
 
 @pytest.mark.parametrize(
@@ -445,14 +445,14 @@ def test_a_launcher_of_an_environment_keeps_its_interpreter(first, two, drafted,
 def test_escalas_own_interpreter_is_told(drafted, monkeypatch):
     monkeypatch.setenv(CALLERS_PATH, f"{Path(sys.executable).parent}:/usr/bin:/bin")
     for command in ("python train.py", "A=1 python train.py", "./train.sh"):
-        assert any("Escala's own" in each for each in drafted(f"-- {command}").said), command
+        assert any("Escala's own" in each for each in drafted(f"-- {command}").sentences), command
 
 
 def test_secrets_that_do_not_reach_a_program_are_named(drafted, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "x")
-    assert any("HF_TOKEN" in each for each in drafted("-- python train.py").said)
+    assert any("HF_TOKEN" in each for each in drafted("-- python train.py").sentences)
     named = drafted("--variable HF_TOKEN -- python train.py")
-    assert not any("HF_TOKEN" in each for each in named.said)
+    assert not any("HF_TOKEN" in each for each in named.sentences)
 
 
 def test_files_that_a_trial_saw_are_files_and_data_are_named(drafted, tmp_path):

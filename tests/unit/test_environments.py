@@ -78,6 +78,13 @@ def test_it_is_made_by_what_first_needs_it_and_says_what_and_how_long(clone, cap
     assert len(calls(clone)) == 2
 
 
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(clone, monkeypatch, capsys):
+    monkeypatch.setattr(environments, "dry_run", True)
+    assert environments.provide("torch") == sys.executable
+    assert not (clone / "calls").exists()
+    assert f"would be installed into {interpreters.folder('torch')}" in capsys.readouterr().err
+
+
 def test_one_that_cannot_be_made_lets_the_others_be(clone, monkeypatch, capsys):
     monkeypatch.setattr(interpreters, "_is_own", lambda engine: False)
     (clone / "python").write_text("#!/bin/bash\necho tensorflow 9\n")

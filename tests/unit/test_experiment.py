@@ -27,11 +27,11 @@ from escala.core.files import write_json
 from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Run, check_name, load, named
 from escala.experiment.checks import unused
+from escala.experiment.expand import turns
 from escala.experiment.files import ROOT, files_by_name
-from escala.experiment.order import turns
-from escala.experiment.references import ONE_PROCESS
+from escala.experiment.runs import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
-from escala.experiment.schema import completed, composed, with_python_patterns
+from escala.experiment.schema import complete, composed, with_python_patterns
 from escala.measure.plan import plan_session
 from escala.measure.standing import Present, runs_left_of
 from escala.probes import PROBES
@@ -203,10 +203,16 @@ def test_a_missing_key_is_named_with_its_meaning(path):
     assert re.fullmatch(rf"add {path.rpartition('.')[2]} \(.{{10,}}\)", error.remedy)
 
 
-def test_all_missing_keys_of_a_part_are_named_at_once():
+def test_what_the_schema_refuses_is_told_at_once_but_for_consequences():
+    wrong = {"repeets": 3, "titel": "x", "workloads": {"cnn": {}, "mlpp": {}}, "oversubscribe": 1}
+    missing = (drop("variants"), drop("datasets.d.length"))
+    error = refusal(small(*(put(key, value) for key, value in wrong.items()), *missing))
+    told = [line.split(": ")[1] for line in str(error).splitlines()]
+    unknown = ["repeets", "titel", "workloads.cnn", "workloads.mlpp"]
+    assert sorted(told) == sorted([*unknown, "datasets.d.length", "oversubscribe"])
+    assert told[:4] == unknown and all("Remedy: " in line for line in str(error).splitlines())
     error = refusal(small(drop("title"), drop("variants")))
-    assert error.where == "e.yaml: title"
-    assert re.fullmatch(r"add title \(.{10,}\), variants \(.{10,}\)", error.remedy)
+    assert [line.split(": ")[1] for line in str(error).splitlines()] == ["title", "variants"]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +299,7 @@ def completed_key(schema: object, value: object) -> dict:
     described = {"description": "A key. With more."} | schema
     whole = {"properties": {"key": described}, "$defs": {"name": SCHEMA["$defs"]["name"]}}
     Draft202012Validator.check_schema(whole)
-    return completed({"key": value}, with_python_patterns(whole), "e.yaml")
+    return complete({"key": value}, with_python_patterns(whole), "e.yaml")
 
 
 @pytest.mark.parametrize(("schema", "value"), REFUSED)
@@ -775,11 +781,12 @@ def test_all_names_that_are_wrong_are_told_at_once():
         small(
             put("configurations.0.strategy", "singel"),
             put("configurations.1.variants", ["tuned", "fast"]),
+            put("references", [{"strategy": "single", "layout": "1x1", "variant": "fast"}]),
             put("ladders", {"way": [dict(UNKNOWN), dict(UNKNOWN, strategy="single")]}),
         )
     )
     wrong = [
-        "configurations.0.strategy", "configurations.1.variants",
+        "configurations.0.strategy", "configurations.1.variants", "references.0.variant",
         "ladders.way.0.strategy", "ladders.way.0.network", "ladders.way.1.network",
     ]  # fmt: skip
     for line, where in zip(str(error).splitlines(), wrong, strict=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from escala.programs.copy import COPY, Copy
-from escala.programs.processes import FilesTold, files_told, unlisted
+from escala.programs.processes import FilesTold, files_told, list_unlisted
 from escala.programs.program import HOOK, Program
 
 TRAIN = """\
@@ -76,10 +76,10 @@ def test_what_processes_open_and_import_is_told_whatever_way_they_do(started, tm
     (folder / ".git").mkdir()
     (folder / ".git" / "HEAD").touch()
     read = [*found.read, str(folder / ".git" / "HEAD"), str(tmp_path / "run" / "output" / "x")]
-    left = unlisted(read, program, [str(folder / "late")], tmp_path / "run")
+    left = list_unlisted(read, program, [str(folder / "late")], tmp_path / "run")
     assert left == sorted({outside, *READ} - {"late/model.py"})
     every = Program.of({"command": "python train.py"}, folder, "here")
-    assert unlisted(read, every, [], tmp_path / "run") == [outside]
+    assert list_unlisted(read, every, [], tmp_path / "run") == [outside]
 
 
 def test_the_programs_own_start_and_errors_are_as_without_it(started, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from escala.core.errors import Failed
 from escala.programs import lines as lines_of
-from escala.programs import marks, wording
+from escala.programs import marks, printed
 from escala.programs.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
 from escala.programs.program import HOOK
 
@@ -112,7 +112,7 @@ def test_losses_of_steps_are_scores_where_no_epoch_reports_them():
     ],
 )
 def test_times_speeds_and_counts_are_no_scores(names, are_scores):
-    assert {name: wording.is_score(name) for name in names.split()} == dict.fromkeys(
+    assert {name: printed.is_score(name) for name in names.split()} == dict.fromkeys(
         names.split(), are_scores
     )
 
@@ -130,7 +130,7 @@ def lines(
         searched.feed(f"{text}\n".encode(), time)
     searched.end()
     found, notes = lines_of.marks_of(searched.marks, ranks, asked)
-    return marks.counted(found), notes
+    return marks.count_steps(found), notes
 
 
 def by_ranks(text: str, epochs: int = 3, late: float = 0.1) -> list[tuple[float, str]]:
@@ -637,7 +637,7 @@ e.score()
     )
     (tmp_path / "marks").mkdir()
     [told] = hooked(tmp_path / "marks", source)
-    found = marks.epochs(marks.counted(told), started=told[0].time)
+    found = marks.epochs(marks.count_steps(told), started=told[0].time)
     keras_and_lightning, hugging = found[:3], found[3]
     assert [epoch.count for epoch in keras_and_lightning[:2]] == [25, 25]
     assert not keras_and_lightning[0].has_single_steps
@@ -689,11 +689,11 @@ def test_times_and_numbers_of_epochs_grow(events, said):
 
 def test_lines_that_arrive_at_once_have_no_times():
     with pytest.raises(Failed, match="too short to be timed, the program holds its output back"):
-        lines_of.flowing(marked((EPOCH, 2.0), (EPOCH, 2.0)))
+        lines_of.without_held_steps(marked((EPOCH, 2.0), (EPOCH, 2.0)))
     held = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.0), (EPOCH, 1.1), (EPOCH, 1.2))
-    assert {mark.event for mark in lines_of.flowing(held)} == {EPOCH}
-    flowing = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.1), (EPOCH, 1.1))
-    assert lines_of.flowing(flowing) == flowing
+    assert {mark.event for mark in lines_of.without_held_steps(held)} == {EPOCH}
+    without_held_steps = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.1), (EPOCH, 1.1))
+    assert lines_of.without_held_steps(without_held_steps) == without_held_steps
 
 
 def test_a_long_line_is_searched_in_time_that_grows_with_it_and_that_it_is_cut_is_said():

@@ -24,7 +24,8 @@ from escala.data.captions import arrays, settings, source
 from escala.data.captions.queries import queries
 from escala.data.captions.words import END, PADDING, SPECIAL, START, bleu, counts, words_of
 from escala.data.settings import derive
-from escala.experiment.schema import completed, with_python_patterns
+from escala.experiment.schema import complete as completed
+from escala.experiment.schema import with_python_patterns
 
 SIMULATED = {
     "type": "simulated",

@@ -101,7 +101,7 @@ def test_whatever_a_program_does_in_its_copy_the_folder_stays(folder):
     assert state(folder) == before
     (folder / "mine/log.txt").write_text("of the shell that called, while the program ran")
     before = state(folder)
-    assert copy.written() == ["data/", "model.pt", "new", "results/"]
+    assert copy.list_written() == ["data/", "model.pt", "new", "results/"]
     (start / "data/made/of").chmod(0o500)
     program_copy.remove(copy._into)
     assert not copy._into.exists() and state(folder) == before
@@ -123,7 +123,7 @@ def test_packages_and_objects_of_git_are_linked_and_results_left_out(folder):
     linked = {path.relative_to(start).as_posix() for path in start.rglob("*") if path.is_symlink()}
     assert linked == {".venv", ".git/objects", "link.pt", "whole.pt", "outside", "circle"}
     assert not (start / ".escala").exists() and not (start / "results/ours").exists()
-    assert [line.partition(" ")[0] for line in copy.shared()] == [str(folder / "mine/outside")]
+    assert [line.partition(" ")[0] for line in copy.list_shared()] == [str(folder / "mine/outside")]
 
 
 @pytest.mark.parametrize("many", ["files", "bytes"])
@@ -140,7 +140,7 @@ def test_what_is_too_much_is_linked_and_named(folder, many, monkeypatch):
     assert (start / "pictures/7.png").read_text() == "p" * 100
     if many == "files":
         assert (start / "pictures").is_symlink()
-        assert any(line.startswith(f"{folder}/mine/pictures ") for line in copy.shared())
+        assert any(line.startswith(f"{folder}/mine/pictures ") for line in copy.list_shared())
     else:
         assert 0 < len(inside) < 10 and len(copy.large) == 30 - len(inside)
 
@@ -193,7 +193,7 @@ def test_a_linked_file_is_not_opened_for_writing(folder, mode, monkeypatch):
     monkeypatch.setattr(program_copy, "MOST_BYTES", 1)
     copy, start = copied(folder)
     assert (start / "model.pt").is_symlink()
-    with copy.guarded() as why:
+    with copy.guard() as why:
         words = [sys.executable, "-c", WRITES, str(start / "model.pt"), mode]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 30

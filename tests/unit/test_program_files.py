@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from escala.programs.environment import digests
+from escala.programs.program import Program
 
 
 def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):
@@ -13,7 +14,8 @@ def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):
     command = ("run", *(str(folder / "config.yaml") for folder in others))
 
     def found() -> dict[str, str]:
-        return digests(directory, command, ("config.yaml",), "program")
+        declared = {"command": command, "files": ["config.yaml"]}
+        return digests(Program.of(declared, directory, "program"))
 
     before = found()
     assert len(set(before.values())) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escala.experiment.matrix import Experiment
-from escala.experiment.references import (
+from escala.experiment.runs import (
     DEFAULT_REFERENCES,
     Configuration,
     compared_with,

@@ -10,7 +10,7 @@ from fixtures_runs import REFERENCES, FakeExperiment, fair, program, three_confi
 from pages import tabled
 
 from escala.analysis.verdicts import Ratio
-from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.report.findings.context import Report
 from escala.report.findings.names import Names, words
 from escala.report.findings.words import with_labels

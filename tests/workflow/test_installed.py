@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from escala.command import EXAMPLES, SCRIPTS
 from escala.core.engines import ENGINES
 from escala.core.hardware import available_cores
 from escala.engines import interpreters
-from escala.teaching import EXAMPLES, SCRIPTS
 from tests.conftest import ROOT
 
 PROGRAM = """

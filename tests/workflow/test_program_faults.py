@@ -205,7 +205,7 @@ FAULTS = {
     "shows a banner last": (
         "import atexit, argparse\natexit.register(print, *'######', sep='\\n')\n"
         "argparse.ArgumentParser().parse_args()",
-        {"command": "{python} train.py --rows 64"}, "give it only options", "error: unrecognized",
+        {"command": "{python} train.py --rows 64"}, "error: unrecognized",
     ),
     "one hangs": (
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -263,7 +263,6 @@ NOTED = {
         OBEDIENT.replace("step(rows=rows)", "step()"), {},
         "told no rows of its steps, so whether it used {rows_of_rank} is not known",
     ),
-    "reads its input": (None, {"command": "wc -c"}, "read its input, which is empty"),
     "hides a late error": (
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
         {}, "report an error, and it ended with exit code 0",

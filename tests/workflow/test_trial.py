@@ -53,7 +53,7 @@ def experiment(tmp_path, monkeypatch):
 
 
 def first(experiment: Experiment, **how: float) -> trial.Trial:
-    return trial.tried(experiment, experiment.runs[0], **how)
+    return trial.try_once(experiment, experiment.runs[0], **how)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def first(experiment: Experiment, **how: float) -> trial.Trial:
         pytest.param(
             "import argparse; argparse.ArgumentParser().parse_args()",
             ["--word"],
-            "options",
+            "words of the command",
             marks=pytest.mark.sweep,
         ),
         ("import os; os.kill(os.getpid(), 9)", ["signal 9", "wrote nothing"], "what ends it"),
@@ -130,7 +130,7 @@ def test_a_program_of_which_only_another_rank_fails_is_refused(experiment):
     run = trial.together(tried)
     assert run.layout == "1x2"
     with pytest.raises(InputError, match=r"two processes on one node: .*this rank has no shard"):
-        trial.tried(tried, run)
+        trial.try_once(tried, run)
 
 
 SLEEP = """\
@@ -144,7 +144,7 @@ time.sleep(float(sys.argv[int(os.environ["WORLD_SIZE"])]))
 def test_several_processes_that_take_longer_than_one_are_told(long, experiment):
     tried = experiment(SLEEP, "9" if long else "1", "4", strategy="torch-ddp", more="1x2")
     found = first(tried, limit_seconds=5)
-    several = trial.tried_together(tried, trial.together(tried), found)
+    several = trial.try_together(tried, trial.together(tried), found)
     text = "\n".join(trial.report(found, several, tried))
     assert "Two processes on one node ended without an error after" in text
     estimate = re.search(r"4 runs follow\. If they take as long as these, that is (\d+)", text)
@@ -154,7 +154,7 @@ def test_several_processes_that_take_longer_than_one_are_told(long, experiment):
 def test_several_processes_that_wait_for_each_other_are_refused(experiment):
     tried = experiment(SLEEP, "1", "99", strategy="torch-ddp", more="1x2")
     with pytest.raises(InputError, match=r"two processes.* did not end within.*: early.*wait"):
-        trial.tried_together(tried, trial.together(tried), first(tried), limit_seconds=3)
+        trial.try_together(tried, trial.together(tried), first(tried), limit_seconds=3)
 
 
 EACH = """\
@@ -175,7 +175,7 @@ def test_lines_that_each_process_may_write_are_refused(experiment):
     pattern = {"epoch_ends": r"epoch, loss (?P<loss>\S+)"}
     tried = experiment(EACH, "{ranks_of_node}", strategy="own-launcher", more="1x2", **pattern)
     with pytest.raises(InputError, match=r"two processes.* 3 times and 6 times.*\?P<epoch>"):
-        trial.tried_together(tried, trial.together(tried), first(tried))
+        trial.try_together(tried, trial.together(tried), first(tried))
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
@@ -281,7 +281,7 @@ def test_what_would_be_measured_wrongly_is_refused_before_the_runs(
 ):
     tried = experiment(source, strategy=strategy, more="1x2")
     with pytest.raises(InputError) as refused:
-        trial.tried_together(tried, trial.together(tried), first(tried))
+        trial.try_together(tried, trial.together(tried), first(tried))
     for each in reasons:
         assert each in str(refused.value), refused.value
 
@@ -290,7 +290,7 @@ def test_what_a_trial_found_is_said(experiment):
     source = "import os\nos.environ['RANK']\n" + EPOCHS
     tried = experiment(source, "{epochs}", "0.2", epochs=2, strategy="torch-ddp", more="1x2")
     found = first(tried)
-    several = trial.tried_together(tried, trial.together(tried), found)
+    several = trial.try_together(tried, trial.together(tried), found)
     one, two, same = list(trial.report(found, several, tried))[:3]
     for number, text in (("1", one), ("2", two)):
         assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*: loss 1;", text)
@@ -362,7 +362,7 @@ def test_one_process_that_waits_for_others_is_refused(experiment):
     tried = experiment(source, strategy="torch-ddp", more="1x2")
     waits = made(tried.runs[0], ended=False, seconds=60.0)
     with pytest.raises(InputError, match=r"one process did not end within 1 min 0 s.*master"):
-        trial.tried_together(tried, trial.together(tried), waits)
+        trial.try_together(tried, trial.together(tried), waits)
 
 
 #: May join a group, as its words tell.
@@ -380,7 +380,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(
     monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     monkeypatch.setattr(
-        trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
+        trial, "try_once", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
     )
     monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
     assert command.main() == console.NO_TIME
@@ -403,7 +403,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
         names.extend([*typed.settings["workloads"], *guess.settings["workloads"]])
         return made(typed.runs[0]), None, "it needs CUDA"
 
-    monkeypatch.setattr(trial, "tried_as_typed", tried)
+    monkeypatch.setattr(trial, "try_as_typed", tried)
     monkeypatch.setattr(command, "_measured", lambda *_: 1)
     assert command.main() == 1
     assert names == ["train", "train"]
@@ -443,7 +443,7 @@ def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
     source = f"import os, time; time.sleep(0.5); {source}"
     typed = experiment(source)
     guess = experiment(source, strategy="torch-ddp", more="1x2")
-    found, several, why = trial.tried_as_typed(typed, guess, limit_seconds=3)
+    found, several, why = trial.try_as_typed(typed, guess, limit_seconds=3)
     assert found.ended and found.run.strategy == ("single" if refused else "torch-ddp")
     assert (why is None) is (refused is None) is (several is not None)
     assert refused is None or refused in why
@@ -452,4 +452,4 @@ def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
 def test_what_fails_as_typed_and_as_guessed_is_refused(experiment):
     source = "raise SystemExit('no data')"
     with pytest.raises(InputError, match="no data"):
-        trial.tried_as_typed(experiment(source), experiment(source, strategy="torch-ddp"))
+        trial.try_as_typed(experiment(source), experiment(source, strategy="torch-ddp"))

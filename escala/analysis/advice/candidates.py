@@ -23,7 +23,7 @@ from escala.analysis.cost_model.predictions import (
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
 from escala.core.errors import InputError
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 
 NOT_MEASURED = "no run of it has a time, and nothing was calibrated (escala run advice)"
 #: What the seconds of a candidate rest on.

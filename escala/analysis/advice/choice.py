@@ -34,7 +34,7 @@ from escala.core import readable
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.core.readable import span
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 
 #: Goal -> the unit of its amount.
 GOALS = {"time": "s", "core-hours": "core-hours", "energy": "J", "deadline": "core-hours"}

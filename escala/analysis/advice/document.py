@@ -32,7 +32,7 @@ from escala.analysis.cost_model.predict import DRAWS
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.experiment.references import NATIVE, Configuration
+from escala.experiment.runs import NATIVE, Configuration
 from escala.runtime.layout import with_layout
 
 CALIBRATION, PLANS = "calibration.json", "plans.json"

@@ -29,7 +29,7 @@ from escala.analysis.statistics import Interval
 from escala.analysis.tables import read_table, records
 from escala.core.files import read_json
 from escala.core.readable import counted
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 
 #: Where the runs of an experiment are that measured what processes use.
 RESOURCES = "runs/*/*/*/*/*/*/resources/run.json"

@@ -24,7 +24,7 @@ from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED, Altern
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.core.readable import counted, size, span
-from escala.experiment.references import NATIVE, Configuration
+from escala.experiment.runs import NATIVE, Configuration
 from escala.experiment.scaling import BASELINE, STEPS
 from escala.strategies.knobs import reads
 

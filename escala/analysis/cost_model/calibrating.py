@@ -38,8 +38,7 @@ from escala.analysis.cost_model.works import (
 from escala.core.hardware import available_cores
 from escala.data.settings import derive
 from escala.experiment import Experiment, Run
-from escala.experiment.references import NATIVE
-from escala.experiment.runs import NO_LINK, Declared
+from escala.experiment.runs import NATIVE, NO_LINK, Declared
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.probes.collectives import Collectives

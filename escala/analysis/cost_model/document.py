@@ -21,7 +21,7 @@ from escala.analysis.measurements import read_run
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.experiment.references import one_process
+from escala.experiment.runs import one_process
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
 
 #: Parts of a run before its first training step.

@@ -17,8 +17,7 @@ from escala.core.readable import bits_per_second
 from escala.data.settings import derive
 from escala.engines import costs
 from escala.experiment import Experiment, Run
-from escala.experiment.references import ONE_PROCESS, one_process
-from escala.experiment.runs import takes_steps
+from escala.experiment.runs import ONE_PROCESS, one_process, takes_steps
 from escala.experiment.scaling import WEAK
 from escala.probes.clocks import Clocks
 from escala.runtime.layout import global_batch

@@ -274,7 +274,8 @@ def _answer(recording: Recording, events: Events) -> tuple[str, str]:
     if not recording.known:
         return (
             f"holds {counted(recording.events, 'event')}, and none is of Horovod",
-            f"{_NAME_IT}; in a run of Escala it is timeline.json, not trace.json",
+            f"{_NAME_IT}, in a run of Escala timeline.json; what another profiler recorded, as "
+            "PyTorch's, Perfetto shows",
         )
     operations = recording.operations()
     reduced = operations[~operations["phase"].str.startswith("BROADCAST")]

@@ -18,7 +18,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
 from escala.core.readable import counted, in_words
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.report.findings.names import Names, words
 from escala.report.findings.words import Tables, with_labels
 from escala.report.tables.views import same_batch, trained_by_steps

@@ -8,8 +8,7 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import Ratio
-from escala.experiment.references import NATIVE, Configuration
-from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.experiment.runs import NATIVE, Configuration, layout_in_words, strategy_in_words
 from escala.report.findings.words import Tables, of, quote, with_labels
 from escala.report.tables.views import fitted_workloads, labelled, trained_by_steps
 from escala.runtime.layout import Layout

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from escala.analysis import comparable, history
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
-from escala.experiment.references import DEFAULT_REFERENCES, Configuration, compared_with
+from escala.experiment.runs import DEFAULT_REFERENCES, Configuration, compared_with
 from escala.record.schema import read_result
 from escala.report.tables.runs import row
 

@@ -11,7 +11,7 @@ import duckdb
 from escala.analysis import changes, history
 from escala.analysis.comparable import alike_rates, alike_speeds
 from escala.core.readable import counted
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 
 
 class Quantity(NamedTuple):

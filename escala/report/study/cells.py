@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.experiment.runs import layout_in_words, strategy_in_words
 
 UNKNOWN = "unavailable"
 #: Numbers below are shown as such.

@@ -9,9 +9,8 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted, size
-from escala.experiment.references import NATIVE
+from escala.experiment.runs import NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
-from escala.experiment.spoken import layout_in_words, strategy_in_words
 from escala.report.findings.words import Tables, joined
 from escala.report.study.cells import UNKNOWN, in_words, interval, layout, number, with_ends
 from escala.report.study.provenance import provenance

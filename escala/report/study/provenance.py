@@ -10,7 +10,7 @@ import pandas as pd
 from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.readable import counted, size
-from escala.experiment.spoken import strategy_in_words
+from escala.experiment.runs import strategy_in_words
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN
 from escala.report.study.statement import rule_in_words

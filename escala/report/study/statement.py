@@ -12,8 +12,8 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted
 from escala.core.readable import in_words as in_words_of
+from escala.experiment.runs import strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
-from escala.experiment.spoken import strategy_in_words
 from escala.report.findings.words import Tables, a, joined
 from escala.report.study.cells import UNKNOWN, in_words, interval, number
 from escala.report.tables.scaling import PASSES

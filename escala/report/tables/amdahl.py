@@ -30,7 +30,7 @@ from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, left_out, work
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
-from escala.experiment.references import Configuration, one_process
+from escala.experiment.runs import Configuration, one_process
 from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut, ratios
 from escala.report.tables.speedup import Comparison, comparisons, inverse
 

@@ -16,8 +16,7 @@ from escala.analysis.measurements import earlier, measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
 from escala.analysis.tables import SCHEMAS, dtypes
 from escala.core.files import read_json
-from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
-from escala.experiment.runs import DUPLICATE
+from escala.experiment.runs import DEFAULT_REFERENCES, DUPLICATE, Configuration, Reference
 
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (
@@ -42,7 +41,7 @@ class Evidence:
     series_files : run.json files of duplicates of references, and of the rungs of ladders.
     rungs : the `escala.experiment.Rung`s of ladders.
     references : the references of configurations, the main one first; see
-        `escala.experiment.references`.
+        `escala.experiment.runs`.
     scaling : the key `scaling` of the experiment, with all defaults; None without a study.
     probe_settings : the settings of each probe in the experiment, by its name.
     predictions_file : predictions.json of the cost model, or None.

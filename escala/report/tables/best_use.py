@@ -29,7 +29,7 @@ from escala.analysis.verdicts import (
     NOT_DISTINGUISHABLE,
     simultaneous_level,
 )
-from escala.experiment.references import Configuration, reference_number
+from escala.experiment.runs import Configuration, reference_number
 from escala.programs.marks import WHOLE
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables

@@ -26,7 +26,7 @@ from escala.analysis.statistics import (
     ratio_interval,
 )
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
-from escala.experiment.references import Configuration, compared_with
+from escala.experiment.runs import Configuration, compared_with
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import DECIMALS, Judge

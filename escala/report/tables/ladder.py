@@ -31,7 +31,7 @@ from escala.analysis.statistics import (
     ratio_interval,
 )
 from escala.analysis.verdicts import leave_out_disturbed
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 

@@ -19,7 +19,7 @@ from escala.analysis.attribution import (
 )
 from escala.analysis.comparable import CONFIGURATION, Measurement, matched
 from escala.analysis.statistics import mean_interval
-from escala.experiment.references import (
+from escala.experiment.runs import (
     ONE_PROCESS,
     Configuration,
     compared_with,

@@ -19,7 +19,7 @@ from escala.analysis.comparable import (
 )
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.readable import name_first
-from escala.experiment.references import Configuration, compared_with, reference_number
+from escala.experiment.runs import Configuration, compared_with, reference_number
 from escala.record.disturbance import cores_of_others, earlier
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables

@@ -22,7 +22,7 @@ from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, is_emulated
 from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, median_interval
 from escala.analysis.tables import records
-from escala.experiment.references import NATIVE, one_process
+from escala.experiment.runs import NATIVE, one_process
 from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables

@@ -13,7 +13,7 @@ from escala.analysis.rates import pooled_rates, rate_differences
 from escala.analysis.statistics import Interval, deviation, mean_interval
 from escala.analysis.verdicts import equivalence
 from escala.core.files import read_json
-from escala.experiment.references import Configuration, compared_with
+from escala.experiment.runs import Configuration, compared_with
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 

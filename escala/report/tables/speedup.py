@@ -36,7 +36,7 @@ from escala.analysis.statistics import (
     sessions_interval,
 )
 from escala.analysis.verdicts import NO_VERDICT, Verdict, leave_out_disturbed, verdict
-from escala.experiment.references import Configuration, compared_with
+from escala.experiment.runs import Configuration, compared_with
 from escala.report.tables import base, together
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import time_to_target

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.experiment.references import Configuration
+from escala.experiment.runs import Configuration
 from escala.programs.marks import WHOLE
 
 #: Configurations of a dataset and workload in a figure.

@@ -1,0 +1,418 @@
+"""Read a command and its scripts, without starting them: how its processes find each other.
+
+Only what is certain is taken for known: the launcher that a command begins with, and what its
+script imports or calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from escala.core.errors import InputError
+from escala.core.variables import restore_shell
+from escala.programs.program import PLACEHOLDERS, PYTHON
+from escala.strategies import OPTIONS
+
+#: Placeholders by which a program that starts its ranks itself learns how many.
+NUMBERS = ("ranks", "ranks_of_node")
+#: A command that starts its ranks itself.
+EXAMPLE = "torchrun --nproc-per-node {ranks_of_node} train.py"
+#: Programs that start another one, which may be a launcher.
+WRAPPERS = re.compile(
+    "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"
+)
+#: The same, in an environment of Python that they choose.
+_ENVIRONMENTS = re.compile(
+    "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
+)
+#: Launchers that always start the ranks themselves.
+_STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
+#: Hands each process its number on its node as an option of the script.
+_HANDS_RANK = "torch.distributed.launch"
+#: Launchers that Escala takes the place of, with the strategy that starts the same processes.
+_LAUNCHERS = {
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
+    "horovodrun": "horovod-mpi",
+}
+#: Options of `accelerate launch` that say how many processes there are, and their placeholders.
+_ACCELERATE = {
+    "--num_processes": "{ranks}",
+    "--num_machines": "{nodes}",
+    "--machine_rank": "{node}",
+    "--main_process_ip": "{address}",
+    "--main_process_port": "{port}",
+}
+#: Paths of places where a program may write; devices and what is installed are none.
+_PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
+#: Where a path stands that is a word of the command.
+COMMAND = "the command"
+#: The strategy of a program that starts its ranks itself.
+OWN = "own-launcher"
+
+
+@dataclass
+class Reading:
+    """What is known of a command.
+
+    Attributes
+    ----------
+    command : the words to start, without the launcher whose place Escala takes.
+    strategy : the one that starts its ranks; None if it is not known.
+    sentences : on what was assumed.
+    guessed : whether only its script tells its strategy.
+    """
+
+    command: list[str]
+    strategy: str | None = None
+    sentences: list[str] = field(default_factory=list)
+    guessed: bool = False
+
+
+def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
+    """Return what a command and its script tell of how its processes are started.
+
+    Parameters
+    ----------
+    named : the strategy that the user named, which is taken in any case.
+    folder : where the command is started.
+
+    Raises
+    ------
+    InputError : the command begins with a launcher, and it is not certain what that starts.
+    """
+    start = _launcher_place(words)
+    before, words = list(words[:start]), words[start:]
+    reading, itself = Reading(list(words)), _itself(words)
+    keeps = named == OWN or any(
+        f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
+    )
+    launcher = _LAUNCHERS.get(itself)
+    if (launcher and keeps) or itself in _STARTERS:
+        reading = Reading(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
+    elif launcher:
+        path = restore_shell().get("PATH", os.defpath)
+        chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
+        file = None if chosen else shutil.which(words[0], path=path)
+        reading = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
+        script = find_script(reading.command, folder)
+        if itself == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
+            # A script gets its number on its node by the option that it spells.
+            text = script.read_text(encoding="utf-8", errors="replace") if script else ""
+            old = "--local_rank" in text and "--local-rank" not in text
+            option = "--local_rank" if old else "--local-rank"
+            place = reading.command.index("-m") + 2 if "-m" in reading.command else 2
+            reading.command.insert(place, f"{option}={{local_rank}}")
+            reading.sentences.append(f"Each process gets its number on its node, as {option}.")
+        if reading.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
+            reading.strategy = "horovod-mpi"
+    elif itself == "accelerate" and words[1:2] == ["launch"] and not keeps:
+        reading = _accelerate(words)
+    if named:
+        reading.strategy = named
+    elif reading.strategy is None:
+        _take_script(reading, folder)
+    reading.command[:0] = before
+    return reading
+
+
+def _launcher_place(words: Sequence[str]) -> int:
+    """Return where a launcher stands before the script, 0 if there is none."""
+    for place in range(len(words)):
+        itself = _itself(words[place:])
+        if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
+            return place
+        if PYTHON.fullmatch(itself) or itself.endswith(".py"):
+            break
+    return 0
+
+
+def _itself(words: Sequence[str]) -> str:
+    """Return the name of the program, or of the module of Python, that words start."""
+    module = _module(words)
+    # Where several are installed, they are called mpirun.openmpi or mpiexec.hydra.
+    return words[module] if module else re.sub(r"^(mpi\w+)\.\w+$", r"\1", Path(words[0]).name)
+
+
+def _module(words: Sequence[str]) -> int | None:
+    """Return where the name of a module stands that an interpreter of Python starts, or None."""
+    place = 1
+    while place < len(words) and re.fullmatch("-[bBdEIOPqsSuvx]+", words[place]):
+        place += 1
+    starts = PYTHON.fullmatch(Path(words[0]).name) and list(words[place : place + 1]) == ["-m"]
+    return place + 1 if starts and place + 1 < len(words) else None
+
+
+def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
+    """Return what a launcher starts, without the launcher and its options.
+
+    Parameters
+    ----------
+    strategy : the one that starts the same processes.
+    python : what it starts scripts by, unless it is a module of Python.
+    """
+    at = _module(words)
+    first, starter = (at + 1, list(words[: at - 1])) if at else (1, [python])
+    place = _program_place(words, first, strategy)
+    options, started = words[first:place], list(words[place:])
+    if options[-1:] == ["--"]:
+        options = options[:-1]
+    names = {word.replace("_", "-") for word in options}
+    if names & {"--gloo", "--use-gloo"}:
+        strategy = "horovod-gloo"
+    if not started:
+        none = all(word.startswith("-") for word in options)
+        reason = "it is not certain which of its words is the program"
+        raise _unclear(words, "it starts no program" if none else reason)
+    if strategy == "mpi" and ":" in started:
+        raise _unclear(words, "it starts several programs, divided by :")
+    command = started
+    if strategy == "torch-ddp" and "--no-python" not in names:
+        command = [*starter, *(["-m"] if names & {"-m", "--module"} else []), *started]
+    assigned = [
+        word
+        for option, word in itertools.pairwise(options)
+        if option == "-x" and strategy == "mpi" and "=" in word
+    ]
+    command = ["env", *assigned, *command] if assigned else command
+    launched = " ".join(words[:place])
+    sentence = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
+    return Reading(command, strategy, [sentence])
+
+
+def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
+    """Return where the program stands that a launcher starts: what is before it is the launcher's.
+
+    It stands after `--`, or is an interpreter, a script, a program that starts another one, or an
+    executable file; or a name on the PATH that is no value of an option. If there is none, it is
+    the number of words.
+    """
+    path = restore_shell().get("PATH", os.defpath)
+    for place in range(first, len(words)):
+        before, word, file = words[place - 1], words[place], Path(words[place])
+        if before == "--" or (strategy == "torch-ddp" and before in ("-m", "--module")):
+            return place
+        is_value = before.startswith("-") and not ("=" in before or re.fullmatch(r"-\w\d+", before))
+        is_missing = word.startswith("./") and not file.exists()
+        if not word.startswith("-") and (
+            PYTHON.fullmatch(file.name)
+            or WRAPPERS.fullmatch(file.name)
+            or file.suffix == ".py"
+            or ("/" in word and (is_missing or shutil.which(word)))
+            or (not is_value and shutil.which(word, path=path))
+        ):
+            return place
+    return len(words)
+
+
+def interpreter_of(program: Path) -> str | None:
+    """Return the interpreter of a program written in Python, None of another one.
+
+    Its first lines name it. A program without them, as a link, may stand alongside the one of its
+    environment.
+    """
+    try:
+        with open(program, "rb") as file:
+            first = os.fsdecode(file.read(1024))
+    except OSError:
+        return None
+    # The second is how installers write long paths: sh starts the interpreter.
+    named = re.match(r"#!\s*(\S+)(?: +(\S+))?.*\n(?:'''exec' [\"']?(/[^\n\"']+?)[\"']? )?", first)
+    name = named and (named[3] or named[1])
+    alongside = program.absolute().with_name("python")
+    if (alongside.parent.parent / "pyvenv.cfg").is_file() and not named:
+        name = str(alongside)
+    elif name and Path(name).name == "env":
+        name = shutil.which(named[2] or "", path=restore_shell().get("PATH", os.defpath))
+    is_python = name and PYTHON.fullmatch(Path(name).name) and os.access(name, os.X_OK)
+    return name if is_python else None
+
+
+def _unclear(words: Sequence[str], why: str) -> InputError:
+    reason = f"begins with the launcher {words[0]}, and {why}"
+    remedy = (
+        "write the command that it starts, with --torch, --mpi or --horovod; or keep it: "
+        "--launcher, with {ranks_of_node} in place of its number of processes"
+    )
+    return InputError("command", " ".join(words), reason, remedy)
+
+
+def _accelerate(words: Sequence[str]) -> Reading:
+    """Return an `accelerate launch` that takes nodes and processes from Escala."""
+    kept, rest = [], list(words[2:])
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        if word.endswith(".py"):
+            # What follows are the script's own options.
+            kept += [word, *rest]
+            break
+        if name.replace("-", "_").replace("__", "--", 1) not in _ACCELERATE:
+            kept.append(word)
+        elif not equals and rest:
+            rest.pop(0)
+    options = [word for pair in _ACCELERATE.items() for word in pair]
+    sentence = (
+        f"accelerate launch starts the ranks itself (strategy {OWN}). Escala sets its numbers of "
+        "processes and machines."
+    )
+    return Reading([*words[:2], *options, *kept], OWN, [sentence])
+
+
+def _take_script(reading: Reading, folder: Path) -> None:
+    """Complete what is known by what the script imports and calls."""
+    named = {name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
+    file = find_script(reading.command, folder)
+    strategies = find_strategies(file)
+    sentence = None
+    if "ranks_of_node" in named and "rank" not in named:
+        reading.strategy, sentence = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
+    elif len(strategies) == 1:
+        [(reading.strategy, why)] = strategies.items()
+        reading.guessed = True
+        sentence = f"{file.name} {why}: strategy {reading.strategy}."
+    elif strategies:
+        several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
+        sentence = (
+            f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
+        )
+    elif {"rank", "ranks"} & named:
+        reading.strategy = "processes"
+        sentence = "The command names its rank or their number: strategy processes."
+    reading.sentences += [sentence] if sentence else []
+
+
+def find_script(command: Sequence[str], folder: Path) -> Path | None:
+    """Return the script of Python that a command names, None if it names none that is there."""
+    files = (folder / word for word in command if word.endswith(".py"))
+    return next(filter(Path.is_file, files), None)
+
+
+def find_module(command: Sequence[str]) -> str | None:
+    """Return the module of Python that a command names after `-m`."""
+    return next(iter(command[command.index("-m") + 1 :]), None) if "-m" in command else None
+
+
+def find_strategies(file: Path | None) -> dict[str, str]:
+    """Return the strategies that a script is written for, each with what tells so."""
+    tree = _parse(file) if file else None
+    if tree is None:
+        return {}
+    signs = {f"imports {name.partition('.')[0]}" for _, name in _imports(tree)} | {
+        f"calls {node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    }
+    by_strategy = {
+        name: option.signs[-1]
+        for name, option in OPTIONS.items()
+        if option.signs and signs.issuperset(option.signs)
+    }
+    # Processes that a script starts itself join a group by a call.
+    join = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {OWN}
+    left = join if join and OWN in by_strategy else {OWN}
+    return {name: sign for name, sign in by_strategy.items() if name not in left}
+
+
+def list_files(words: Sequence[str], folder: Path) -> list[str]:
+    """Return the files of a program below a folder: those it names, and what its scripts import.
+
+    Returns
+    -------
+    Patterns, sorted; those of files in the folder are relative to it. Files elsewhere that the
+    command names belong to the program in any case.
+    """
+    named = [folder / word for word in words if (folder / word).is_file()]
+    named += _modules(find_module(words) or "", folder)
+    scripts, files = [file for file in named if file.suffix == ".py"], set(named)
+    while scripts:
+        for file in _find_imports(scripts.pop(), folder):
+            if file not in files:
+                files.add(file)
+                scripts.append(file)
+    patterns = []
+    for file in files:
+        if file.absolute().is_relative_to(folder):
+            patterns.append(file.relative_to(folder).as_posix())
+        elif file not in named:
+            patterns.append(str(file.absolute()))
+    return sorted(map(pattern_of, patterns))
+
+
+def pattern_of(path: str) -> str:
+    """Return the pattern of one file, which may be absolute: then it is none."""
+    return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _parse(file: Path) -> ast.AST | None:
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a script imports, or may import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            name = node.module or ""
+            yield node.level, name
+            inner = (f"{name}.{alias.name}".strip(".") for alias in node.names)
+            yield from ((node.level, submodule) for submodule in inner)
+
+
+def _find_imports(script: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files alongside a script, or in the folder, that it imports."""
+    tree = _parse(script)
+    for level, name in _imports(tree) if tree else ():
+        places = [script.parents[level - 1]] if level else {script.parent, folder}
+        for place in places:
+            yield from _modules(name, place)
+
+
+def _modules(name: str, place: Path) -> Iterator[Path]:
+    """Yield the files of a module and of the packages that it is in, as far as they are there."""
+    for part in filter(None, name.split(".")):
+        place = place / part
+        for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
+            if file.is_file():
+                yield file
+
+
+def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
+    """Return absolute paths, those of the home folder, and those that lead up, of a program.
+
+    Returns
+    -------
+    Each with where it stands: a word of the command, or a text in a script of Python. Those where
+    the user may not write are left out.
+    """
+    places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
+    for pattern in list_files(words, folder):
+        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
+        tree = _parse(file) if file.suffix == ".py" else None
+        for node in ast.walk(tree) if tree else ():
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(node, ast.Attribute) and node.attr == "home":
+                text = "~"
+            if isinstance(text, str):
+                places.setdefault(text, f"{file.name}, line {node.lineno}")
+    return {text: where for text, where in places.items() if _is_writable_place(folder, text)}
+
+
+def _is_writable_place(folder: Path, text: str) -> bool:
+    """Return whether a text is a path that is there, or may be made where the user may write."""
+    if not _PLACE.fullmatch(text):
+        return False
+    path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
+    there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
+    return there != Path("/") and os.access(there, os.W_OK)
