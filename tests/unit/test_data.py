@@ -16,7 +16,7 @@ from escala.data.settings import derive
 from escala.data.splits import Blocks, Side, stratify, write_split
 from escala.experiment import read
 from escala.experiment.files import ROOT
-from escala.experiment.schema import validated
+from escala.experiment.schema import validate
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
 DESCRIPTION = {
@@ -175,7 +175,7 @@ def test_a_path_that_begins_as_an_option_does_is_made_absolute(tmp_path, monkeyp
 def completed(dataset: dict) -> dict:
     """Return the settings of a dataset with every default filled in."""
     settings = read(ROOT / "config.yaml") | {"datasets": {"d": dataset}}
-    return validated(settings, "e.yaml")["datasets"]["d"]
+    return validate(settings, "e.yaml")["datasets"]["d"]
 
 
 @pytest.mark.parametrize(
