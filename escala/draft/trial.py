@@ -35,7 +35,6 @@ from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.record.schema import Outcome, read_result
 from escala.runtime import launch
-from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, Launch, places, processes_per_node
 from escala.strategies import OPTIONS
@@ -520,7 +519,15 @@ def starts(experiment: Experiment) -> Iterator[str]:
 
 def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     strategy, layout = run.declared.strategy, run.layout
-    started = _example(strategy, layout)
+    # This machine in the place of each node, without an allocation.
+    node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
+    if layout.nodes == 1:
+        launcher = launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL
+        started = Launch(launcher, [node], None)
+    else:
+        names = [f"NODE{number}" for number in range(1, layout.nodes + 1)]
+        nodes = [replace(node, host=name, address=name) for name in names]
+        started = Launch(launch.SRUN, nodes, None)
     plan["start"]["interface"] = started.nodes[0].interface
     program = Program.from_plan(plan["start"]["program"])
     everyone = places(layout, strategy, plan["knobs"], started.nodes)
@@ -556,16 +563,6 @@ def _assignments(matches: Iterable[tuple[str, str]]) -> str:
         else f"{name}={shlex.quote(value)}"
         for name, value in sorted(matches)
     )
-
-
-def _example(strategy, layout: Layout) -> Launch:
-    """Return this machine in the place of each node, without an allocation."""
-    node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
-    if layout.nodes == 1:
-        return Launch(launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL, [node], None)
-    names = [f"NODE{number}" for number in range(1, layout.nodes + 1)]
-    nodes = [replace(node, host=name, address=name) for name in names]
-    return Launch(launch.SRUN, nodes, None)
 
 
 def answer(summary: Path) -> list[str]:

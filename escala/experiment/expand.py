@@ -253,13 +253,22 @@ def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
 
 def request(settings: Settings, run: Run) -> dict:
     """Return the request of a run. A probe run takes one epoch, or some steps of it."""
+    about_program = {}
+    if run.declared.workload.is_program:
+        # What determines the results of a program, and where it and its data are.
+        dataset, program = settings["datasets"][run.dataset], run.declared.workload.program()
+        kind = kind_of(dataset).load("settings")
+        paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
+        where = {name: str(path) for name, path in paths.items()}
+        start = {"program": program.as_plan(), "paths": where}
+        about_program = {"program": identity(program), "start": start}
     return {
         **run.names,
         **run_settings(settings, run),
         "launcher": settings["launcher"],
         "oversubscribe": settings["oversubscribe"],
         "probe_settings": probe_settings(settings, run),
-        **_program(settings["datasets"][run.dataset], run),
+        **about_program,
     }
 
 
@@ -306,13 +315,3 @@ def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
         for key, value in settings[run.instrument].items()
         if key != "enabled" and declared[key].get("determines_run", True)
     }
-
-
-def _program(dataset: Mapping[str, Any], run: Run) -> dict:
-    """Return what determines the results of a program, and where it and its data are."""
-    if not run.declared.workload.is_program:
-        return {}
-    program, kind = run.declared.workload.program(), kind_of(dataset).load("settings")
-    paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
-    where = {name: str(path) for name, path in paths.items()}
-    return {"program": identity(program), "start": {"program": program.as_plan(), "paths": where}}

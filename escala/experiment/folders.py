@@ -163,7 +163,9 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
     if not folder.is_dir():
         remedy = f"give the folder that holds {part.declaration}"
         raise InputError(where, path, f"there is no folder {folder}", remedy)
-    is_program = part is WORKLOADS and _is_program(folder)
+    file = folder / part.declaration
+    content = read(file) if part is WORKLOADS and file.is_file() else None
+    is_program = isinstance(content, Mapping) and COMMAND in content
     for files in ((part.declaration,), *(() if is_program else part.files)):
         if not any((folder / file).is_file() for file in files):
             remedy = f"add it, as {GUIDES[part.key]} shows"
@@ -173,22 +175,14 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         reason = f"is the name of the {part.word} in {known[name].folder} already"
         raise InputError(where, name, reason, "choose another name")
     if is_program:
-        file = folder / part.declaration
-        complete(read(file), with_python_patterns(program_schema()), str(file))
-        return workloads.program(_with_interpreter(read(file), str(file)), folder)
+        complete(content, with_python_patterns(program_schema()), str(file))
+        return workloads.program(_with_interpreter(content, str(file)), folder)
     check_declaration(part, folder)
     _check_code(folder)
     part.add(name, folder)
     if part is KINDS:
         _check_settings(data.KINDS[name], folder)
     return None
-
-
-def _is_program(folder: Path) -> bool:
-    """Return whether the `workload.yaml` of a folder declares a program."""
-    file = folder / workloads.DECLARATION
-    content = read(file) if file.is_file() else None
-    return isinstance(content, Mapping) and COMMAND in content
 
 
 def declaration(part: Part, folder: Path) -> dict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -46,10 +46,21 @@ class Experiment:
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
         programs = folders.adopt(settings, self.origin)
-        settings = validate(_with_repeats_of_pilot(settings), self.origin, programs)
+        pilot = settings.get("pilot") if isinstance(settings, Mapping) else None
+        if isinstance(pilot, Mapping) and "repeats" not in settings:
+            # If the pilot has none either, this is what the check reports.
+            settings = {**settings, "repeats": pilot.get("repeats", 1)}
+        settings = validate(settings, self.origin, programs)
         self.name: str = settings["experiment"]
         self.title: str = settings["title"]
-        self._require_none([*_faults_of_datasets(settings), *scaling.faults(settings)])
+        faults: list[Fault] = []
+        for name, dataset in settings["datasets"].items():
+            try:
+                kind_of(dataset).load("settings").check(dataset)
+            except InputError as error:
+                where = f"datasets.{name}.{error.where}"
+                faults.append((where, error.value, error.reason, error.remedy))
+        self._require_none([*faults, *scaling.faults(settings)])
         self.settings = scaling.with_scaling(settings)
         for check in (faults_of_names, faults_of_runs):
             self._require_none(list(check(self.settings)))
@@ -287,21 +298,3 @@ class Experiment:
                 "more --cores, or set oversubscribe: true"
             )
             raise self.error(where_listed(run), run.layout, reason, remedy)
-
-
-def _faults_of_datasets(settings: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what kinds refuse of the settings of their datasets."""
-    for name, dataset in settings["datasets"].items():
-        try:
-            kind_of(dataset).load("settings").check(dataset)
-        except InputError as found:
-            yield f"datasets.{name}.{found.where}", found.value, found.reason, found.remedy
-
-
-def _with_repeats_of_pilot(settings: Any) -> Any:
-    """Return unchecked settings; if they lack `repeats` and have a pilot, it gives the repeats."""
-    pilot = settings.get("pilot") if isinstance(settings, Mapping) else None
-    if not isinstance(pilot, Mapping) or "repeats" in settings:
-        return settings
-    # If `pilot` is missing too, this is what the check reports.
-    return {**settings, "repeats": pilot.get("repeats", 1)}

@@ -47,8 +47,11 @@ def with_scaling(settings: Settings) -> Settings:
         return settings
     listed, layouts = list(settings["configurations"]), layouts_of(scaling)
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
+    names = scaling.get("workloads", settings["workloads"])
+    takes_steps = any(settings.knows[name].takes_steps for name in names)
     for strategy in scaling["strategies"]:
-        alone = _one_rank_strategy(strategy, settings)
+        by_steps = takes_steps and STRATEGIES[strategy].engine
+        alone = one_process(strategy)[0] if by_steps else strategy
         by_strategy: dict[str, list[Layout]] = {}
         for layout in layouts:
             runs_as = alone if layout.ranks == 1 else strategy
@@ -89,14 +92,6 @@ def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[st
     networks = networks if layout.nodes > 1 else [*settings["networks"]][:1]
     trained = [name for name in workloads if strategy.runs(settings.knows[name])]
     return list(itertools.product(variants, networks, trained))
-
-
-def _one_rank_strategy(strategy: str, settings: Settings) -> str:
-    """Return the strategy that a layout of one rank runs as."""
-    names = settings["scaling"].get("workloads", settings["workloads"])
-    takes_steps = any(settings.knows[name].takes_steps for name in names)
-    by_steps = takes_steps and STRATEGIES[strategy].engine
-    return one_process(strategy)[0] if by_steps else strategy
 
 
 def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
