@@ -1,6 +1,6 @@
 """Describe one machine of a run: `python -m escala.runtime.node`, one on each.
 
-It prints one line, a JSON object: the fields of `escala.runtime.placement.Node`, and `world`, the
+It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`, and `world`, the
 number of processes that MPI joined, if this was requested.
 """
 
@@ -24,7 +24,7 @@ from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.speed import speed_seconds
 from escala.runtime.allocation import same_host
-from escala.runtime.placement import Node
+from escala.runtime.layout import Node
 
 #: On one node ranks use only loopback.
 LOOPBACK = "lo"

@@ -160,7 +160,7 @@ class Strategy:
 
         Parameters
         ----------
-        nodes, places : of the run (`escala.runtime.placement`).
+        nodes, places : of the run (`escala.runtime.layout`).
         here : the address of this machine, None for that of the first node.
         """
         return nullcontext({})

@@ -137,7 +137,7 @@ class _Record:
         raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")
 
 
-def evaluated(
+def predict_rows(
     engine: Engine, data: Arrays, side: str, rows: slice
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Return the predictions for some rows of a side, and the sums of their losses and scores."""
@@ -168,7 +168,7 @@ def validate(
     """
     start = time.perf_counter()
     rows = evaluation_rows(data.rows(side), engine.place.process, engine.place.processes, divided)
-    predictions, sums = evaluated(engine, data, side, rows)
+    predictions, sums = predict_rows(engine, data, side, rows)
     counted = _counted(scores, data.gather(side, rows)[1], predictions)
     totals = engine.group.total(np.array([*sums.values(), *counted], np.float64))
     means = dict(zip(sums, (totals[: len(sums)] / data.rows(side)).tolist(), strict=True))

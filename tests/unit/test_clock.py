@@ -11,8 +11,9 @@ import time
 import pytest
 
 from escala.core import proc
-from escala.probes._sampler import Rank, announce
+from escala.probes._sampler import announce
 from escala.probes.clocks import to_epoch
+from escala.probes.resources import Rank
 from escala.record import run
 from escala.training import process
 

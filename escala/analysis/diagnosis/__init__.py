@@ -34,7 +34,7 @@ from escala.analysis.diagnosis.recording import (
 )
 from escala.core.readable import counted, size
 from escala.probes import timeline
-from escala.probes._trace_file import opened
+from escala.probes.timeline import opened
 
 #: Parts of a step in the order in which an instant counts for one of them.
 TRANSFER, COPIES, WAITING, UNSPLIT, NEGOTIATION = PARTS = (

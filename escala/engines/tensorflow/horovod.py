@@ -16,9 +16,7 @@ INPUTS, INDICES = "/inputs", "/indices"
 STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
-class Horovod(Ranks):
-    gathers = True
-
+class HorovodRanks(Ranks):
     def start(self):
         hvd.init()
         return [hvd.rank()], hvd.size()

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from escala.data.base import Arrays
 from escala.engines.functions import Functions
-from escala.engines.normalisation import over_ranks
+from escala.engines.layers import over_ranks
 from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.ranks import Ranks
 from escala.probes import Recorder

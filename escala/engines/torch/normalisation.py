@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from escala.engines.normalisation import STEP
+from escala.engines.layers import STEP
 
 
 class BatchNorm2d(nn.BatchNorm2d):

@@ -24,7 +24,6 @@ from torch import nn
 from torch.futures import Future
 
 from escala.core.errors import Unavailable
-from escala.engines import shared_file
 from escala.engines.base import Group
 from escala.engines.torch.strategies import SHARED_MEMORY
 
@@ -66,8 +65,7 @@ class Sums:
         # The bytes of a rank. A bucket holds whole gradients.
         size = sum(_in_lines(each.nbytes) for each in trained)
         counted = _LINE * place.processes
-        memory = shared_file.opened(
-            ranks,
+        memory = ranks.share_memory(
             lambda path: _mapped(path, counted + place.processes * size, place.process == 0),
             INSTEAD,
         )

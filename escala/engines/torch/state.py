@@ -25,8 +25,8 @@ from escala.engines.torch.normalisation import synchronised
 class State:
     """The parameters and buffers of a model, and what its optimizer keeps for each parameter.
 
-    PyTorch's optimizers make their tensors in the first step. `put_back` notes which these are, so
-    that a resumed run, which has made steps while it warmed up, can set them.
+    PyTorch's optimizers make their tensors in the first step. `restore_snapshot` notes which these
+    are, so that a resumed run, which has made steps while it warmed up, can set them.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer):
@@ -38,15 +38,15 @@ class State:
         """The tensors of the model that a step may change."""
         return [*self.model.parameters(), *self.model.buffers()]
 
-    def taken(self) -> tuple[list[torch.Tensor], dict]:
-        """Return a copy of everything, for `put_back`."""
+    def snapshot(self) -> tuple[list[torch.Tensor], dict]:
+        """Return a copy of everything, for `restore_snapshot`."""
         return [t.detach().clone() for t in self.tensors], copy.deepcopy(
             self.optimizer.state_dict()
         )
 
     @torch.no_grad()
-    def put_back(self, taken: tuple[list[torch.Tensor], dict]) -> None:
-        """Set everything to what it was when it was `taken`."""
+    def restore_snapshot(self, taken: tuple[list[torch.Tensor], dict]) -> None:
+        """Set everything to what it was in a `snapshot`."""
         self._form = [(number, key, value) for number, key, value in self._kept()]
         tensors, optimizer_state = taken
         for tensor, value in zip(self.tensors, tensors, strict=True):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from escala.engines.normalisation import over_ranks
+from escala.engines.layers import over_ranks
 from escala.engines.torch.ranks import Ranks
 from escala.workloads.models import given
 

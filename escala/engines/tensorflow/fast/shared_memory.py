@@ -5,7 +5,7 @@ exchange through it too (`shared_memory.cc`). Nothing is gathered: where a rank 
 reads what the others have written. The ranks also sum their other gradients there, if these are few
 bytes. The strategy's library exchanges the rest.
 
-The memory is an anonymous file of the first rank (`escala.engines.shared_file`).
+The memory is an anonymous file of the first rank (`Group.share_memory`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
-from escala.engines import shared_file
 from escala.engines.tensorflow.fast.operations import operations
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.ranks import Ranks
@@ -184,4 +183,4 @@ def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
         except tf.errors.UnavailableError as error:
             raise Unavailable(error.message) from error
 
-    return shared_file.opened(among, handle, INSTEAD)
+    return among.share_memory(handle, INSTEAD)

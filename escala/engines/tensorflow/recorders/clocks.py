@@ -21,7 +21,7 @@ def recorder(
     return Moments(probe.folder / f"rank{process}.clocks.csv", variables, inside)
 
 
-class Moments(clocks.Moments):
+class Moments(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `variables` are the trained ones, and `inside` is whether moments inside the step can be read.

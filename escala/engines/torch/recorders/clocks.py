@@ -45,7 +45,7 @@ def recorder(probe: clocks.Clocks, plan: Mapping, process: int, device: torch.de
     return Moments(path, device.type == "cuda", plan["knobs"]["accumulation"] == 1)
 
 
-class Moments(clocks.Moments):
+class Moments(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `on_gpu` is whether it computes on a GPU, and `whole` whether a step has one forward pass.
