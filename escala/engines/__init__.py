@@ -108,7 +108,7 @@ def recording(strategy: str, probe: Probe | None) -> ModuleType | None:
     """Return the module by which an engine records the steps of a run for its probe."""
     if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
         return None
-    return load(engine_name(strategy), f"recorders.{probe.name.replace('-', '_')}")
+    return load(engine_name(strategy), f"record_{probe.name.replace('-', '_')}")
 
 
 def engine_name(strategy: str) -> str | None:

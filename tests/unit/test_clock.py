@@ -56,7 +56,7 @@ def test_a_process_began_before_its_children():
 @pytest.mark.parametrize("within", [False, True], ids=["between-steps", "within-a-step"])
 def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step, within):
     tf = pytest.importorskip("tensorflow")
-    from escala.engines.tensorflow.recorders.clocks import Moments
+    from escala.engines.tensorflow.record_clocks import Moments
     from escala.probes.clocks import RETURNED, STEP_BEGINS
 
     kernel = tf.Variable([1.0], name="kernel")

@@ -68,13 +68,13 @@ def canonical(name: str) -> str:
 def modules_of_ranks(engine: str) -> list[str]:
     """Return the modules that a rank of an engine may begin with or pick by a name."""
     ours = [name for name in STRATEGIES if engine_name(name) == engine]
-    recorders = (FOLDER / engine / "recorders").glob("[!_]*.py")
+    recorders = (FOLDER / engine).glob("record_*.py")
     model = ENGINES[engine].module
     return [
         *(f"escala.training.{name}" for name in ("rank", "train")),
         "escala.check.network",
         f"escala.engines.{engine}.functions",
-        *(f"escala.engines.{engine}.recorders.{path.stem}" for path in recorders),
+        *(f"escala.engines.{engine}.{path.stem}" for path in recorders),
         f"escala.engines.{engine}.engine",
         *(f"escala.engines.{STRATEGIES[name].engine.rpartition('.')[0]}" for name in ours),
         "escala.data.base",

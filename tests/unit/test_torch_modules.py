@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.engines.torch import arrays, functions, layers, normalisation, ranks
+from escala.engines.torch import arrays, functions, layers, ranks
 """
 #: Layers that Keras does not have keep all that is theirs, under a name of its own.
 ARRAYS = """
@@ -80,7 +80,7 @@ found = layer(one)
 assert torch.equal(found.flatten(), layer.bias)
 torch.testing.assert_close(layer.running_mean, 0.9 * mean + 0.1 * one.flatten())
 torch.testing.assert_close(layer.running_var, 0.9 * variance)
-together = normalisation.SynchronisedBatchNorm(3, 1e-3, 0.1)
+together = layers.SynchronisedBatchNorm(3, 1e-3, 0.1)
 together.load_state_dict(layer.state_dict())
 found.square().sum().backward()
 ours = one.grad.clone()

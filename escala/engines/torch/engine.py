@@ -21,9 +21,8 @@ from escala.engines.torch import arrays
 from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
 from escala.engines.torch.functions import Functions
-from escala.engines.torch.normalisation import synchronised
+from escala.engines.torch.layers import synchronised
 from escala.engines.torch.ranks import Ranks
-from escala.engines.torch.recorders import StepRecorder
 from escala.workloads.models import rows_at_once
 
 
@@ -31,7 +30,7 @@ class Torch(Engine):
     """A process that trains with PyTorch; its group are `Ranks`."""
 
     group: Ranks
-    recorder: StepRecorder | None = None
+    recorder: steps.StepRecorder | None = None
 
     def start(self):
         set_threads(self.plan["knobs"]["threads"])

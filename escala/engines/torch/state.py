@@ -19,7 +19,7 @@ from torch import nn
 
 from escala.core.errors import Unavailable
 from escala.engines.torch.arrays import distribute_like, fill, whole
-from escala.engines.torch.normalisation import synchronised
+from escala.engines.torch.layers import synchronised
 
 
 class State:

@@ -10,7 +10,7 @@ from torch import nn
 
 from escala.data.base import Spec
 from escala.engines.torch import layers
-from escala.engines.torch.normalisation import BatchNorm2d, SynchronisedBatchNorm
+from escala.engines.torch.layers import BatchNorm2d, SynchronisedBatchNorm
 from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM
 
 NORMALISATIONS = {"local": BatchNorm2d, "synchronised": SynchronisedBatchNorm}

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from escala.engines.torch import arrays, layers
-from escala.engines.torch.normalisation import SynchronisedBatchNorm
+from escala.engines.torch.layers import SynchronisedBatchNorm
 
 
 class Local(nn.BatchNorm1d):

@@ -40,7 +40,7 @@ GRADIENTS = "gradients"
 
 
 def recorder(probe: clocks.Clocks, plan: Mapping, process: int, device: torch.device) -> Moments:
-    """Return the recorder of a process, see `escala.engines.torch.recorders`."""
+    """Return the recorder of a process for a probe; timing runs have none."""
     path = probe.folder / f"rank{process}.clocks.csv"
     return Moments(path, device.type == "cuda", plan["knobs"]["accumulation"] == 1)
 

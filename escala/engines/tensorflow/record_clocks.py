@@ -17,7 +17,11 @@ from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_
 def recorder(
     probe: clocks.Clocks, process: int, variables: Sequence[tf.Variable], inside: bool
 ) -> Moments:
-    """Return the recorder of a process, see `escala.engines.tensorflow.recorders`."""
+    """Return the recorder of a process for a probe; timing runs have none.
+
+    `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
+    Where they can, its `step` returns the step to compile.
+    """
     return Moments(probe.folder / f"rank{process}.clocks.csv", variables, inside)
 
 
