@@ -187,7 +187,7 @@ def subject(
     return Subject(complete, split, scratch, by)
 
 
-def _kept_model(subject: Subject) -> str:
+def _check_kept_model(subject: Subject) -> str:
     """Check that a kept model predicts what the trained one did."""
     inputs, _ = subject.arrays.gather("test", slice(None))
     predictions, model = subject.predictions, load(subject.scratch / subject.alone)
@@ -199,7 +199,7 @@ def _kept_model(subject: Subject) -> str:
     return f"predicts the same for {len(predictions)} rows"
 
 
-def _fitted(subject: Subject) -> dict[str, np.ndarray]:
+def _fit_weights(subject: Subject) -> dict[str, np.ndarray]:
     inputs, targets = subject.arrays.gather("train", slice(None))
     counts = np.bincount(targets, minlength=subject.form[1][0])
     return subject.module.fit(inputs, targets, counts, subject.settings)
@@ -208,7 +208,7 @@ def _fitted(subject: Subject) -> dict[str, np.ndarray]:
 def _fit(subject: Subject) -> str:
     require(subject.module, "OPTIMIZER", "fit", "shapes", "probabilities")
     models.require_classes(subject.module, subject.arrays.description)
-    weights, again = _fitted(subject), _fitted(subject)
+    weights, again = _fit_weights(subject), _fit_weights(subject)
     shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}
     if {name: array.shape for name, array in weights.items()} != shapes:
         raise Refused(
@@ -226,7 +226,7 @@ def _shapes(weights: Mapping[str, np.ndarray]) -> str:
 
 def _probabilities(subject: Subject) -> str:
     inputs, targets = subject.arrays.gather("train", slice(None))
-    found = np.asarray(subject.module.probabilities(_fitted(subject), inputs))
+    found = np.asarray(subject.module.probabilities(_fit_weights(subject), inputs))
     wanted = (len(targets), *subject.form[1])
     if found.shape != wanted or not np.allclose(found.sum(axis=1), 1, atol=1e-3):
         raise Refused(
@@ -285,8 +285,8 @@ def _scores(subject: Subject) -> str:
     return f"{', '.join(found)} from {whole.shape[1]} sums over rows"
 
 
-FIT_CHECKS = {"fit": _fit, "probabilities": _probabilities, "kept model": _kept_model}
-STEPS_CHECKS = {"two ranks": _ranks, "kept model": _kept_model, "scores": _scores}
+FIT_CHECKS = {"fit": _fit, "probabilities": _probabilities, "kept model": _check_kept_model}
+STEPS_CHECKS = {"two ranks": _ranks, "kept model": _check_kept_model, "scores": _scores}
 
 
 def answers(

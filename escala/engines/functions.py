@@ -84,10 +84,10 @@ class Functions(ABC):
         ------
         InputError : for the first one.
         """
-        for reason, remedy in self.unsupported(model, optimizer):
+        for reason, remedy in self.find_ignored(model, optimizer):
             raise InputError(file_of(self.work), None, reason, remedy)
 
-    def unsupported(self, model: Any, optimizer: Any) -> Iterable[tuple[str, str]]:
+    def find_ignored(self, model: Any, optimizer: Any) -> Iterable[tuple[str, str]]:
         """Yield what a run would ignore, each with the remedy."""
         return ()
 
@@ -159,7 +159,7 @@ class Functions(ABC):
             return self._generate(model, inputs, self.settings)
         return self._predict(outputs)
 
-    def evaluated(
+    def evaluate_rows(
         self, model: Any, inputs: Sequence[Any], targets: Any, total: Callable
     ) -> tuple[Any, dict[str, Any]]:
         """Return the predictions of some rows, and the `total` of each loss and score.
@@ -182,14 +182,14 @@ class Functions(ABC):
         return self.predictions(model, inputs, outputs), sums
 
     def compile_evaluation(self, model: Any, specs: Sequence[Spec], total: Callable) -> Callable:
-        """Return `evaluated` as a function of arrays: the inputs of some rows, and their targets.
+        """Return `evaluate_rows` as a function of arrays: inputs of some rows, and their targets.
 
         `specs` are those of inputs and targets. The sums are floats.
         """
 
         def evaluate(*rows: Any) -> tuple[Any, dict[str, Any]]:
             *inputs, targets = rows
-            return self.evaluated(model, inputs, targets, total)
+            return self.evaluate_rows(model, inputs, targets, total)
 
         compiled = self.compile(model, evaluate, specs)
 
@@ -199,7 +199,7 @@ class Functions(ABC):
 
         return run
 
-    def restored(
+    def restore(
         self,
         specs: Sequence[Spec],
         outputs: tuple[int, ...],

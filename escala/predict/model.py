@@ -208,7 +208,7 @@ def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) 
     framework = import_module(f"escala.engines.{engine}.functions")
     *rows, settings = form_of(described)
     functions = framework.Functions(work, settings)
-    *outputs, form = functions.restored(*rows, knobs, arrays, require_shapes)
+    *outputs, form = functions.restore(*rows, knobs, arrays, require_shapes)
     return [partial(_in_blocks, function, rows_at_once(form)) for function in outputs]
 
 

@@ -97,7 +97,7 @@ def keep(folder: Path) -> None:
 
 def repair(path: Path) -> list[dict]:
     """Return the usable events of a timeline, which may end at any place: those before a damage."""
-    with opened(path) as events:
+    with open_events(path) as events:
         return [event for event in events if event is not None]
 
 
@@ -351,7 +351,7 @@ def _place(offset: int, line: int, piece: bytes) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Events]:
+def open_events(path: Path) -> Iterator[Events]:
     """Yield the events of a file, compressed or not, and show the progress if it takes long.
 
     Raises

@@ -198,7 +198,7 @@ def serve(address: str, port: int) -> dict[str, float]:
 
 def connect(address: str, port: int) -> dict[str, float]:
     """Time single bytes there and back, then send for some time; return the median of the times."""
-    with _connected(address, port) as connection:
+    with _connect(address, port) as connection:
         _prepare(connection)
         seconds = []
         for _ in range(_PINGS):
@@ -216,7 +216,7 @@ def connect(address: str, port: int) -> dict[str, float]:
     return {"latency_ms": 1e3 * statistics.median(seconds)}
 
 
-def _connected(address: str, port: int) -> socket.socket:
+def _connect(address: str, port: int) -> socket.socket:
     """Return a connection to the other end, which may not listen yet."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while True:

@@ -55,8 +55,8 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load)
     ranks, total = engine.start()
     if (ranks, total) != (place.ranks, plan["ranks"]):
         raise RuntimeError(
-            f"requested rank {_listed(place.ranks)} of {plan['ranks']}, "
-            f"obtained rank {_listed(ranks)} of {total}"
+            f"requested rank {_list(place.ranks)} of {plan['ranks']}, "
+            f"obtained rank {_list(ranks)} of {total}"
         )
     startup = startup_seconds(place.process, place.processes)
     measured = {}
@@ -67,7 +67,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load)
     return measured | {"ranks": total} | engine.resources()
 
 
-def _listed(ranks: list[int]) -> str:
+def _list(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks)) or "none"
 
 
@@ -199,7 +199,7 @@ class _Training:
                 began = time.perf_counter()
                 epoch = self._epoch(number, writer)
                 if board:
-                    board(number, _shown(epoch, self._plan["learning_rate"]))
+                    board(number, _board_numbers(epoch, self._plan["learning_rate"]))
                 epoch["epoch_wall_seconds"] = time.perf_counter() - began
                 self._epochs.append(epoch)
                 log.info(
@@ -276,7 +276,7 @@ class _Training:
         } | engine.about()
 
 
-def _shown(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
+def _board_numbers(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
     """Return the numbers of an epoch that TensorBoard shows."""
     shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
     shown["learning_rate"] = learning_rate

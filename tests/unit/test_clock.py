@@ -107,7 +107,7 @@ def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clo
         set_clock(HOUR)
         return value + 1.0
 
-    assert step.slowed(compute, 2.0)(tf.constant(1.0)).numpy() == 2.0
+    assert step.slow_down(compute, 2.0)(tf.constant(1.0)).numpy() == 2.0
     assert 0 < sum(slept) < 60
 
 

@@ -14,7 +14,7 @@ from escala.engines.tensorflow.engine import TensorFlow
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Ranks
-from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
+from escala.engines.tensorflow.step import local_sum, make_compute, no_exchange, train_step
 from escala.predict.model import load
 from escala.workloads import models
 from tests.conftest import KNOBS
@@ -116,7 +116,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
 def test_control_flow_of_a_workload_may_depend_on_tensors():
     model, reference, rows = network(), network(), steps_of_rows()
     functions = Functions(WORK, SETTINGS)
-    compute = computing(model, functions, {}, [], local_sum)
+    compute = make_compute(model, functions, {}, [], local_sum)
     optimizer, single = tf.keras.optimizers.SGD(RATE), Ranks(KNOBS, None)
     layers = DenseLayers(model, optimizer, ALONE, single)
     step = train_step(layers, single, DATA, compute, no_exchange)

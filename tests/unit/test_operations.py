@@ -195,7 +195,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
         assert DenseLayers(model, optimizer, accumulating, single).exchanges == {}
         dense = DenseLayers(model, optimizer, plan, single)
         found.append({tuple(layer.kernel.shape): each for layer, each in dense.exchanges.items()})
-        compute = steps.computing(
+        compute = steps.make_compute(
             model,
             Functions(virus_cnn, {}),
             dense.kinds,

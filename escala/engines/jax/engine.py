@@ -78,14 +78,14 @@ class JAX(Engine):
         if self._whole:
             self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *inputs))
         else:
-            gradients, (loss, right) = self._computed(inputs)
+            gradients, (loss, right) = self._compute(inputs)
             self._apply(self.group.summed(gradients))
         return float(loss), float(right)
 
     def step_alone(self, inputs):
-        self._apply(self._computed(inputs)[0])
+        self._apply(self._compute(inputs)[0])
 
-    def _computed(self, inputs: Sequence) -> tuple[models.Values, tuple]:
+    def _compute(self, inputs: Sequence) -> tuple[models.Values, tuple]:
         """Return the gradients of a rank's rows, and the sums of their losses and hits.
 
         They are computed in the parts of the knob `accumulation`, as slowly as `slowdown` says.

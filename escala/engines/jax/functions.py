@@ -81,7 +81,7 @@ class Functions(functions.Functions):
 
         @jax.jit
         def computed(arrays, weights, targets, *inputs):
-            return self.evaluated(
+            return self.evaluate_rows(
                 self.with_weights(model, arrays), inputs, targets, lambda each: weights @ each
             )
 

@@ -59,7 +59,7 @@ def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     return [*model._flatten_layers()]
 
 
-def unsupported(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
+def find_ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore, each with the remedy."""
     for name in UNCALLED:
         module = getattr(getattr(model, name), "__module__", "")
@@ -88,10 +88,10 @@ def unsupported(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[
             "layers compute in float16, and the loss is not scaled, so small gradients become 0",
             "use the policy float32 or mixed_bfloat16, or the knob products",
         )
-    yield from _ignored_of(optimizer)
+    yield from _find_ignored_of(optimizer)
 
 
-def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
+def _find_ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore of an optimizer, each with the remedy."""
     if hasattr(optimizer, "get_scaled_loss"):
         reason = "the optimizer scales the loss, and no loss is scaled here"

@@ -73,8 +73,8 @@ class TensorFlow(Engine):
         knobs, dense, ranks = self.plan["knobs"], self._state.dense, self.group
 
         def computing(kinds: Mapping, summed: Callable) -> Callable:
-            compute = steps.computing(self.model, functions, kinds, self._local, summed)
-            return steps.slowed(steps.accumulated(compute, knobs["accumulation"]), self.slowdown)
+            compute = steps.make_compute(self.model, functions, kinds, self._local, summed)
+            return steps.slow_down(steps.accumulate(compute, knobs["accumulation"]), self.slowdown)
 
         def together(*arguments):
             dense.begin_step(tf.shape(arguments[0])[0])

@@ -25,8 +25,8 @@ class Functions(functions.Functions):
     def is_model(self, model):
         return isinstance(model, tf.keras.Model)
 
-    def unsupported(self, model, optimizer):
-        return building.unsupported(self.work, model, optimizer)
+    def find_ignored(self, model, optimizer):
+        return building.find_ignored(self.work, model, optimizer)
 
     def require_trainable(self, model, specs):
         building.require_one_output(self.work, model, specs)
@@ -82,7 +82,7 @@ class Functions(functions.Functions):
 
     def gradient_forms(self, model, data):
         variables = model.trainable_variables
-        compute = steps.computing(model, self, {}, local_variables(model), steps.local_sum)
+        compute = steps.make_compute(model, self, {}, local_variables(model), steps.local_sum)
         traced = []
 
         def note(*arguments):

@@ -62,7 +62,7 @@ class Moments(clocks.MomentsWriter):
             computed = self._sample(COMPUTED, after=ready)
             gradients, exchanged = _each_stamped(exchange(gradients), after=[*ready, computed])
             with tf.control_dependencies([self._sample(SUMMED, after=exchanged)]):
-                gradients = list(map(_passed, gradients))
+                gradients = list(map(_copy, gradients))
             _, updated = _each_stamped([variable.read_value() for variable in apply(gradients)])
             self._stamps.assign(tf.stack([begun, *ready, *exchanged, *updated]))
             return tuple(sums)
@@ -113,12 +113,12 @@ def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[li
         with tf.control_dependencies([*tf.nest.flatten(value, expand_composites=True), *after]):
             stamp = _now()
         with tf.control_dependencies([stamp]):
-            passed.append(_passed(value))
+            passed.append(_copy(value))
         stamps.append(stamp)
     return passed, stamps
 
 
-def _passed(value):
+def _copy(value):
     """Return a copy of a value, made when its control dependencies are met."""
     if isinstance(value, Factors):
         # The first factor is sent before the gradient is ready.

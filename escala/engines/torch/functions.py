@@ -38,7 +38,7 @@ class Functions(functions.Functions):
             reason, remedy = "nothing of the model is trained", f"{remedy}a list"
             raise InputError(file_of(self.work), None, reason, remedy)
 
-    def unsupported(self, model, optimizer):
+    def find_ignored(self, model, optimizer):
         for name in UNCALLED:
             if hasattr(model, name):
                 yield (

@@ -100,7 +100,7 @@ class Distributed(Ranks):
         place = self.place
         dist.init_process_group(
             self.backend,
-            store=meeting(place.extra_addresses[0], place.process, place.processes),
+            store=open_store(place.extra_addresses[0], place.process, place.processes),
             rank=place.process,
             world_size=place.processes,
             timeout=TIMEOUT,
@@ -198,7 +198,7 @@ def _total(values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def meeting(address: str, process: int, processes: int) -> dist.Store:
+def open_store(address: str, process: int, processes: int) -> dist.Store:
     """Return the store where processes find each other, which the first one serves.
 
     It listens on one address of the run's network; PyTorch by itself would listen on all. The port

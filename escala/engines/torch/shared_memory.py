@@ -66,7 +66,7 @@ class Sums:
         size = sum(_in_lines(each.nbytes) for each in trained)
         counted = _LINE * place.processes
         memory = ranks.share_memory(
-            lambda path: _mapped(path, counted + place.processes * size, place.process == 0),
+            lambda path: _map(path, counted + place.processes * size, place.process == 0),
             INSTEAD,
         )
         numbers = np.frombuffer(memory, np.int64, counted // 8).reshape(place.processes, -1)
@@ -131,7 +131,7 @@ def _in_lines(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
-def _mapped(path: str, size: int, first: bool) -> mmap.mmap:
+def _map(path: str, size: int, first: bool) -> mmap.mmap:
     """Map a file as memory, to which the `first` rank gives its size."""
     try:
         with open(path, "r+b") as file:

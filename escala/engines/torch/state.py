@@ -47,21 +47,21 @@ class State:
     @torch.no_grad()
     def restore_snapshot(self, taken: tuple[list[torch.Tensor], dict]) -> None:
         """Set everything to what it was in a `snapshot`."""
-        self._form = [(number, key, value) for number, key, value in self._kept()]
+        self._form = [(number, key, value) for number, key, value in self._optimizer_values()]
         tensors, optimizer_state = taken
         for tensor, value in zip(self.tensors, tensors, strict=True):
             tensor.copy_(value)
         self.optimizer.load_state_dict(optimizer_state)
 
-    def _kept(self) -> Iterator[tuple[int, str, Any]]:
+    def _optimizer_values(self) -> Iterator[tuple[int, str, Any]]:
         """Yield what the optimizer keeps: number of the parameter, name, and the value."""
-        for number, parameter in enumerate(self._updated):
+        for number, parameter in enumerate(self._parameters):
             for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
                 if value is not None:
                     yield number, key, value
 
     @property
-    def _updated(self) -> list[torch.Tensor]:
+    def _parameters(self) -> list[torch.Tensor]:
         return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     def values(self) -> list[np.ndarray]:
@@ -71,7 +71,7 @@ class State:
         ------
         Unavailable : the optimizer keeps something else than tensors and numbers.
         """
-        kept = [value for _, _, value in self._kept()]
+        kept = [value for _, _, value in self._optimizer_values()]
         for value in kept:
             if not isinstance(value, torch.Tensor | int | float):
                 raise Unavailable(
@@ -87,7 +87,7 @@ class State:
         for tensor, value in zip(self.tensors, values[:count], strict=True):
             fill(tensor, torch.from_numpy(value))
         for (number, key, like), value in zip(self._form, values[count:], strict=True):
-            self.optimizer.state[self._updated[number]][key] = _as(like, value)
+            self.optimizer.state[self._parameters[number]][key] = _as(like, value)
 
 
 def as_array(value: torch.Tensor | float) -> np.ndarray:

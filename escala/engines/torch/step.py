@@ -73,13 +73,13 @@ class Step:
         Gradients of the sum of the losses ÷ divisor are summed over all ranks. The exchange divides
         them by the number of ranks, so they are multiplied by it before.
         """
-        return self._made(arguments, self._ranks.divides_by, self._ranks.summed, None)
+        return self._make(arguments, self._ranks.divides_by, self._ranks.summed, None)
 
     def by_itself(self, arguments: tuple) -> None:
         """Make a step that exchanges nothing."""
-        self._made(arguments, 1, None, self._ranks.alone)
+        self._make(arguments, 1, None, self._ranks.alone)
 
-    def _made(
+    def _make(
         self,
         arguments: tuple,
         scale: int,

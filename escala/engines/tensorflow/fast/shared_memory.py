@@ -92,7 +92,7 @@ class SharedKernel:
         """
         [rank] = ranks.place.ranks
         sizes = partition(kernel.shape[0], ranks.place.processes)
-        memory = _opened(
+        memory = _open(
             ranks,
             compiled().escala_open_layer,
             sizes=sizes,
@@ -149,7 +149,7 @@ class Sums:
     """
 
     def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
-        self._memory = _opened(
+        self._memory = _open(
             ranks,
             compiled().escala_open_sums,
             ranks=ranks.place.processes,
@@ -169,7 +169,7 @@ class Sums:
         return totals
 
 
-def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
+def _open(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
     """Return the handle of a memory that each rank, a process of one node, opens.
 
     `operation` opens a file as a memory, with these attributes. It is `Unavailable` if a rank
