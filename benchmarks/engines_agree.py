@@ -24,7 +24,7 @@ import numpy as np
 
 from escala.core.engines import DEFAULT, ENGINES
 from escala.data.base import Spec
-from escala.engines import interpreters
+from escala.engines import environments
 
 FOLDER = Path(__file__).parents[1]
 STEPS, SEED = 10, 3
@@ -251,7 +251,7 @@ def compared(
             names = list(offering(engine, cases))
             side = Path(__file__).with_name(f"engines_agree_{engine}.py")
             done = subprocess.run(
-                [interpreters.python(engine), str(side), *(str(folders[name]) for name in names)],
+                [environments.python(engine), str(side), *(str(folders[name]) for name in names)],
                 env={"PATH": os.environ["PATH"], "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 text=True,

@@ -6,12 +6,12 @@ A no is not an error: the exit code is 0.
 
 from __future__ import annotations
 
-from escala import check, cli
-from escala.check import job
+from escala import cli
+from escala.check import job, machine
 from escala.core.arguments import Parser, raw_parser
 from escala.lab import cluster
 
-check.check("lab", "docs/how-to/lab.md says what it needs", before="browser")(cluster.abilities)
+machine.check("lab", "docs/how-to/lab.md says what it needs", before="browser")(cluster.abilities)
 
 EXAMPLES = """\
 examples:
@@ -22,8 +22,8 @@ examples:
 
 def main() -> None:
     parser().parse_args()
-    checks = [*check.CHECKS, *(job.CHECKS if job.in_a_job() else [])]
-    for answer in check.answers(checks):
+    checks = [*machine.CHECKS, *(job.CHECKS if job.in_a_job() else [])]
+    for answer in machine.answers(checks):
         print(answer, flush=True)
 
 

@@ -37,7 +37,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     environment.prepare(Path(__file__).resolve().parent.parent)
-    from escala.workload_check.answers import answers
+    from escala.check.workload import answers
 
     able = True
     with tempfile.TemporaryDirectory() as scratch:

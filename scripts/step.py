@@ -336,6 +336,7 @@ def gradients(split: Path, output: Files, given: SimpleNamespace) -> None:
 
     from escala import engines
     from escala.core.files import write_json
+    from escala.engines import environments
     from escala.record import key
 
     engine = engines.engine_name(given.strategy)
@@ -347,8 +348,8 @@ def gradients(split: Path, output: Files, given: SimpleNamespace) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             model = Path(scratch, "model")
             write_json(model, settings | {"split": str(split.parent)}, durable=False)
-            words = [python, "-m", "escala.engines.gradients", str(model), str(output["gradients"])]
-            done = subprocess.run(words, env=engines.variables(python, os.environ))
+            words = [python, "-m", "escala.engines.functions", str(model), str(output["gradients"])]
+            done = subprocess.run(words, env=environments.variables(python, os.environ))
         if done.returncode:
             # It has told why.
             raise SystemExit(1)

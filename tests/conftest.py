@@ -29,7 +29,7 @@ from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH
-from escala.engines import environments, interpreters
+from escala.engines import environments
 from escala.programs import copy as program_copy
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import complete
@@ -48,7 +48,7 @@ CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 ROUNDS, speed.ROUNDS = speed.ROUNDS, 2
 program_copy.MOST_LINKS = 50
 #: What a process of an interpreter is given, before tests change it.
-VARIABLES = interpreters.variables
+VARIABLES = environments.variables
 #: The rules of accessibility, as one script.
 AXE = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -77,7 +77,7 @@ def _cluster() -> str | None:
 
 
 def _environment(engine: str) -> str | None:
-    return _refusal(lambda: interpreters.python(engine))
+    return _refusal(lambda: environments.python(engine))
 
 
 def _refusal(require: Callable[[], object]) -> str | None:
@@ -113,9 +113,9 @@ NEEDS = {
     engine: (engine, partial(_environment, engine), f"uv run escala install {engine}")
     for engine in ENGINES
 }
-#: The engines with an environment of their own that are installed, by their interpreters.
+#: The engines with an environment of their own that are installed, by their environments.
 PYTHONS = {
-    interpreters.python(engine): engine for engine in ENGINES if _environment(engine) is None
+    environments.python(engine): engine for engine in ENGINES if _environment(engine) is None
 }
 PYTHONS.pop(sys.executable, None)
 
@@ -371,10 +371,10 @@ def forked(request: pytest.FixtureRequest) -> Iterator[None]:
         if not cold:
             forks = partial(
                 _variables_of_forks,
-                interpreters.variables,
+                environments.variables,
                 request.getfixturevalue("warm_engines"),
             )
-            patch.setattr(interpreters, "variables", forks)
+            patch.setattr(environments, "variables", forks)
         yield
 
 
@@ -407,7 +407,7 @@ def whole_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes of one test start by themselves."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(interpreters, "variables", VARIABLES)
+    monkeypatch.setattr(environments, "variables", VARIABLES)
 
 
 def copy_project(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from escala.check import Check, check
+from escala.check.machine import Check, check
 from escala.core.children import completed
 from escala.core.errors import Unavailable
 from escala.core.hardware import available_cores, control_groups

@@ -35,12 +35,12 @@ from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.record.schema import Outcome, read_result
 from escala.runtime import launch
+from escala.runtime.layout import EXTRA_PORTS, Launch, places, processes_per_node
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.placement import EXTRA_PORTS, Launch, places, processes_per_node
 from escala.strategies import OPTIONS
 from escala.strategies.base import Place
 from escala.training.by_program import values, variables
-from escala.training.plan import Plan
+from escala.training.process import Plan
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0

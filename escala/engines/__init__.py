@@ -21,7 +21,7 @@ from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.errors import Unavailable
 from escala.core.hardware import VISIBLE_GPUS, available_gpus
-from escala.engines import interpreters
+from escala.engines import environments
 from escala.engines.base import Engine, Group
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
@@ -36,7 +36,6 @@ __all__ = [
     "load",
     "modules",
     "recording",
-    "variables",
     "versions",
 ]
 
@@ -52,13 +51,8 @@ def interpreter(engine: str | None) -> str:
     """
     if engine is None:
         return sys.executable
-    interpreters.versions(engine)
-    return interpreters.python(engine)
-
-
-def variables(python: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of ranks that an interpreter runs; see `interpreters.variables`."""
-    return interpreters.variables(python, given)
+    environments.versions(engine)
+    return environments.python(engine)
 
 
 def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
@@ -68,7 +62,7 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     of the engine.
     """
     try:
-        return interpreters.versions(engine, further)
+        return environments.versions(engine, further)
     except Unavailable:
         names = ("python", *ENGINES[engine].distributions, *further)
         return dict.fromkeys(names, packages.ABSENT)
@@ -81,7 +75,7 @@ def code(engine: str) -> dict[str, Path]:
     """
     here = Path(__file__).parent
     parts = {each.name: each for each in (here / engine).iterdir()}
-    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "check.py", "describe.py"}
+    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "describe.py"}
     return {f"trainer/{name}": parts[name] for name in left} | modules(here)
 
 
@@ -114,7 +108,7 @@ def recording(strategy: str, probe: Probe | None) -> ModuleType | None:
     """Return the module by which an engine records the steps of a run for its probe."""
     if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
         return None
-    return load(engine_name(strategy), f"recorders.{probe.name.replace('-', '_')}")
+    return load(engine_name(strategy), f"record_{probe.name.replace('-', '_')}")
 
 
 def engine_name(strategy: str) -> str | None:

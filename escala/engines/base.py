@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from escala.core.errors import InputError, Unavailable
+from escala.core.errors import Unavailable
 from escala.core.hardware import has_instructions
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays
+    from escala.engines.functions import Functions
     from escala.probes import Probe, Recorder
     from escala.strategies.base import Place
 
@@ -27,6 +29,8 @@ RankRows = list[np.ndarray]
 #: Returns the inputs of some ranks for some steps with equally many rows, one after the other.
 Gather = Callable[[Sequence[RankRows], Sequence[int]], list[StepInputs]]
 
+
+Opened = TypeVar("Opened")
 
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
 BFLOAT16 = "avx512_bf16"
@@ -117,6 +121,52 @@ class Group:
         """Wait until every process that trains has come here."""
         self.total(np.zeros(1))
 
+    def share_memory(self, opening: Callable[[str], Opened], instead: str) -> Opened:
+        """Return what each rank makes of a file of memory that the ranks of a node share.
+
+        The file is an anonymous one of the first rank (man 2 memfd_create). The others open it
+        while the first one waits for them. It ends with the last of their processes, however they
+        end. Each rank is a process on one node, and has started. All call this, and others of their
+        calls of this in the same order.
+
+        Parameters
+        ----------
+        opening : opens a path, which is valid during this call. The first rank is called before all
+            others, with an empty file, and gives it its size.
+        instead : what needs no such memory, to name as a remedy.
+
+        Raises
+        ------
+        Unavailable : the first rank cannot make a file, or another rank cannot reach it, for
+            example because it runs in another container.
+        """
+        [rank] = self.place.ranks
+        try:
+            file = os.memfd_create("escala") if rank == 0 else None
+        except OSError as error:
+            raise Unavailable(f"no memory that ranks share: {error}") from error
+        try:
+            result = None if file is None else opening(f"/proc/self/fd/{file}")
+            mine = (
+                [0] * 4
+                if file is None
+                else [os.getpid(), file, *_identity(f"/proc/self/fd/{file}")]
+            )
+            process, number, *identity = map(int, self.total(np.array(mine, np.float64)))
+            if file is None:
+                path = f"/proc/{process}/fd/{number}"
+                if _identity(path) != identity:
+                    raise Unavailable(
+                        f"{path} is not the memory of the first rank: do all ranks run in one "
+                        f"container? Otherwise use `{instead}`"
+                    )
+                result = opening(path)
+            self.meet()  # Now all have opened it.
+        finally:
+            if file is not None:
+                os.close(file)
+        return result
+
     def serve(self, folder: Path) -> bool:
         """Return whether this process only served others, until the run's `folder` says their end.
 
@@ -126,6 +176,15 @@ class Group:
 
     def stop(self) -> None:
         """Leave the others."""
+
+
+def _identity(file: str) -> list[int] | None:
+    """Return device and number of a file; None of one that cannot be reached."""
+    try:
+        status = Path(file).stat()
+    except OSError:
+        return None
+    return [status.st_dev, status.st_ino]
 
 
 class Engine(ABC):
@@ -138,25 +197,33 @@ class Engine(ABC):
 
     Attributes
     ----------
+    model, functions : of the workload (`escala.engines.functions`).
     recorder : what the probe of the run records of the steps, None if it records none.
     rows_at_once : how many rows `evaluate` should be given at once.
     steps_alone : whether a rank can make `step_alone` while the others do something else. `build`
         sets them.
     """
 
-    recorder: Recorder | None
+    model: Any
+    functions: Functions
+    recorder: Recorder | None = None
     rows_at_once: int
     steps_alone: bool = True
 
     def __init__(self, plan: Mapping[str, Any], group: Group):
         self.plan, self.group, self.place = plan, group, group.place
 
+    @property
+    def slowdown(self) -> float:
+        """How many times as long this process computes, by the knob of this name."""
+        return dict(enumerate(self.plan["knobs"]["slowdown"])).get(self.place.process, 1.0)
+
     @abstractmethod
     def start(self) -> tuple[list[int], int]:
         """Set threads and devices, and start the group."""
 
     @abstractmethod
-    def obtained(self) -> dict[str, Any]:
+    def resources(self) -> dict[str, Any]:
         """Return the `gpus` and the `threads` that this process uses, as `run.json` has them."""
 
     @abstractmethod
@@ -212,7 +279,7 @@ class Engine(ABC):
 
     @contextmanager
     @abstractmethod
-    def unchanged(self) -> Iterator[None]:
+    def preserve(self) -> Iterator[None]:
         """Restore everything that steps change when the block ends."""
 
     @abstractmethod
@@ -264,36 +331,3 @@ class Engine(ABC):
     @abstractmethod
     def board(self, folder: Path) -> Callable[[int, Mapping[str, float]], None]:
         """Return a function that writes numbers by name, at a step, for TensorBoard."""
-
-
-#: Why a part is ignored.
-STEPS = "Escala makes the steps and computes `row_losses` itself"
-
-
-def refuse(work: ModuleType, ignored: Iterable[tuple[str, str]]) -> None:
-    """Refuse a workload with a part that a run would ignore.
-
-    Parameters
-    ----------
-    work : the module of the workload's model.
-    ignored : the reason and the remedy for each such part.
-
-    Raises
-    ------
-    InputError : for the first one.
-    """
-    for reason, remedy in ignored:
-        raise InputError(file_of(work), None, reason, remedy)
-
-
-def unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield what a module holds under names that nothing reads, each with the remedy."""
-    for name in names:
-        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
-            reason = f"{name} of the module is never used: {STEPS}"
-            yield reason, f"remove {name}, or rename it if your code uses it"
-
-
-def file_of(work: ModuleType) -> str:
-    """Return the file of a workload's module, for messages."""
-    return work.__file__ or work.__name__

@@ -22,13 +22,13 @@ import numpy as np
 
 from escala.core import children, errors
 from escala.core.errors import Unavailable
-from escala.engines import environments, interpreters
+from escala.engines import environments
 
 Arrays = dict[str, np.ndarray]
 Inputs = tuple[np.ndarray, ...]
 
 
-def computing(
+def make_caller(
     module: str, engine: str, described: dict, arrays: Arrays
 ) -> Callable[[int, Inputs], np.ndarray]:
     """Return a function that calls one of the functions of arrays that a module makes.
@@ -50,7 +50,7 @@ def computing(
     if python == sys.executable:
         functions = import_module(module).make_functions(engine, described, arrays)
         return lambda number, inputs: functions[number](inputs)
-    return _Elsewhere(python, (module, engine), described, arrays).computed
+    return _Elsewhere(python, (module, engine), described, arrays).call
 
 
 class _Elsewhere:
@@ -61,18 +61,18 @@ class _Elsewhere:
         with other:
             child = children.start(
                 [python, "-P", "-m", __name__, *words],
-                interpreters.variables(python, os.environ),
+                environments.variables(python, os.environ),
                 None,
                 given=other.fileno(),
             )
-        weakref.finalize(self, _ended, self._process, child)
+        weakref.finalize(self, _end, self._process, child)
         self._python, self._words, self._child = python, words, child
-        self._answer(json.dumps(described).encode(), _packed(arrays))
+        self._answer(json.dumps(described).encode(), _pack(arrays))
 
-    def computed(self, number: int, inputs: Inputs) -> np.ndarray:
+    def call(self, number: int, inputs: Inputs) -> np.ndarray:
         """Return what one of the functions computes."""
         given = {f"input_{place}": array for place, array in enumerate(inputs)}
-        return self._answer(_packed({"function": np.array(number)} | given))["arr_0"]
+        return self._answer(_pack({"function": np.array(number)} | given))["arr_0"]
 
     def _answer(self, *asked: bytes) -> Arrays:
         """Return the arrays that the process sends; a ValueError with its error if it has one.
@@ -92,10 +92,10 @@ class _Elsewhere:
             ) from None
         if error:
             raise ValueError(error)
-        return _unpacked(found)
+        return _unpack(found)
 
 
-def _ended(connection: Connection, child: Any) -> None:
+def _end(connection: Connection, child: Any) -> None:
     connection.close()
     child.wait()
 
@@ -112,24 +112,24 @@ def _serve(module: str, engine: str, connection: Connection) -> None:
         except (Exception, SystemExit) as raised:
             error = errors.text_of(raised)
         connection.send_bytes(error.encode())
-        connection.send_bytes(_packed({"arr_0": made} if isinstance(made, np.ndarray) else {}))
+        connection.send_bytes(_pack({"arr_0": made} if isinstance(made, np.ndarray) else {}))
         return made
 
     described = json.loads(connection.recv_bytes())
-    arrays = _unpacked(connection.recv_bytes())
+    arrays = _unpack(connection.recv_bytes())
     functions = answer(lambda: import_module(module).make_functions(engine, described, arrays))
     while functions:
-        number, *inputs = _unpacked(connection.recv_bytes()).values()
+        number, *inputs = _unpack(connection.recv_bytes()).values()
         answer(partial(functions[int(number)], tuple(inputs)))
 
 
-def _packed(arrays: Arrays) -> bytes:
+def _pack(arrays: Arrays) -> bytes:
     """Return arrays by name as bytes, which hold no code."""
     np.savez(file := io.BytesIO(), **arrays)
     return file.getvalue()
 
 
-def _unpacked(content: bytes) -> Arrays:
+def _unpack(content: bytes) -> Arrays:
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         return dict(stored)
 

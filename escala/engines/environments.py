@@ -1,23 +1,226 @@
-"""Make the environment of an engine's framework, when it is first needed: whole, or not at all."""
+"""The environment of Python of each engine: where it is, what it holds, and how it is made.
+
+An interpreter of the user's comes first, then Escala's own if it holds all that the engine needs,
+by an extra or by conda, then the one that is made for the engine when it is first needed: whole, or
+not at all.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import platform
+import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
-from escala.core import children
+from escala.cache import store
+from escala.core import children, packages
 from escala.core.console import say
-from escala.core.engines import ENGINES
+from escala.core.engines import ENGINES, FOLDER
+from escala.core.environment import call
 from escala.core.errors import InputError, Unavailable
-from escala.engines import interpreters
+from escala.core.variables import passed
+from escala.runtime.mpi import own_mpi
+
+#: The folder of the project: a clone, or that of an installation.
+ROOT = Path(__file__).resolve().parents[2]
+#: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
+_SECONDS = 120
+
+
+def folder(engine: str) -> Path:
+    """Return the folder of an engine's environment: in a clone, or alongside the store.
+
+    An installation of Escala is replaced as a whole by the next version.
+    """
+    name = ENGINES[engine].environment.folder
+    if (ROOT / "uv.lock").is_file():
+        return ROOT / name
+    return (store.location() or Path(store.DEFAULT).absolute()).parent / name
+
+
+def python(engine: str) -> str:
+    """Return the path of the Python that runs an engine.
+
+    Raises
+    ------
+    Unavailable : the environment of its framework is not installed.
+    """
+    separate = ENGINES[engine].environment
+    if named := os.environ.get(separate.variable):
+        found = shutil.which(Path(named).expanduser())
+        if found is None:
+            raise Unavailable(
+                f"{separate.variable}: {named} is not a program. Remedy: {remedy(engine)}"
+            )
+        # A link decides which packages it finds, and is not followed.
+        return str(Path(found).absolute())
+    if _is_own(engine):
+        return sys.executable
+    made = folder(engine) / "bin" / "python"
+    if os.access(made, os.X_OK):
+        return str(made)
+    raise Unavailable(
+        f"{ENGINES[engine].title} is not installed: there is no {made}. Remedy: {remedy(engine)}"
+    )
+
+
+def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
+    """Return the versions of Python and of the distributions that decide a result, by name.
+
+    Parameters
+    ----------
+    further : distributions besides those of the engine; `not installed` where one is not.
+
+    Raises
+    ------
+    Unavailable : as `python`; or the interpreter does not answer, or lacks a distribution of the
+        engine, or has a release that is too old.
+    """
+    interpreter = python(engine)
+    try:
+        names = (*ENGINES[engine].distributions, *further)
+        is_own = interpreter == sys.executable
+        found = _own(names) if is_own else _list_packages(interpreter)
+        if lacking := _find_missing(engine, found):
+            raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
+        framework = next(name for name in ENGINES[engine].required[0] if name in found)
+        _require_recent(engine, found[framework], interpreter)
+    except Unavailable as error:
+        raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
+    known = {name: found.get(name, packages.ABSENT) for name in ("python", *names)}
+    launchers = ENGINES[engine].launchers
+    return known | {name: packages.versions(launchers)[name] for name in launchers}
+
+
+def _find_missing(engine: str, held: Collection[str]) -> list[str]:
+    """Return what an engine needs and an environment with some packages does not hold."""
+    required = ENGINES[engine].required
+    return [" or ".join(names) for names in required if not any(name in held for name in names)]
+
+
+@cache
+def _is_own(engine: str) -> bool:
+    """Return whether Escala's own environment holds all that an engine needs, in fitting versions.
+
+    `uv run` leaves what an extra installed, and installs other versions of what it needs.
+    """
+    held = _own(ENGINES[engine].distributions)
+    if _find_missing(engine, held):
+        return False
+    # Not in the environments of ranks, which import this module.
+    from packaging.requirements import Requirement
+
+    for name in held.keys() - {"python"}:
+        for needed in map(Requirement, metadata.requires(name) or ()):
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                found = packages.versions([needed.name])[needed.name]
+                if found == packages.ABSENT or not needed.specifier.contains(found, True):
+                    return False
+    return True
+
+
+def _own(names: Collection[str]) -> dict[str, str]:
+    """Return the versions of Python and of distributions in Escala's own environment, if there."""
+    found = packages.versions(names)
+    return {name: version for name, version in found.items() if version != packages.ABSENT}
+
+
+@cache
+def _list_packages(interpreter: str) -> dict[str, str]:
+    """Return the version of Python and of all packages of an interpreter."""
+    found = packages.read(_run(interpreter, packages.ASK))
+    if found is None:
+        raise Unavailable(f"{interpreter} does not list its packages")
+    return found["packages"] | {"python": found["python"]}
+
+
+def describe(engine: str, interpreter: str) -> str:
+    """Return the versions of what ranks of an engine import, and the devices that it computes on.
+
+    Its `describe.py` prints them, the framework with its version first.
+
+    Raises
+    ------
+    Unavailable : a package is missing or broken, or the framework too old.
+    """
+    code = (FOLDER / engine / "describe.py").read_text(encoding="utf-8")
+    said = _run(interpreter, code).splitlines()[-1]
+    _require_recent(engine, said.split()[1], interpreter)
+    return said
+
+
+def _require_recent(engine: str, version: str, interpreter: str) -> None:
+    """Refuse a release of a framework that lacks what its engine calls.
+
+    Parameters
+    ----------
+    version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` of a build of the user's own.
+    """
+    needed, title = ENGINES[engine].environment.oldest, ENGINES[engine].title
+    found = tuple(map(int, re.findall(r"\d+", version)))[: len(needed)]
+    if found < needed:
+        oldest = ".".join(map(str, needed))
+        raise Unavailable(
+            f"{interpreter} has {title} {version}, and {oldest} or a later one is needed"
+        )
+
+
+def _run(interpreter: str, code: str) -> str:
+    """Return what a program prints under an interpreter, as ranks are started."""
+    try:
+        words = [interpreter, "-P", "-c", code]
+        environment = variables(interpreter, passed()) | own_mpi()
+        done = children.completed(words, env=environment, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{interpreter} cannot be used: {error}") from None
+    if done.returncode:
+        said = "".join(done.stderr.strip().splitlines()[-1:]) or f"it ended with {done.returncode}"
+        raise Unavailable(f"{interpreter} cannot be used: {said}")
+    if not done.stdout.strip():
+        raise Unavailable(f"{interpreter} cannot be used: it is not Python, and prints nothing")
+    return done.stdout
+
+
+def remedy(engine: str) -> str:
+    """Return what to do where an engine's environment is missing or broken."""
+    variable = ENGINES[engine].environment.variable
+    if os.environ.get(variable):
+        title = ENGINES[engine].title
+        return f"let {variable} name an interpreter with {title}, DIR/bin/python, or unset it"
+    return f"{install_call(engine)}, or let {variable} name an interpreter"
+
+
+def install_call(engine: str) -> str:
+    """Return the call that makes an engine's environment."""
+    return call(f"install {engine}")
+
+
+def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process that another interpreter than this one runs.
+
+    Of Python's path it has the project's folder alone, and of programs those of its environment
+    first: nothing of Escala's own environment reaches it.
+    """
+    if interpreter == sys.executable:
+        return dict(given)
+    own = Path(sys.executable).parent
+    path = given.get("PATH", os.defpath).split(os.pathsep)
+    path = [str(Path(interpreter).parent), *(each for each in path if Path(each) != own)]
+    return {name: value for name, value in given.items() if name != "PYTHONHOME"} | {
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": str(ROOT),
+    }
+
 
 #: What pip reads and uv does not, with uv's option for it.
 _PIP = {
@@ -41,15 +244,15 @@ def provide(engine: str) -> str:
     Unavailable : it could not be made, or the variable of the engine names no program.
     """
     try:
-        return interpreters.python(engine)
+        return python(engine)
     except Unavailable:
         if os.environ.get(ENGINES[engine].environment.variable):
             raise
     if dry_run:
-        say(f"{ENGINES[engine].title} would be installed into {interpreters.folder(engine)}")
+        say(f"{ENGINES[engine].title} would be installed into {folder(engine)}")
         return sys.executable
     say(install(engine))
-    return interpreters.python(engine)
+    return python(engine)
 
 
 def provide_all(names: Iterable[str]) -> None:
@@ -72,10 +275,10 @@ def enter(engine: str) -> None:
     Unavailable : as `provide`.
     """
     if (python := provide(engine)) != sys.executable:
-        variables = interpreters.variables(python, os.environ)
+        passed_on = variables(python, os.environ)
         # It is the one that runs the script, by whatever path.
-        variables.pop(ENGINES[engine].environment.variable, None)
-        os.execve(python, [python, *sys.orig_argv[1:]], variables)
+        passed_on.pop(ENGINES[engine].environment.variable, None)
+        os.execve(python, [python, *sys.orig_argv[1:]], passed_on)
 
 
 def install(engine: str, python: str | None = None) -> str:
@@ -91,7 +294,7 @@ def install(engine: str, python: str | None = None) -> str:
     InputError : the user names an interpreter that is used in place of the environment.
     Unavailable : uv is missing, or it could not install the packages.
     """
-    separate, target = ENGINES[engine].environment, interpreters.folder(engine)
+    separate, target = ENGINES[engine].environment, folder(engine)
     if named := os.environ.get(separate.variable):
         title = ENGINES[engine].title
         reason = f"is the interpreter that runs {title}, so an environment is not used"
@@ -100,26 +303,21 @@ def install(engine: str, python: str | None = None) -> str:
     partial = target.with_name(f"{target.name}.partial")
     with _alone(target.parent):
         try:
-            found = interpreters.described(engine, str(target / "bin" / "python"))
+            found = describe(engine, str(target / "bin" / "python"))
             return f"{target} is there: {found}. To make it again: rm -r {shlex.quote(str(target))}"
         except Unavailable as error:
             if target.exists():
                 say(f"{error}. It is made again")
-        begun = time.monotonic()
+        begun, needed = time.monotonic(), separate.python
+        fits = needed is None or platform.python_version().startswith(f"{needed}.")
         try:
-            _make(engine, partial, python or _python(separate.python))
-            found = interpreters.described(engine, str(partial / "bin" / "python"))
+            _make(engine, partial, python or (sys.executable if fits else needed))
+            found = describe(engine, str(partial / "bin" / "python"))
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return f"{target} is made: {found}; it took {time.monotonic() - begun:.0f} s"
-
-
-def _python(needed: str | None) -> str:
-    """Return the Python of an environment for uv: that of this process if it fits."""
-    fits = needed is None or platform.python_version().startswith(f"{needed}.")
-    return sys.executable if fits else needed
 
 
 @contextmanager
@@ -137,42 +335,42 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _make(engine: str, folder: Path, python: str) -> None:
+def _make(engine: str, into: Path, python: str) -> None:
     """Make an environment and install the framework's packages, in a build that fits the machine.
 
     The framework's own index may have builds for processors and for each release of CUDA. Where uv
     cannot reach it, packages come from where the user says.
     """
-    shutil.rmtree(folder, ignore_errors=True)  # Of a call that was killed.
-    title, own = ENGINES[engine].title, ENGINES[engine].environment
-    say(f"{title} is installed into {interpreters.folder(engine)}, once: {own.takes}")
+    shutil.rmtree(into, ignore_errors=True)  # Of a call that was killed.
+    title, declared = ENGINES[engine].title, ENGINES[engine].environment
+    say(f"{title} is installed into {folder(engine)}, once: {declared.takes}")
     # It will be renamed, and no program in it may name its path.
-    if _uv("venv", "--quiet", "--relocatable", "--python", python, str(folder)):
+    if _uv("venv", "--quiet", "--relocatable", "--python", python, str(into)):
         raise Unavailable(
             f"uv could not make an environment of Python {python} for {title} (see above). Remedy: "
-            f"install this Python, or let {own.variable} name an interpreter"
+            f"install this Python, or let {declared.variable} name an interpreter"
         )
-    requirements = interpreters.ROOT / "envs" / own.requirements
-    packages = ["pip", "install", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
+    requirements = ROOT / "envs" / declared.requirements
+    packages = ["pip", "install", "--compile-bytecode", "--python", str(into / "bin" / "python")]
     packages += ["--requirements", str(requirements)]
-    if own.backend:
-        backend = os.environ.get(own.backend_variable, "auto")
+    if declared.backend:
+        backend = os.environ.get(declared.backend_variable, "auto")
         say(f"{title} comes from its own index, in the build {backend}")
-        if _uv(*packages, own.backend, backend) == 0:
+        if _uv(*packages, declared.backend, backend) == 0:
             return
         say("that failed (see above)")
-    places, options = named_places(os.environ)
+    places, options = package_sources(os.environ)
     say(f"{title} comes from {places}")
     if _uv(*packages, *options):
         raise Unavailable(
             f"uv could not install {title} (see above). Remedy: where no network is, call "
-            f"{interpreters.install_call(engine)} before, on a machine that has one; or let "
+            f"{install_call(engine)} before, on a machine that has one; or let "
             "UV_FIND_LINKS name a folder of its wheels, or UV_INDEX an index that has them; or let "
-            f"{own.variable} name an interpreter with the packages of {requirements}"
+            f"{declared.variable} name an interpreter with the packages of {requirements}"
         )
 
 
-def named_places(environment: Mapping[str, str]) -> tuple[str, list[str]]:
+def package_sources(environment: Mapping[str, str]) -> tuple[str, list[str]]:
     """Return where packages come from besides a framework's own index, and uv's options for it.
 
     Parameters
@@ -193,7 +391,11 @@ def _uv(*arguments: str) -> int:
     """Call uv, whose progress and messages go to the terminal; return its exit code."""
     # How Horovod is compiled is said in `pyproject.toml`. What a project in the working directory
     # asks of uv is for its own environment.
-    command = [_program(), arguments[0], "--project", str(interpreters.ROOT), *arguments[1:]]
+    places = os.environ.get("UV"), shutil.which("uv"), str(ROOT / ".uv" / "bin" / "uv")
+    uv = next((each for each in places if each and os.access(each, os.X_OK)), None)
+    if uv is None:
+        raise Unavailable("uv is not found. Remedy: python3 -m pip install uv, or let UV name it")
+    command = [uv, arguments[0], "--project", str(ROOT), *arguments[1:]]
     without = {"VIRTUAL_ENV", "PYTHONPATH"}
     without |= {each.environment.backend_variable for each in ENGINES.values()}
     environment = {name: value for name, value in os.environ.items() if name not in without}
@@ -202,16 +404,3 @@ def _uv(*arguments: str) -> int:
         return started.wait()
     finally:
         children.stop([started])
-
-
-def _program() -> str:
-    """Return the path of uv: the one that started this process, on PATH, or in `.uv` of a clone."""
-    candidates: Sequence[str | None] = (
-        os.environ.get("UV"),
-        shutil.which("uv"),
-        str(interpreters.ROOT / ".uv" / "bin" / "uv"),
-    )
-    found = next((each for each in candidates if each and os.access(each, os.X_OK)), None)
-    if found is None:
-        raise Unavailable("uv is not found. Remedy: python3 -m pip install uv, or let UV name it")
-    return found

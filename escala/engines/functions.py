@@ -1,16 +1,31 @@
-"""Functions of a workload as every engine calls them: losses, scores, predictions, a kept model."""
+"""Functions of a workload as every engine calls them: losses, scores, predictions, a kept model.
+
+`python -m escala.engines.functions MODEL OUTPUT`, in the Python of an engine, describes the
+gradients of the model that the file MODEL names, for a calibration.
+"""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from escala.data.base import Spec
+from escala import engines
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.data import reader
+from escala.data.base import Arrays, Spec, output_shape
+from escala.strategies.knobs import complete, model_knobs
+from escala.workloads import workload
 from escala.workloads.models import SUMMED
+
+#: Why a part is ignored.
+STEPS = "Escala makes the steps and computes `row_losses` itself"
 
 
 class Functions(ABC):
@@ -20,6 +35,12 @@ class Functions(ABC):
     ----------
     correct : of targets and outputs the correctness of each row, float32.
     """
+
+    #: What another object than a model is not, and what a model is, in words.
+    no_model: ClassVar[str]
+    a_model: ClassVar[str]
+    #: A tensor of an array, on the processor, and its array again.
+    tensor = array = staticmethod(np.asarray)
 
     def __init__(self, work: ModuleType, settings: Mapping):
         self.work, self.settings = work, settings
@@ -36,16 +57,49 @@ class Functions(ABC):
         """Return a function of the module; the default, or an AttributeError, if it has none."""
         return getattr(self.work, name, *default)
 
-    @abstractmethod
     def build(self, specs: Sequence[Spec], outputs: tuple[int, ...], knobs: Mapping) -> Any:
-        """Return the model of the workload, untrained."""
+        """Return the model of the workload, untrained.
+
+        The arguments are those of its `build`.
+
+        Raises
+        ------
+        InputError : this returns something else than a model that can be trained.
+        """
+        model = self.work.build(specs, outputs, self.settings, knobs)
+        if not self.is_model(model):
+            reason = f"build returns {type(model).__name__}, {self.no_model}"
+            raise InputError(file_of(self.work), None, reason, f"return {self.a_model}")
+        self.require_trainable(model, specs)
+        return model
+
+    @abstractmethod
+    def is_model(self, model: Any) -> bool:
+        """Return whether an object is a model of the framework."""
+
+    def refuse_ignored(self, model: Any, optimizer: Any) -> None:
+        """Refuse a workload with a part that a run would ignore, and say what to do in its place.
+
+        Raises
+        ------
+        InputError : for the first one.
+        """
+        for reason, remedy in self.find_ignored(model, optimizer):
+            raise InputError(file_of(self.work), None, reason, remedy)
+
+    def find_ignored(self, model: Any, optimizer: Any) -> Iterable[tuple[str, str]]:
+        """Yield what a run would ignore, each with the remedy."""
+        return ()
+
+    def require_trainable(self, model: Any, specs: Sequence[Spec]) -> None:  # noqa: B027
+        """Refuse a model that cannot be trained by steps; see `build`."""
 
     @abstractmethod
     def shapes(self, model: Any) -> Sequence[Sequence[int]]:
         """Return the shapes of a model's weights, in the order in which a run keeps them."""
 
     @abstractmethod
-    def trained(self, model: Any, weights: Sequence[np.ndarray]) -> Any:
+    def with_weights(self, model: Any, weights: Sequence[np.ndarray]) -> Any:
         """Return a model with weights."""
 
     @abstractmethod
@@ -57,7 +111,7 @@ class Functions(ABC):
         """Return what a model gives for the inputs of some rows when it does not train."""
 
     @abstractmethod
-    def compiled(self, model: Any, function: Callable, specs: Sequence[Spec]) -> Callable:
+    def compile(self, model: Any, function: Callable, specs: Sequence[Spec]) -> Callable:
         """Return a function of tensors of rows, such as `specs`, as one of arrays of NumPy.
 
         It calls `model`, which does not train. What it returns, one tensor or several, stays in
@@ -76,7 +130,7 @@ class Functions(ABC):
         """Return whether the shape of losses is that of the rows."""
         return shape == rows
 
-    def added(self, model: Any) -> Sequence[Any]:
+    def extra_losses(self, model: Any) -> Sequence[Any]:
         """Return what the model adds to the loss of each row, such as of regularisers."""
         return ()
 
@@ -105,7 +159,7 @@ class Functions(ABC):
             return self._generate(model, inputs, self.settings)
         return self._predict(outputs)
 
-    def evaluated(
+    def evaluate_rows(
         self, model: Any, inputs: Sequence[Any], targets: Any, total: Callable
     ) -> tuple[Any, dict[str, Any]]:
         """Return the predictions of some rows, and the `total` of each loss and score.
@@ -118,7 +172,7 @@ class Functions(ABC):
         """
         outputs = self.outputs(model, inputs)
         losses = self.row_losses(targets, outputs)
-        for each in self.added(model):
+        for each in self.extra_losses(model):
             losses = losses + each
         scores = dict(zip(SUMMED, (losses, self.correct(targets, outputs)), strict=True))
         further = self._row_scores(targets, outputs)
@@ -127,17 +181,17 @@ class Functions(ABC):
         sums = {name: total(each) for name, each in (scores | further).items()}
         return self.predictions(model, inputs, outputs), sums
 
-    def evaluating(self, model: Any, specs: Sequence[Spec], total: Callable) -> Callable:
-        """Return `evaluated` as a function of arrays: the inputs of some rows, and their targets.
+    def compile_evaluation(self, model: Any, specs: Sequence[Spec], total: Callable) -> Callable:
+        """Return `evaluate_rows` as a function of arrays: inputs of some rows, and their targets.
 
         `specs` are those of inputs and targets. The sums are floats.
         """
 
         def evaluate(*rows: Any) -> tuple[Any, dict[str, Any]]:
             *inputs, targets = rows
-            return self.evaluated(model, inputs, targets, total)
+            return self.evaluate_rows(model, inputs, targets, total)
 
-        compiled = self.compiled(model, evaluate, specs)
+        compiled = self.compile(model, evaluate, specs)
 
         def run(*rows: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
             predictions, sums = compiled(*rows)
@@ -145,7 +199,7 @@ class Functions(ABC):
 
         return run
 
-    def restored(
+    def restore(
         self,
         specs: Sequence[Spec],
         outputs: tuple[int, ...],
@@ -164,7 +218,7 @@ class Functions(ABC):
         shapes = {f"arr_{number}": tuple(each) for number, each in enumerate(self.shapes(model))}
         require(shapes, weights)
         form = self.output_form(model, specs)
-        trained = self.trained(model, [weights[name] for name in shapes])
+        trained = self.with_weights(model, [weights[name] for name in shapes])
         probabilities = self.function("probabilities", lambda outputs, settings: outputs)
 
         def computed(*inputs: Any) -> Any:
@@ -173,4 +227,78 @@ class Functions(ABC):
         def predicted(*inputs: Any) -> Any:
             return self.predictions(trained, inputs, self.outputs(trained, inputs))
 
-        return *(self.compiled(trained, each, specs) for each in (computed, predicted)), form
+        return *(self.compile(trained, each, specs) for each in (computed, predicted)), form
+
+    def outputs_of(
+        self, model: Any, weights: Sequence[np.ndarray], inputs: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Return what a model with weights gives for rows, outside training."""
+        trained = self.with_weights(model, weights)
+        return self.array(self.outputs(trained, [self.tensor(each) for each in inputs]))
+
+    def losses_of(self, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, set[str]]:
+        """Return what `row_losses` gives for rows, of any shape, and the names of `row_scores`."""
+        rows = self.tensor(targets), self.tensor(outputs)
+        losses = self.work.row_losses(*rows, self.settings)
+        return self.array(losses), {*self._row_scores(*rows)}
+
+    @abstractmethod
+    def gradients(
+        self,
+        model: Any,
+        weights: Sequence[np.ndarray],
+        inputs: Sequence[np.ndarray],
+        targets: np.ndarray,
+    ) -> list[tuple[str, np.ndarray | None]]:
+        """Return each trained array by its name, with its gradient if the loss depends on it."""
+
+    @abstractmethod
+    def trainable_arrays(self, model: Any) -> Iterable[tuple[str, Sequence[int], int]]:
+        """Yield the name, the shape and the bytes of a number of each trained array."""
+
+    def gradient_forms(self, model: Any, data: Arrays) -> list[dict]:
+        """Return the gradients of a model as a calibration holds them, without their times.
+
+        Here all are dense, and exchanged by sums. The arrays of `data` have the form of its rows.
+        """
+        return [
+            {
+                "name": name,
+                "shape": [*map(int, shape)] or [1],
+                "item_bytes": item_bytes,
+                "factor_rows": None,
+                "sparse_rows": None,
+            }
+            for name, shape, item_bytes in self.trainable_arrays(model)
+        ]
+
+
+def unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a module holds under names that nothing reads, each with the remedy."""
+    for name in names:
+        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
+            reason = f"{name} of the module is never used: {STEPS}"
+            yield reason, f"remove {name}, or rename it if your code uses it"
+
+
+def file_of(work: ModuleType) -> str:
+    """Return the file of a workload's module, for messages."""
+    return work.__file__ or work.__name__
+
+
+def describe_gradients(model: Mapping[str, Any]) -> list[dict]:
+    """Return the gradients of a model, without the moments when they are known.
+
+    Imports a framework. `model` has the `engine` and the `workload`, the folder `split`, whose
+    arrays give the form of a row, and `training` and `knobs` as in a request.
+    """
+    engine, name, data = model["engine"], model["workload"], reader(Path(model["split"]))
+    module = engines.load(engine, "functions")
+    functions = module.Functions(workload(name, engine), model["training"])
+    knobs = model_knobs(complete(model["knobs"], name), name)
+    built = functions.build(data.inputs, output_shape(data.description), knobs)
+    return functions.gradient_forms(built, data)
+
+
+if __name__ == "__main__":
+    write_json(Path(sys.argv[2]), describe_gradients(read_json(Path(sys.argv[1]))))

@@ -209,9 +209,8 @@ def check_declaration(part: Part, folder: Path) -> None:
     InputError : as `declaration`, or with the place in the file.
     """
     file, declared = folder / part.declaration, declaration(part, folder)
-    if declared.get("trained_by") == "fit" and not (folder / _FIT).is_file():
-        reason, remedy = f"is told by the name of {_FIT}", f"rename model.py to {_FIT}"
-        raise InputError(f"{file}: trained_by", "fit", reason, remedy)
+    if part is WORKLOADS:
+        _check_trainer(file, declared.get("trained_by"))
     settings = declared["settings"]
     parts = {"settings": settings, "knobs": {"properties": declared.get("knobs", {})}}
     meta = Draft202012Validator(_schema("setting"))
@@ -234,6 +233,23 @@ def check_declaration(part: Part, folder: Path) -> None:
                 reason = "is not what the schema alongside it allows"
                 where = f"{file}: {place}.default"
                 raise InputError(where, setting["default"], reason, "give a value that it allows")
+
+
+def _check_trainer(file: Path, stated: str | None) -> None:
+    """Refuse modules that do not tell what trains a workload, or tell another than `stated`."""
+    present = [name for name in _MODELS[0] if file.with_name(name).is_file()]
+    networks = [name for name in present if name != _FIT]
+    if networks and _FIT in present:
+        reason, remedy = (
+            f"stands beside {networks[0]}",
+            "keep one: a fit, or a model that takes steps",
+        )
+        raise InputError(file.with_name(_FIT), None, reason, remedy)
+    trained_by = "steps" if networks else "fit"
+    if stated not in (None, trained_by):
+        reason = f"is told by the names of the modules, here {present[0]}"
+        remedy = f"remove the key, or rename {present[0]}: {_FIT} is a fit, the others take steps"
+        raise InputError(f"{file}: trained_by", stated, reason, remedy)
 
 
 def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:

@@ -167,6 +167,13 @@ class Experiment:
         if run is None:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
+            if (probe := wanted.instrument) in PROBES:
+                timed = {replace(each, repeat=None, series=None) for each in self.timed}
+                probed = {replace(each, repeat=None) for each in self._places[probe]}
+                plain = replace(wanted, repeat=None)
+                if plain not in probed and replace(plain, instrument=None) in timed:
+                    about = PROBES[probe].settings["description"]
+                    reason, remedy = f"{probe} does not apply to it: {about}", "leave it out"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
         return run
 

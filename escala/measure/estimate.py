@@ -13,7 +13,7 @@ from escala.core.readable import counted, duration
 from escala.experiment import Run
 from escala.probes import PROBES
 from escala.record.schema import read_session
-from escala.runtime.placement import processes_per_node
+from escala.runtime.layout import processes_per_node
 
 
 def sentence(runs: list[Run]) -> str:

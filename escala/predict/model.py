@@ -16,7 +16,7 @@ from escala.core.engines import DEFAULT
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Spec, is_class_name, output_shape, specs
-from escala.engines import elsewhere, interpreters
+from escala.engines import elsewhere, environments
 from escala.engines.elsewhere import Inputs
 from escala.workloads import WORKLOADS, scores_module, workload
 from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS, row_blocks, rows_at_once
@@ -98,7 +98,7 @@ def load(folder: str | Path) -> Classifier:
         if WORKLOADS[described["workload"]].is_fitted:
             functions = _fit(described, arrays)
         else:
-            compute = elsewhere.computing(__name__, engine_of(described), described, arrays)
+            compute = elsewhere.make_caller(__name__, engine_of(described), described, arrays)
             functions = [partial(compute, number) for number in range(2)]
     except Unavailable as error:
         remedy = "use it where the model was trained"
@@ -189,7 +189,7 @@ def engine_of(described: Mapping[str, Any]) -> str:
 
 def _is_installed(engine: str) -> bool:
     with suppress(Unavailable):
-        return bool(interpreters.python(engine))
+        return bool(environments.python(engine))
     return False
 
 
@@ -208,7 +208,7 @@ def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) 
     framework = import_module(f"escala.engines.{engine}.functions")
     *rows, settings = form_of(described)
     functions = framework.Functions(work, settings)
-    *outputs, form = functions.restored(*rows, knobs, arrays, require_shapes)
+    *outputs, form = functions.restore(*rows, knobs, arrays, require_shapes)
     return [partial(_in_blocks, function, rows_at_once(form)) for function in outputs]
 
 

@@ -62,8 +62,7 @@ class Probe:
     products: ClassVar[tuple[str, ...]] = ()
     #: Patterns of files in `ranks/` that are removed when the run has ended.
     temporary: ClassVar[tuple[str, ...]] = ()
-    #: Whether the engine records each step of its runs, by the module of the probe's name among its
-    #: `recorders`.
+    #: Whether the engine records each step of its runs, by the module `record_NAME` of its folder.
     records_steps: ClassVar[bool] = False
     #: `program(interface)` returns a command to start on each node next to its ranks; over this
     #: interface of the network, such as `eth0`, they exchange. It should end when they have ended,

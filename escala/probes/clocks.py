@@ -41,7 +41,7 @@ ENTERED, COMPUTED, SUMMED = "entered", "computed", "summed"
 GRADIENT_READY, EXCHANGED, UPDATED = TENSOR_MOMENTS = ("gradient_ready", "exchanged", "updated")
 
 
-class Moments:
+class MomentsWriter:
     """Writes moments of the steps of one process, with the columns `COLUMNS`, to the file `path`.
 
     An engine's recorder adds those inside a step. Moments are in seconds of `time.perf_counter`.

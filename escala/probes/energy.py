@@ -4,23 +4,56 @@ This module, started on a node, reads its energy counters and writes `node{n}.en
 rank does any work it sleeps: the machine cools down, and the power of an idle node is measured.
 Energy that was not measured is unavailable with the reason. It is never 0, and no part of a node
 stands for the whole.
+
+| source | counters | unit |
+|---|---|---|
+| `pm_counters` | the whole node and each accelerator of a Cray: `{sysfs}/cray/pm_counters` | J |
+| `rapl` | each processor package, and its memory: `{sysfs}/class/powercap/intel-rapl:*` | µJ |
+| `nvml` | each NVIDIA GPU, in addition to `rapl` | mJ |
+
+The counters of a node are complete or unavailable: part of a node is never taken for the whole. A
+`pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores,
+uncore, the second interface of a package by `intel-rapl-mmio`) or contain others (`psys`, the whole
+platform) are not read, so that nothing counts twice. Formats: kernel documentation
+`power/powercap/powercap.rst`, HPE's *User Access to Compute Node Power Data* (docs-csm), and NVML's
+API reference.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from escala import cli
 from escala.core.errors import Unavailable
 from escala.core.files import read_json
-from escala.probes._counters import SYSFS, Counter, counters, interval, summary
-from escala.probes._counters import read as read_counter
+from escala.core.hardware import Driver
 from escala.probes._sampler import SAMPLE_SECONDS, announce, arguments, command, sample, tables
 from escala.probes.base import Probe, record, section, value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SYSFS = Path("/sys")
+#: No device draws more; a larger growth of its counter is a reset. A processor package, whose
+#: counter wraps: twice the 500 W for which the largest server processors are specified (AMD EPYC
+#: 9965, Intel Xeon 6980P). Anything else: a whole node with its accelerators.
+PACKAGE_WATTS, NODE_WATTS = 1000.0, 20_000.0
+#: No counter is updated less often.
+UPDATE_SECONDS = 1.0
+#: In the name of a device, it separates the device that contains it: `node/accel0`.
+INSIDE = "/"
+
+_RAPL_FOLDER, _CRAY_FOLDER = Path("class", "powercap"), Path("cray", "pm_counters")
+_REMEDY = "let this user read it, for example by a rule of udev, or run as root"
 
 COOL_DOWN_SECONDS = 60
 REPEATS = 3
@@ -194,13 +227,280 @@ def row(counter: Counter) -> tuple:
     joules, error = "", ""
     seconds = time.monotonic()
     try:
-        joules = repr(read_counter(counter))
+        joules = repr(read(counter))
     except Unavailable as missing:
         error = str(missing)
     range_joules = "" if counter.range_joules is None else repr(counter.range_joules)
     used = counter.read_use()
     state = "" if used is None else int(used)
     return f"{seconds:.6f}", counter.device, counter.source, joules, range_joules, state, error
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A counter that grows by the energy that one device uses.
+
+    Attributes
+    ----------
+    device : its name on the node. `node/accel0` is a part of `node`, and its energy is in both.
+    source : `rapl`, `pm_counters` or `nvml`.
+    range_joules : the value at which the counter begins again with 0; None if it does not wrap.
+    read : returns the counter in joules.
+    read_use : returns whether the device computes at this moment, or None if that is not known.
+    """
+
+    device: str
+    source: str
+    range_joules: float | None
+    read: Callable[[], float]
+    read_use: Callable[[], bool | None] = lambda: True
+
+
+def wrap_seconds(range_joules: float) -> float:
+    """Return the shortest time in which a counter with this range can wrap."""
+    return range_joules / PACKAGE_WATTS
+
+
+def interval(asked: float, found: Iterable[Counter]) -> float:
+    """Return the seconds between samples: those asked for, and less where a counter may wrap.
+
+    Four samples fit into the time in which a counter can wrap, so a late one loses nothing.
+    """
+    ranges = (counter.range_joules for counter in found if counter.range_joules is not None)
+    return min([asked, *(wrap_seconds(joules) / 4 for joules in ranges)])
+
+
+def counters(sysfs: Path = SYSFS) -> list[Counter]:
+    """Return the counters of all devices of this node, each of which was read once.
+
+    Parameters
+    ----------
+    sysfs : the folder where sysfs is mounted.
+
+    Raises
+    ------
+    Unavailable : the node has no counters, or one of them is missing or cannot be read; the message
+        names it.
+    """
+    found = list(_cray(sysfs / _CRAY_FOLDER)) or [*_rapl(sysfs), *_nvml()]
+    for counter in found:
+        read(counter)
+    return found
+
+
+def read(counter: Counter) -> float:
+    """Return a counter in joules.
+
+    Raises
+    ------
+    Unavailable : it cannot be read, or it is no number.
+    """
+    try:
+        return counter.read()
+    except PermissionError as error:
+        raise Unavailable(
+            f"{counter.device}: no permission for {error.filename}; {_REMEDY}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{counter.device}: {counter.source}: {error}") from None
+
+
+def _cray(folder: Path) -> Iterator[Counter]:
+    node = folder / "energy"
+    if not folder.is_dir():
+        return
+    yield Counter("node", "pm_counters", None, lambda: _joules_of_cray(node))
+    accelerators = sorted(folder.glob("accel[0-9]*_energy"))
+    if not accelerators and (one := folder / "accel_energy").exists():
+        # Older nodes have one for all; without accelerators it is always 0.
+        counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(one))
+        accelerators = [one] if read(counter) else []
+    for path in accelerators:
+        device = f"node{INSIDE}{path.name.removesuffix('_energy')}"
+        yield Counter(
+            device, "pm_counters", None, lambda path=path: _joules_of_cray(path), lambda: None
+        )
+
+
+def _joules_of_cray(path: Path) -> float:
+    """Return the joules in a file such as `28231 J 1700000000000000 us`."""
+    number, unit = path.read_text(encoding="utf-8").split()[:2]
+    if unit != "J":
+        raise ValueError(f"{path} is not in joules")
+    return float(number)
+
+
+def _rapl(sysfs: Path) -> Iterator[Counter]:
+    folder = sysfs / _RAPL_FOLDER
+    zones = {path: _text(path, "name") for path in sorted(folder.glob("intel-rapl:*"))}
+    packages = {p.name: name for p, name in zones.items() if name.startswith("package-")}
+    if not packages:
+        raise Unavailable(
+            f"this node has no energy counters: no package in {folder}, and no "
+            f"{sysfs / _CRAY_FOLDER}"
+        )
+    files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
+    present = {f"package-{path.read_text(encoding='utf-8').strip()}" for path in files}
+    counted = {match[0] for each in packages.values() if (match := re.match(r"package-\d+", each))}
+    if missing := ", ".join(sorted(present - counted)):
+        raise Unavailable(f"{missing}: no counter in {folder}")
+    for path, name in zones.items():
+        parent = path.name.rpartition(":")[0]
+        if path.name in packages:
+            device = name
+        elif name == "dram" and parent in packages:
+            device = packages[parent].replace("package", "dram", 1)
+        else:
+            continue
+        yield Counter(
+            device,
+            "rapl",
+            int(_text(path, "max_energy_range_uj")) / 1e6,
+            lambda path=path: int((path / "energy_uj").read_text(encoding="utf-8")) / 1e6,
+        )
+
+
+def _text(zone: Path, file: str) -> str:
+    try:
+        return (zone / file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise Unavailable(f"{zone}: {error}") from None
+
+
+def _nvml() -> Iterator[Counter]:
+    driver = Driver()
+    for number, gpu in enumerate(driver.gpus):
+        yield Counter(
+            f"gpu{number}",
+            "nvml",
+            None,
+            lambda gpu=gpu: driver.read("TotalEnergyConsumption", gpu) / 1e3,
+            lambda gpu=gpu: (
+                (rates := driver.read_or_none("UtilizationRates", gpu)) and rates.gpu > 0
+            ),
+        )
+
+
+def summary(
+    samples: dict[int, pd.DataFrame], within: dict[int, dict[str, tuple[float, float]]]
+) -> list[dict]:
+    """Return the energy of each node, in the form of `Energy.result`.
+
+    Parameters
+    ----------
+    samples : the samples of each node, in `COLUMNS`.
+    within : the result of `moments`; other nodes are left out.
+
+    Raises
+    ------
+    Unavailable : the energy of a node is not known completely; the message names the counter.
+    """
+    missing = sorted(within.keys() - samples.keys())
+    if missing:
+        raise Unavailable(f"node {missing[0]} has no samples of energy")
+    return [_node(node, samples[node], **within[node]) for node in sorted(within)]
+
+
+def _node(
+    node: int, samples: pd.DataFrame, trained: tuple[float, float], idle: tuple[float, float]
+) -> dict:
+    devices = dict(iter(samples.groupby("device", sort=False)))
+    try:
+        joules = {name: grown(rows, *trained) for name, rows in devices.items()}
+        if not joules:
+            raise Unavailable("no counter was read")
+        for name in (name for name, each in joules.items() if not each):
+            raise Unavailable(f"{name}: its counter did not grow")
+    except Unavailable as error:
+        raise Unavailable(f"node {node}: {error}") from None
+    idle_watts, idle_reason = dict.fromkeys(devices), None
+    try:
+        idle_joules = {name: grown(rows, *idle) for name, rows in devices.items()}
+        idle_watts = {n: each / (idle[1] - idle[0]) for n, each in _apart(idle_joules).items()}
+    except Unavailable as error:
+        idle_reason = str(error)
+    return {
+        "node": node,
+        "seconds": trained[1] - trained[0],
+        "idle_reason": idle_reason,
+        "devices": [
+            {
+                "device": name,
+                "source": devices[name]["source"].iloc[0],
+                "joules": each,
+                "idle_watts": idle_watts[name],
+                **_use(devices[name][devices[name]["seconds"].between(*trained)]),
+            }
+            for name, each in _apart(joules).items()
+        ],
+    }
+
+
+def _apart(values: dict[str, float]) -> dict[str, float]:
+    """Return the values of devices without those of the devices that they contain."""
+    return {
+        name: value - sum(part for inner, part in values.items() if inner.startswith(name + INSIDE))
+        for name, value in values.items()
+    }
+
+
+def _use(rows: pd.DataFrame) -> dict:
+    known = rows["used"].dropna()
+    return {"used": bool(known.any()) if len(known) else None, "samples": len(rows)}
+
+
+def grown(rows: pd.DataFrame, begin: float, end: float) -> float:
+    """Return the joules by which a counter grew between two moments.
+
+    A counter with a range begins again with 0 when it reaches it. Between two samples the counter
+    is interpolated linearly.
+
+    Parameters
+    ----------
+    rows : the samples of one device, in `COLUMNS`.
+    begin, end : seconds of `time.monotonic`.
+
+    Raises
+    ------
+    Unavailable : there is no sample before or after these moments, the counter could not be read
+        between them, it was reset, or it may have wrapped unnoticed.
+    """
+    import numpy as np
+
+    if not begin < end:
+        raise Unavailable("no time between the two moments")
+    rows = rows.sort_values("seconds")
+    device, seconds = rows["device"].iloc[0], rows["seconds"].to_numpy()
+    first = np.searchsorted(seconds, begin, side="right") - 1
+    last = np.searchsorted(seconds, end, side="left")
+    if first < 0 or last == len(seconds):
+        raise Unavailable(f"{device}: no sample {'before' if first < 0 else 'after'} these moments")
+    rows = rows.iloc[first : last + 1]
+    lost = rows[rows["joules"].isna()]
+    if len(lost):
+        raise Unavailable(str(lost["error"].iloc[0]))
+    samples = rows[["seconds", "joules", "range_joules"]].itertuples(index=False)
+    steps = [_step(device, *pair) for pair in pairwise(samples)]
+    total = np.concatenate([[0.0], np.cumsum(steps)])
+    before, after = np.interp([begin, end], rows["seconds"].to_numpy(), total)
+    return float(after - before)
+
+
+def _step(device: str, before: tuple, after: tuple) -> float:
+    """Return the joules by which a counter grew from one sample to the next."""
+    seconds, joules = after.seconds - before.seconds, after.joules - before.joules
+    wraps = not math.isnan(after.range_joules)
+    if wraps:
+        if seconds > wrap_seconds(after.range_joules):
+            raise Unavailable(
+                f"{device}: no sample for {seconds:.0f} s, in which it may have wrapped"
+            )
+        if joules < 0:
+            joules += after.range_joules
+    most_watts = PACKAGE_WATTS if wraps else NODE_WATTS
+    if joules < 0 or joules > (seconds + UPDATE_SECONDS) * most_watts:
+        raise Unavailable(f"{device}: its counter was reset")
+    return joules
 
 
 def main() -> int | None:

@@ -20,8 +20,7 @@ from escala.record.schema import Outcome
 from escala.runtime import allocation
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
-from escala.training.plan import Plan
-from escala.training.process import PARTS, Told, not_finite
+from escala.training.process import PARTS, Plan, Told, not_finite
 from escala.workloads import models, scores_module
 
 

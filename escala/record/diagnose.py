@@ -19,7 +19,7 @@ from escala.programs import marks, printed
 from escala.programs.copy import COPY
 from escala.programs.program import Program
 from escala.record.schema import Outcome
-from escala.runtime.messages import cause
+from escala.runtime.mpi import cause
 
 #: What libraries, the kernel and schedulers write when memory runs out.
 _NO_MEMORY = re.compile(

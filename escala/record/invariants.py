@@ -18,8 +18,7 @@ from escala.record.diagnose import tail
 from escala.runtime.allocation import same_host
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.strategies.base import ALONE, MPI, UNKNOWN
-from escala.training.plan import Plan
-from escala.training.process import Told
+from escala.training.process import Plan, Told
 from escala.training.shards import Shards, row_moments, total_moments
 
 

@@ -16,9 +16,9 @@ from escala.core.errors import InputError
 from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.schema import Outcome
 from escala.runtime import allocation, asking, launch
-from escala.runtime.placement import Launch, places
+from escala.runtime.layout import Launch, places
 from escala.strategies import STRATEGIES
-from escala.training.plan import Plan
+from escala.training.process import Plan
 
 
 class Links(Protocol):

@@ -28,7 +28,7 @@ from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, threads_of
 from escala.training import checkpoint
-from escala.training.plan import Plan
+from escala.training.process import Plan
 from escala.training.shards import Shards
 from escala.workloads import WORKLOADS
 

@@ -38,10 +38,10 @@ from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
 from escala.runtime.allocation import same_host
-from escala.runtime.placement import Launch
+from escala.runtime.layout import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
-from escala.training.plan import Plan
+from escala.training.process import Plan
 from escala.training.rank import SCRATCH
 from escala.workloads import models
 

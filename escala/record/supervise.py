@@ -11,16 +11,17 @@ from pathlib import Path
 
 from escala import engines
 from escala.core import children, interrupts
+from escala.engines import environments
 from escala.probes import planned_probe
 from escala.programs.copy import COPY
 from escala.programs.program import Program
 from escala.record import diagnose
 from escala.record.schema import Outcome
 from escala.runtime import launch, mpi
-from escala.runtime.placement import Launch
+from escala.runtime.layout import Launch
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
-from escala.training.plan import Plan
+from escala.training.process import Plan
 
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped, and how much later than it
@@ -74,7 +75,7 @@ def supervise(
             return _unavailable(arguments[0], program)
         started = []
         try:
-            variables = engines.variables(python, environment | extra_environment)
+            variables = environments.variables(python, environment | extra_environment)
             launcher = children.start(arguments, variables, folder / "launcher.log")
             started.append(launcher)
             if probe and probe.program:

@@ -100,19 +100,19 @@ def _time(text: str | None) -> datetime | None:
 
 def job_of(job: str) -> Job:
     """Ask SLURM for a job. Where it does not answer, all but the number is unknown."""
-    return described(job, _said("show", "job", job))
+    return described(job, _scontrol("show", "job", job))
 
 
 def hosts(job: Job) -> list[str]:
     """Return the names of a job's nodes, in SLURM's order."""
-    return _expanded(job.nodes) if job.nodes else []
+    return _expand(job.nodes) if job.nodes else []
 
 
-def _expanded(nodes: str) -> list[str]:
-    return _said("show", "hostnames", nodes).split()
+def _expand(nodes: str) -> list[str]:
+    return _scontrol("show", "hostnames", nodes).split()
 
 
-def _said(*words: str) -> str:
+def _scontrol(*words: str) -> str:
     """Return what `scontrol` prints; nothing where it is not installed, or does not answer."""
     try:
         done = slurm.call(["scontrol", *words], _SECONDS)
@@ -123,7 +123,7 @@ def _said(*words: str) -> str:
 
 def version() -> str | None:
     """Return SLURM's version, or None if it does not tell it."""
-    found = _VERSION.search(_said("--version"))
+    found = _VERSION.search(_scontrol("--version"))
     return found[1] if found else None
 
 
@@ -168,7 +168,7 @@ def require_host() -> None:
     if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
         return
     here = socket.gethostname()
-    if any(same_host(here, name) for name in (nodes, *_expanded(nodes))):
+    if any(same_host(here, name) for name in (nodes, *_expand(nodes))):
         return
     raise InputError(
         "SLURM_JOB_ID",

@@ -22,11 +22,9 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.runtime import allocation, slurm
 from escala.runtime.allocation import number, same_host, srun
-from escala.runtime.layout import Layout
-from escala.runtime.messages import cause
-from escala.runtime.mpi import own_mpi
+from escala.runtime.layout import Launch, Layout, Node
+from escala.runtime.mpi import cause, own_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
-from escala.runtime.placement import Launch, Node
 
 _SURVEY_SECONDS = 120
 #: A node that takes longer to start `true` is lost: SLURM itself waits 10 seconds for a message.
@@ -89,21 +87,20 @@ class Asking:
 
 def silent(names: Sequence[str]) -> list[str]:
     """Return those of some nodes of this job that do not start a process any more."""
-    if not names:
-        return []
+    job = number()
+
+    def answers(name: str) -> bool:
+        step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
+        try:
+            done = children.completed(step, env=step_environment(job), timeout=_ANSWER_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
     # All at once: each lost node takes the whole time.
-    with ThreadPoolExecutor(len(names)) as pool:
-        answers = pool.map(lambda name: _answers(number(), name), names)
-    return [name for name, answer in zip(names, answers, strict=True) if not answer]
-
-
-def _answers(job: str, name: str) -> bool:
-    step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
-    try:
-        done = children.completed(step, env=step_environment(job), timeout=_ANSWER_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    with ThreadPoolExecutor(len(names) or 1) as pool:
+        answered = zip(names, pool.map(answers, names), strict=True)
+        return [name for name, answer in answered if not answer]
 
 
 def require_answers(names: Sequence[str]) -> None:
@@ -201,7 +198,7 @@ def serve(address: str, port: int) -> dict[str, float]:
 
 def connect(address: str, port: int) -> dict[str, float]:
     """Time single bytes there and back, then send for some time; return the median of the times."""
-    with _connected(address, port) as connection:
+    with _connect(address, port) as connection:
         _prepare(connection)
         seconds = []
         for _ in range(_PINGS):
@@ -219,7 +216,7 @@ def connect(address: str, port: int) -> dict[str, float]:
     return {"latency_ms": 1e3 * statistics.median(seconds)}
 
 
-def _connected(address: str, port: int) -> socket.socket:
+def _connect(address: str, port: int) -> socket.socket:
     """Return a connection to the other end, which may not listen yet."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while True:

@@ -28,14 +28,13 @@ from escala.programs.environment import extra_variables
 from escala.programs.program import Program
 from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import Asking
-from escala.runtime.layout import Layout
+from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, processes_per_node
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.placement import EXTRA_PORTS, Launch, processes_per_node
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
 
-LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
+LOCAL, MPIRUN, SRUN = "local", "mpirun", "srun"
 
 Command = list[str]
 Environment = dict[str, str]
@@ -57,7 +56,7 @@ def survey(
     ----------
     interface : interface of the network to use between nodes; the default is the one by which the
         scheduler knows a node.
-    asked : `auto` or one of `LAUNCHERS`.
+    asked : `auto` or a launcher.
     names : nodes of the job that this process is in, on which the run is a job step, also a run of
         one node. Empty: a run of one node uses this machine, another one the first of the job's.
 
@@ -115,18 +114,14 @@ def environment(
     if launch and launch.job:
         # By the older name mpirun recognises that srun starts its daemons.
         found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
-        found |= _open_mpi(launch)
+        # By this the ranks of a job step exchange over their network. On one node no transport
+        # listens on a port, as under `mpirun`.
+        if (interface := launch.nodes[0].interface) == LOOPBACK:
+            found["OMPI_MCA_btl"] = ON_ONE_NODE
+        else:
+            names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+            found |= dict.fromkeys(names, interface)
     return found | declared.environment(readable(knobs, strategy, takes_steps=program is None))
-
-
-def _open_mpi(launch: Launch) -> Environment:
-    """Return the variables by which the ranks of a job step exchange over their network."""
-    interface = launch.nodes[0].interface
-    if interface == LOOPBACK:
-        # As under `mpirun` on one node: no transport listens on a port.
-        return {"OMPI_MCA_btl": ON_ONE_NODE}
-    names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
-    return dict.fromkeys(names, interface)
 
 
 @contextmanager

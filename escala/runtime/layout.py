@@ -1,10 +1,14 @@
-"""Read layouts such as `2x1`, and assign rows of a step and cores to their processes."""
+"""Layouts such as `2x1`: their nodes, and the rows, cores and ranks of their processes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from escala.strategies import Strategy
+from escala.strategies.base import Place
 
 
 class Layout(str):
@@ -50,15 +54,90 @@ def global_batch(training: Mapping[str, Any], ranks: int) -> int:
     return batch["rows"] * (ranks if batch["per"] == "rank" else 1)
 
 
-def assign_cores(processes: int, per_process: int, available: list[int]) -> list[list[int]]:
-    """Give each process of a node its own cores, or shared ones if there are too few.
+#: Ports of a node besides those of its processes.
+EXTRA_PORTS = 2
 
-    Returns
-    -------
-    `processes` lists of at most `per_process` distinct core numbers; the lists are disjoint if
-    `processes * per_process <= len(available)`.
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a run, described by `escala.runtime.node`.
+
+    `cores` are the logical cores that the run may use, in this order. `interface` and `address`
+    belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
+    of `escala.core.hardware.describe` with the `speed_seconds` of its first core
+    (`escala.core.speed`).
+    `single_copy` says whether a process there may read the memory of another one.
     """
-    return [
-        sorted({available[(p * per_process + i) % len(available)] for i in range(per_process)})
-        for p in range(processes)
+
+    host: str
+    interface: str
+    address: str
+    cores: list[int]
+    ports: list[int]
+    machine: dict
+    single_copy: bool = True
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The launcher of a run's processes, and its nodes, in the order of their ranks.
+
+    Attributes
+    ----------
+    job : SLURM's number of the job whose steps are started, or None without one.
+    names : SLURM's names of the nodes, if they were chosen among those of the job.
+    here : the address of this machine for the processes, where it serves them.
+    """
+
+    launcher: str
+    nodes: list[Node]
+    job: str | None
+    names: tuple[str, ...] = ()
+    here: str | None = None
+
+
+def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
+    return 1 if strategy.layouts.process_per_node else layout.processes
+
+
+def places(
+    layout: Layout, strategy: type[Strategy], knobs: dict, nodes: Sequence[Node]
+) -> list[dict]:
+    """Return the place of every process of a run, in the form that `Place.of` reads.
+
+    Ranks are numbered node by node. A rank gets `cores_per_process` cores of its node, and a
+    process gets those of all its ranks. A process that is not bound gets all cores of the node.
+    """
+    per_node = processes_per_node(layout, strategy)
+    ranks_each = layout.processes // per_node
+    count = knobs["cores_per_process"] * ranks_each
+    addresses = [
+        f"{node.address}:{node.ports[local]}" for node in nodes for local in range(per_node)
     ]
+    extra_addresses = [f"{nodes[0].address}:{port}" for port in nodes[0].ports[per_node:]]
+    found = []
+    for number, node in enumerate(nodes):
+        for local in range(per_node):
+            # Cores are shared where there are too few.
+            first = local * count
+            cores = sorted({node.cores[(first + i) % len(node.cores)] for i in range(count)})
+            process = number * per_node + local
+            found.append(
+                asdict(
+                    Place(
+                        process=process,
+                        processes=layout.nodes * per_node,
+                        ranks=list(range(process * ranks_each, (process + 1) * ranks_each)),
+                        node=number,
+                        nodes=layout.nodes,
+                        local=local,
+                        processes_per_node=per_node,
+                        host=node.host,
+                        cores=cores if knobs["bind"] else sorted(node.cores),
+                        addresses=addresses,
+                        extra_addresses=extra_addresses,
+                        interface=node.interface,
+                    )
+                )
+            )
+    return found

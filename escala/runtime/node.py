@@ -1,6 +1,6 @@
 """Describe one machine of a run: `python -m escala.runtime.node`, one on each.
 
-It prints one line, a JSON object: the fields of `escala.runtime.placement.Node`, and `world`, the
+It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`, and `world`, the
 number of processes that MPI joined, if this was requested.
 """
 
@@ -24,7 +24,7 @@ from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.speed import speed_seconds
 from escala.runtime.allocation import same_host
-from escala.runtime.placement import Node
+from escala.runtime.layout import Node
 
 #: On one node ranks use only loopback.
 LOOPBACK = "lo"
@@ -55,7 +55,7 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     }
     host = socket.gethostname()
     if interface is None:
-        found = [name for name, held in by_interface.items() if _resolved(address or host) in held]
+        found = [name for name, held in by_interface.items() if _resolve(address or host) in held]
         interface = found[0] if found else None
     if interface == LOOPBACK and not by_interface.get(LOOPBACK):
         raise InputError(
@@ -79,7 +79,7 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     return Node(host, interface, held, cores, ports_found, machine, single_copy)
 
 
-def _resolved(name: str) -> str | None:
+def _resolve(name: str) -> str | None:
     try:
         return socket.gethostbyname(name)
     except OSError:
@@ -100,15 +100,15 @@ def _free_ports(address: str, count: int) -> list[int]:
             if len(found) == count:
                 break
             with contextlib.suppress(OSError):
-                stack.enter_context(_bound(address, port))
+                stack.enter_context(_bind(address, port))
                 found.append(port)
         while len(found) < count:
-            ephemeral = stack.enter_context(_bound(address, 0))
+            ephemeral = stack.enter_context(_bind(address, 0))
             found.append(ephemeral.getsockname()[1])
         return found
 
 
-def _bound(address: str, port: int) -> socket.socket:
+def _bind(address: str, port: int) -> socket.socket:
     """Return a socket that has a port; 0 lets the kernel choose one.
 
     Raises

@@ -44,6 +44,9 @@ def _discover() -> dict[str, type[Strategy]]:
             reason = f"is the engine of {each.name}, and is not ENGINE.MODULE.CLASS"
             remedy = f"name a class of ranks in escala/engines/: {', '.join(ENGINES)}"
             raise InputError(file, each.engine, reason, remedy)
+        if inside and not (FOLDER / engine / f"{inside[0]}.py").is_file():
+            reason = f"is the engine of {each.name}, and there is no {inside[0]}.py of ranks"
+            raise InputError(file, each.engine, reason, f"write it in escala/engines/{engine}/")
     return found
 
 

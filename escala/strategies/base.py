@@ -160,7 +160,7 @@ class Strategy:
 
         Parameters
         ----------
-        nodes, places : of the run (`escala.runtime.placement`).
+        nodes, places : of the run (`escala.runtime.layout`).
         here : the address of this machine, None for that of the first node.
         """
         return nullcontext({})
@@ -176,8 +176,8 @@ class Strategy:
     @classmethod
     def records_for(cls, probe: str) -> bool:
         """Return whether its engine has a module that records steps for a probe."""
-        recorders = FOLDER / cls.engine.partition(".")[0] / "recorders"
-        return (recorders / f"{probe.replace('-', '_')}.py").is_file()
+        module = f"record_{probe.replace('-', '_')}.py"
+        return (FOLDER / cls.engine.partition(".")[0] / module).is_file()
 
     @classmethod
     def refused(

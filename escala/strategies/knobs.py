@@ -67,7 +67,7 @@ class Knob(NamedTuple):
 
 def strategy_knobs() -> dict[str, Knob]:
     """Return the knobs that runs of any workload may read, by name."""
-    return dict(_declared(tuple(STRATEGIES.values())))
+    return dict(_read_declarations(tuple(STRATEGIES.values())))
 
 
 def workload_knobs(workload: str) -> dict[str, Knob]:
@@ -89,7 +89,7 @@ def all_knobs() -> dict[str, Knob]:
     knobs = strategy_knobs()
     for workload, declared in WORKLOADS.items():
         for name, knob in workload_knobs(workload).items():
-            if name in knobs and _allowed(knobs[name]) != _allowed(knob):
+            if name in knobs and _value_schema(knobs[name]) != _value_schema(knob):
                 raise InputError(
                     f"{declared.folder / 'workload.yaml'}: knobs",
                     name,
@@ -162,12 +162,12 @@ def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
     return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
 
 
-def _allowed(knob: Knob) -> dict[str, Any]:
+def _value_schema(knob: Knob) -> dict[str, Any]:
     return {key: value for key, value in knob.schema.items() if key != "description"}
 
 
 @cache
-def _declared(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
+def _read_declarations(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
     classes = {each.name: {base.__name__ for base in each.__mro__} for each in strategies}
     knobs: dict[str, Knob] = {}
     files = [_FILE, *filter(Path.is_file, (FOLDER / each / KNOBS for each in ENGINES))]

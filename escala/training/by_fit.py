@@ -1,4 +1,9 @@
-"""Fit a workload in this process, by one call and without a framework's steps."""
+"""Fit a workload in this process, by one call and without a framework's steps.
+
+A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
+everything from the codes to the weights. Loss and accuracy on the training rows are computed
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,7 @@ import csv
 import logging
 import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import log_loss
@@ -18,7 +21,6 @@ from escala.core import proc
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data import reader
-from escala.data.base import Arrays
 from escala.probes import Probe
 from escala.strategies.base import Place
 from escala.training.process import (
@@ -35,87 +37,74 @@ log = logging.getLogger("escala")
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
-    """Fit, and return what this process tells (`escala.training.process.Told`)."""
-    workload(plan["workload"])  # The thread pools of its libraries exist from here on.
-    with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
-        startup = startup_seconds(place.process, 1)
-        measured = fit(plan, folder, load)
-        threads = max(pool["num_threads"] for pool in threadpool_info())
-    measured["seconds"]["startup"] = startup
-    return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}
+    """Fit, and return what this process tells (`escala.training.process.Told`).
 
-
-def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
-    """Fit and evaluate a workload, and return what was measured.
-
-    A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
-    everything from the codes to the weights. Loss and accuracy on the training rows are computed
-    afterwards. `folder`, the run's `ranks/`, receives the step's time, the predictions and the
-    model. `load` reads what the machine does during the fit.
+    `folder`, the run's `ranks/`, receives the step's time, the predictions and the model. `load`
+    reads what the machine does during the fit.
 
     Raise `Diverged` if the loss on the training rows is not finite, and `InputError` if the dataset
     does not have one class for each row.
     """
     clock, work = Clock(), workload(plan["workload"])
-    with clock.time("loading"):
-        data = reader(plan["data"])
-        models.require_classes(work, data.description)
-        data.touch()
-    weights, epoch, loss_sum, correct = _fitted(work, plan, data, load)
-    with open(folder / "rank0.steps.csv", "w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(STEP_COLUMNS)
-        writer.writerow((1, 1, epoch["rows"], 0.0, epoch["train_seconds"], loss_sum, correct))
-    with clock.time("evaluation"):
-        inputs, _ = data.gather("test", slice(None))
-        predictions = work.probabilities(weights, inputs).argmax(axis=1)
-    np.save(folder / "rank0.predictions.npy", predictions)
-    with clock.time("save"):
-        if plan["training"]["save_model"]:
-            np.savez(folder / models.WEIGHTS, **weights)
+    # The thread pools of its libraries exist from here on.
+    with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
+        clock.seconds["startup"] = startup_seconds(place.process, 1)
+        with clock.time("loading"):
+            data = reader(plan["data"])
+            models.require_classes(work, data.description)
+            data.touch()
+        (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
+        # Those before oversampling.
+        counts = plan["train_counts"]
+        if counts is None:
+            counts = np.bincount(targets, minlength=len(data.description["classes"]))
+        load.begin()
+        began, used, start = time.monotonic(), proc.usage_of_self(), time.perf_counter()
+        weights = work.fit(inputs, targets, np.array(counts), plan["training"])
+        train_seconds = time.perf_counter() - start
+        used = proc.usage_of_self().since(used)
+        load.end()
+        probabilities = work.probabilities(weights, inputs)
+        correct = int((probabilities.argmax(axis=1) == targets).sum())
+        classes = range(len(counts))
+        loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=classes))
+        if not math.isfinite(loss_sum):
+            raise Diverged(f"the loss is {loss_sum} after the fit")
+        words = "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s"
+        log.info(words, rows, loss_sum / rows, correct / rows, train_seconds)
+        epoch = dict.fromkeys(VALIDATION) | {
+            "epoch": 1,
+            "steps": 1,
+            "rows": rows,
+            "began": began,
+            "train_seconds": train_seconds,
+            "epoch_wall_seconds": time.perf_counter() - start,
+            "loss": loss_sum / rows,
+            "accuracy": correct / rows,
+            "scores": {},
+            "row_moments": row_moments(np.arange(rows)),
+            "usage": used,
+        }
+        with open(folder / "rank0.steps.csv", "w", newline="", encoding="utf-8") as handle:
+            step = 1, 1, rows, 0.0, train_seconds, loss_sum, correct
+            csv.writer(handle).writerows([STEP_COLUMNS, step])
+        with clock.time("evaluation"):
+            inputs, _ = data.gather("test", slice(None))
+            predictions = work.probabilities(weights, inputs).argmax(axis=1)
+        np.save(folder / "rank0.predictions.npy", predictions)
+        with clock.time("save"):
+            if plan["training"]["save_model"]:
+                np.savez(folder / models.WEIGHTS, **weights)
+        threads = max(pool["num_threads"] for pool in threadpool_info())
     return {
         "epochs": [epoch],
         "seconds": clock.seconds,
+        "ranks": 1,
+        "threads": {"intra_op": threads, "inter_op": 1},
         "evaluated": [0, data.rows("test")],
         "fractions": [1.0],
         "weights_sha256": [digest(weights.values())],
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,
-        "usage": epoch["usage"]._asdict() | {"steps": 1},
+        "usage": used._asdict() | {"steps": 1},
     }
-
-
-def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, dict, float, int]:
-    """Return the weights of the fit, it as an epoch, the sum of its losses, and its hits."""
-    (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
-    # Those before oversampling.
-    counts = plan["train_counts"]
-    if counts is None:
-        counts = np.bincount(targets, minlength=len(data.description["classes"]))
-    load.begin()
-    began, used, start = time.monotonic(), proc.usage_of_self(), time.perf_counter()
-    weights = work.fit(inputs, targets, np.array(counts), plan["training"])
-    train_seconds = time.perf_counter() - start
-    used = proc.usage_of_self().since(used)
-    load.end()
-    probabilities = work.probabilities(weights, inputs)
-    correct = int((probabilities.argmax(axis=1) == targets).sum())
-    loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=range(len(counts))))
-    if not math.isfinite(loss_sum):
-        raise Diverged(f"the loss is {loss_sum} after the fit")
-    words = "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s"
-    log.info(words, rows, loss_sum / rows, correct / rows, train_seconds)
-    epoch = dict.fromkeys(VALIDATION) | {
-        "epoch": 1,
-        "steps": 1,
-        "rows": rows,
-        "began": began,
-        "train_seconds": train_seconds,
-        "epoch_wall_seconds": time.perf_counter() - start,
-        "loss": loss_sum / rows,
-        "accuracy": correct / rows,
-        "scores": {},
-        "row_moments": row_moments(np.arange(rows)),
-        "usage": used,
-    }
-    return weights, epoch, loss_sum, correct

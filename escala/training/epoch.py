@@ -137,7 +137,7 @@ class _Record:
         raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")
 
 
-def evaluated(
+def predict_rows(
     engine: Engine, data: Arrays, side: str, rows: slice
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Return the predictions for some rows of a side, and the sums of their losses and scores."""
@@ -168,8 +168,8 @@ def validate(
     """
     start = time.perf_counter()
     rows = evaluation_rows(data.rows(side), engine.place.process, engine.place.processes, divided)
-    predictions, sums = evaluated(engine, data, side, rows)
-    counted = _counted(scores, data.gather(side, rows)[1], predictions)
+    predictions, sums = predict_rows(engine, data, side, rows)
+    counted = _count(scores, data.gather(side, rows)[1], predictions)
     totals = engine.group.total(np.array([*sums.values(), *counted], np.float64))
     means = dict(zip(sums, (totals[: len(sums)] / data.rows(side)).tolist(), strict=True))
     loss, accuracy = means.pop("loss"), means.pop("correct")
@@ -190,7 +190,7 @@ def validate(
     }
 
 
-def _counted(scores: ModuleType | None, targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+def _count(scores: ModuleType | None, targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return the sums over rows of what a workload counts, float64 (n,); (0,) if it counts nothing.
 
     Counts that are not those of these rows are a ValueError.

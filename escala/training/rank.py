@@ -74,7 +74,9 @@ def main(plan_file: str) -> int:
 
 def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
     load = load_reader(plan, place)
-    told = import_module(_trainer(plan)).run(plan, folder, place, probe, load)
+    # It imports what the others do not need.
+    trainer = "by_program" if "start" in plan else "train" if plan["engine"] else "by_fit"
+    told = import_module(f"escala.training.{trainer}").run(plan, folder, place, probe, load)
     seconds = dict.fromkeys(PARTS) | told.get("seconds", {})
     return (
         dict.fromkeys(Told.__annotations__)
@@ -83,23 +85,12 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
             "seconds": seconds,
             "load": load.found,
             "host": socket.gethostname(),
-            "boot": _boot(),
+            # Of this boot, and so of its clock (man 4 random).
+            "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip(),
             "step": os.environ.get("SLURM_STEP_ID"),
             "cores": sorted(os.sched_getaffinity(0)),
         }
     )
-
-
-def _trainer(plan: dict) -> str:
-    """Return the name of the module whose `run` trains; it imports what the others do not need."""
-    if "start" in plan:
-        return "escala.training.by_program"
-    return "escala.training.by_steps" if plan["engine"] else "escala.training.by_fit"
-
-
-def _boot() -> str:
-    """Return the identifier of this boot, and so of its clock (man 4 random)."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def _machine(plan: dict, place: Place) -> AbstractContextManager[None]:

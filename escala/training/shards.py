@@ -41,7 +41,7 @@ class Shards:
 
     @classmethod
     def planned(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
-        """Return the shards of a plan (`escala.training.plan`)."""
+        """Return the shards of a plan (`escala.training.process`)."""
         return cls(
             plan["seed"],
             plan["train_rows"],

@@ -6,9 +6,11 @@ The warm-up traces and compiles by real steps, and measures the speed of a rank.
 from __future__ import annotations
 
 import csv
+import gc
 import logging
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,11 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.engines.base import Engine
 from escala.probes import Probe
+from escala.strategies.base import Place
 from escala.strategies.knobs import model_knobs, reads
 from escala.training.checkpoint import FOLDER, Checkpoint
-from escala.training.epoch import evaluated, train_epoch, validate
-from escala.training.process import STEP_COLUMNS, Clock, digest
+from escala.training.epoch import predict_rows, train_epoch, validate
+from escala.training.process import STEP_COLUMNS, Clock, digest, startup_seconds
 from escala.training.shards import (
     balanced_fractions,
     batches,
@@ -33,13 +36,39 @@ from escala.training.shards import (
     gather,
     gather_steps,
 )
-from escala.training.stopping import EarlyStopping
 from escala.workloads import models, scores_module, workload
 
 log = logging.getLogger("escala")
 
 #: Fields of an epoch that TensorBoard shows.
 BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_seconds")
+
+
+def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load) -> dict:
+    """Train by the engine of a strategy, and return what this process tells (`process.Told`)."""
+    # Importing a framework allocates millions of objects, which live as long as the process. To
+    # search them for cycles repeatedly takes a fifth of the import.
+    gc.disable()
+    engine = engines.create_engine(plan, place)
+    gc.freeze()
+    gc.enable()
+    ranks, total = engine.start()
+    if (ranks, total) != (place.ranks, plan["ranks"]):
+        raise RuntimeError(
+            f"requested rank {_list(place.ranks)} of {plan['ranks']}, "
+            f"obtained rank {_list(ranks)} of {total}"
+        )
+    startup = startup_seconds(place.process, place.processes)
+    measured = {}
+    if not engine.group.serve(folder):
+        measured = train(plan, engine, folder, probe, load)
+        measured["seconds"]["startup"] = startup
+    engine.group.stop()
+    return measured | {"ranks": total} | engine.resources()
+
+
+def _list(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks)) or "none"
 
 
 def train(
@@ -118,18 +147,18 @@ class _Training:
         plan = self._plan
         self._make_steps()
         if self._measures and plan["ranks"] > 1 and not plan["resume_after"]:
-            with self._clock.time("first_step"), self._engine.unchanged():
+            with self._clock.time("first_step"), self._engine.preserve():
                 self._fractions = fractions_by_speed(
                     self._engine, self._data, plan["step_rows"], plan["ranks"]
                 )
             self._make_steps()
         with self._clock.time("first_prediction"):
-            evaluated(self._engine, self._data, "test", slice(0, 1))
+            predict_rows(self._engine, self._data, "test", slice(0, 1))
 
     def _make_steps(self) -> None:
         """Make steps of the sizes that ranks have in an epoch; what is compiled for them is."""
         batch, rows = self._plan["step_rows"], self._plan["train_rows"]
-        with self._clock.time("first_step"), self._engine.unchanged():
+        with self._clock.time("first_step"), self._engine.preserve():
             warm_up(self._engine, self._data, batch, self._fractions, rows)
 
     def resume(self) -> None:
@@ -153,7 +182,7 @@ class _Training:
         batch = min(self._plan["global_batch"], self._plan["train_rows"])
         [step] = batches(np.arange(batch), batch, self._fractions)
         gather = partial(gather_steps, self._data, self._plan["weighting"])
-        with self._clock.time("build"), self._engine.unchanged():
+        with self._clock.time("build"), self._engine.preserve():
             probe.measure(self._engine, step, gather)
 
     def epochs(self) -> None:
@@ -170,7 +199,7 @@ class _Training:
                 began = time.perf_counter()
                 epoch = self._epoch(number, writer)
                 if board:
-                    board(number, _shown(epoch, self._plan["learning_rate"]))
+                    board(number, _board_numbers(epoch, self._plan["learning_rate"]))
                 epoch["epoch_wall_seconds"] = time.perf_counter() - began
                 self._epochs.append(epoch)
                 log.info(
@@ -226,7 +255,7 @@ class _Training:
         with self._clock.time("evaluation"):
             test_rows = self._data.rows("test")
             rows = evaluation_rows(test_rows, self._process, self._processes, self._divided)
-            predictions, _ = evaluated(engine, self._data, "test", rows)
+            predictions, _ = predict_rows(engine, self._data, "test", rows)
         np.save(self._folder / f"rank{self._process}.predictions.npy", predictions)
         used = Usage(*map(sum, zip(*(epoch["usage"] for epoch in self._epochs), strict=True)))
         with self._clock.time("save"):
@@ -247,7 +276,7 @@ class _Training:
         } | engine.about()
 
 
-def _shown(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
+def _board_numbers(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
     """Return the numbers of an epoch that TensorBoard shows."""
     shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
     shown["learning_rate"] = learning_rate
@@ -295,3 +324,51 @@ def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> 
     fractions = balanced_fractions(sizes, together, batch)
     log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))
     return fractions
+
+
+#: The field of an epoch for each value of `monitor`.
+MONITORED = {"training": "loss", "validation": "validation_loss"}
+
+
+class EarlyStopping:
+    """Stop when a loss has not fallen by more than `min_delta` for `patience` epochs.
+
+    The loss is the total over all ranks, so all ranks decide the same. The `settings` are
+    `monitor`, `patience`, `min_delta` and `restore_best`; with None training never stops early.
+    `best_epoch` is the last epoch in which the loss fell by more than `min_delta`, 0 before the
+    first. `best_weights` are the weights after it if `restore_best` is set, otherwise None.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None):
+        self.patience = settings["patience"] if settings else math.inf
+        self._monitored = MONITORED[settings["monitor"]] if settings else "loss"
+        self._min_delta = settings["min_delta"] if settings else 0.0
+        self._restores = settings["restore_best"] if settings else False
+        self._best, self._waited = math.inf, 0
+        self.best_epoch = 0
+        self.best_weights: list[np.ndarray] | None = None
+
+    def see(self, epoch: Mapping[str, Any], weights: Callable[[], list[np.ndarray]]) -> bool:
+        """Record the number and the losses of an epoch; return whether training ends after it.
+
+        `weights` returns the weights after the epoch.
+        """
+        loss = epoch[self._monitored]
+        if loss < self._best - self._min_delta:
+            self._best, self._waited, self.best_epoch = loss, 0, epoch["epoch"]
+            self.best_weights = weights() if self._restores else None
+        else:
+            self._waited += 1
+        return self._waited >= self.patience
+
+    def resume(
+        self, epochs: Iterable[Mapping[str, Any]], best: Callable[[], list[np.ndarray]]
+    ) -> None:
+        """Take note of the epochs before the checkpoint from which a run goes on.
+
+        `best` returns the weights after the best of them; it is called if they are to be restored.
+        """
+        for epoch in epochs:
+            self.see(epoch, list)
+        if self.best_weights is not None:
+            self.best_weights = best()

@@ -96,11 +96,6 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
     raise InputError(work.__file__, None, reason, remedy)
 
 
-def names_of_scores(work: ModuleType, targets: Any, outputs: Any) -> set[str]:
-    """Return the names of the scores that the `row_scores` of a workload give for some rows."""
-    return {*work.row_scores(targets, outputs)} if hasattr(work, "row_scores") else set()
-
-
 def require_classes(work: ModuleType, description: Mapping) -> None:
     """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit."""
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")

@@ -14,7 +14,7 @@ from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.exchange import Exchange, Message, exchanged, in_buckets
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.core.variables import passed
-from escala.engines import interpreters
+from escala.engines import environments
 from escala.probes.collectives import ALLREDUCE
 from escala.runtime.layout import Layout
 
@@ -39,11 +39,11 @@ def test_buckets_are_those_that_pytorch_assigns():
         for number in (1, 2, 5, 30)
         for limits in ([MIB, 25 * MIB], [4 * MIB], [1], [MIB, 2 * MIB])
     ]
-    python = interpreters.python("torch")
+    python = environments.python("torch")
     done = subprocess.run(
         [python, "-c", ASSIGNED],
         input=json.dumps(cases),
-        env=interpreters.variables(python, passed()),
+        env=environments.variables(python, passed()),
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.engines.tensorflow.engine import calls
-from escala.engines.tensorflow.step import repeated
+from escala.engines.tensorflow.step import repeat
 
 SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=20)
 
@@ -43,7 +43,7 @@ def test_repeated_steps_see_the_weights_of_the_step_before(count):
         return before, tf.reduce_sum(rows)
 
     rows = np.arange(3 * count, dtype=np.float32)
-    results = tf.function(repeated(step, count))(rows, np.float32(3))
+    results = tf.function(repeat(step, count))(rows, np.float32(3))
     expected, sums, value = [], [], 1.0
     for step_rows in np.split(rows, count):
         expected.append(value)

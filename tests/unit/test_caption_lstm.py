@@ -225,7 +225,7 @@ def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Callable, Arrays]:
     for _ in range(120):
         step()
     specs = (*data.inputs, data.targets)
-    evaluate = Functions(work, settings).evaluating(network, specs, tf.reduce_sum)
+    evaluate = Functions(work, settings).compile_evaluation(network, specs, tf.reduce_sum)
     return network, evaluate, data
 
 
@@ -288,7 +288,7 @@ def test_scores_that_are_no_numbers_of_rows_or_share_a_name_end_the_training(
     specs = (*data.inputs, data.targets)
     parts = {"counts": scores.counts, "scores_of": scores.scores_of} | module
     with pytest.raises(ValueError, match=reason):
-        evaluate = Functions(model, SETTINGS).evaluating(network, specs, tf.reduce_sum)
+        evaluate = Functions(model, SETTINGS).compile_evaluation(network, specs, tf.reduce_sum)
         epoch_scores(evaluate, data, module=SimpleNamespace(**parts))
 
 

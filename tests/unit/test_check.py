@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from escala import check
-from escala.check import Check, answers
+from escala.check import machine as check
+from escala.check.machine import Check, answers
 from escala.core.errors import InputError, Unavailable
 from tests.unit.nvml import Gpu, Nvml
 

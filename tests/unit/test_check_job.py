@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from escala.check import answers, job
+from escala.check import job
+from escala.check.machine import answers
 from escala.core.errors import Unavailable
 
 #: As SLURM 22.05 and 24.11 print it.

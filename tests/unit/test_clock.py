@@ -11,8 +11,9 @@ import time
 import pytest
 
 from escala.core import proc
-from escala.probes._sampler import Rank, announce
+from escala.probes._sampler import announce
 from escala.probes.clocks import to_epoch
+from escala.probes.resources import Rank
 from escala.record import run
 from escala.training import process
 
@@ -55,7 +56,7 @@ def test_a_process_began_before_its_children():
 @pytest.mark.parametrize("within", [False, True], ids=["between-steps", "within-a-step"])
 def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step, within):
     tf = pytest.importorskip("tensorflow")
-    from escala.engines.tensorflow.recorders.clocks import Moments
+    from escala.engines.tensorflow.record_clocks import Moments
     from escala.probes.clocks import RETURNED, STEP_BEGINS
 
     kernel = tf.Variable([1.0], name="kernel")
@@ -106,7 +107,7 @@ def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clo
         set_clock(HOUR)
         return value + 1.0
 
-    assert step.slowed(compute, 2.0)(tf.constant(1.0)).numpy() == 2.0
+    assert step.slow_down(compute, 2.0)(tf.constant(1.0)).numpy() == 2.0
     assert 0 < sum(slept) < 60
 
 

@@ -28,7 +28,7 @@ from escala.analysis.diagnosis import (
     lines,
 )
 from escala.core.errors import InputError
-from escala.probes import _trace_file
+from escala.probes import timeline
 
 CYCLE, UPDATE = 1e-3, 2e-3
 TENSORS = {"output": 2560, "kernel": 2**21, "embedding": 160}
@@ -384,9 +384,9 @@ def test_blocks_of_any_size_give_the_same_events(tmp_path, monkeypatch, one_line
     text = _broken(written(tmp_path, Horovod(EARLY_TO_LATE).run(20)).read_text(), "text")
     found = []
     for block in (1 << 20, 4096, 7):
-        monkeypatch.setattr(_trace_file, "_BLOCK", block)
+        monkeypatch.setattr(timeline, "_BLOCK", block)
         content = text.replace("\n", " ") if one_line else text
-        reader = _trace_file.Events(io.BytesIO(content.encode()))
+        reader = timeline.Events(io.BytesIO(content.encode()))
         found.append(list(reader))
         assert reader.damage and not reader.closed
     assert len(found[0]) > 100 and found[0] == found[1] == found[2]

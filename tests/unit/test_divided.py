@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from escala.engines import costs
 from escala.engines.tensorflow.fast.dense import selected
 from escala.engines.tensorflow.fast.shared_memory import can_be_shared, partition
-from escala.engines.tensorflow.ranks import Single
+from escala.engines.tensorflow.ranks import Ranks
 from escala.engines.tensorflow.state import State
 
 #: The plan of one rank, as far as its state needs it.
@@ -47,13 +47,13 @@ def test_kernels_that_cannot_be_updated_in_parts():
 
 def test_the_optimizer_is_left_as_it_was():
     optimizer = tf.keras.optimizers.Adam()
-    State(wide_and_narrow(), optimizer, ALONE, Single({}, None))
+    State(wide_and_narrow(), optimizer, ALONE, Ranks({}, None))
     assert "add_variable_from_reference" not in vars(optimizer)
     assert optimizer._built
 
 
 def test_values_of_another_number_of_variables_are_not_restored():
-    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), ALONE, Single({}, None))
+    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), ALONE, Ranks({}, None))
     with pytest.raises(ValueError, match="shorter"):
         state.restore(state.values()[:-1])
 

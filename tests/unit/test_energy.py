@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 
 from escala.core.errors import Unavailable
 from escala.core.files import write_json
-from escala.probes import _counters, _sampler, energy
+from escala.probes import _sampler, energy
 from escala.probes.energy import Energy
 from tests.unit.counter_trees import Tree, two_packages
 from tests.unit.nvml import Gpu, Nvml
@@ -63,14 +63,14 @@ class Node:
         """Sample every half second until the rank ends."""
         ended = {"node": node, "pid": NO_PROCESS, "started": 1.0}
         self.at(seconds, lambda: write_json(self.folder / "rank0.pid", ended))
-        found = _counters.counters(self.tree.root)
-        seconds = _counters.interval(every, found)
+        found = energy.counters(self.tree.root)
+        seconds = energy.interval(every, found)
         rows = lambda _: map(energy.row, found)  # noqa: E731
         _sampler.sample(self.folder, node, "energy", energy.COLUMNS, rows, seconds)
         return _sampler.tables(self.folder, "energy")
 
     def summary(self, idle=(1010.0, 1020.0), trained=(1040.25, 1080.75)) -> dict:
-        [found] = _counters.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
+        [found] = energy.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
         Draft202012Validator(Energy.result["items"]).validate(found)
         return found
 
@@ -114,7 +114,7 @@ def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, o
         return
     expected = np.interp(end, seconds, behind) - np.interp(begin, seconds, behind)
     shuffled = rows.assign(range_joules=most).sample(frac=1, random_state=len(watts))
-    assert _counters.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
+    assert energy.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
 def test_nothing_is_trained_without_counters(tmp_path):
@@ -153,7 +153,7 @@ def test_a_device_whose_counter_cannot_be_read_is_named(node, change, reason):
     """What the other counters read is not the energy of the node."""
     change(node)
     with pytest.raises(Unavailable, match=reason):
-        _counters.counters(node.tree.root)
+        energy.counters(node.tree.root)
 
 
 @contextmanager
@@ -182,7 +182,7 @@ def test_a_counter_that_only_root_may_read_is_unavailable_to_others(guarded):
     zone = guarded.root / "class/powercap/intel-rapl:0/energy_uj"
     zone.chmod(0o400) if os.geteuid() == 0 else zone.chmod(0)
     with pytest.raises(Unavailable, match=f"package-0: no permission for {zone}"), unprivileged():
-        _counters.counters(guarded.root)
+        energy.counters(guarded.root)
 
 
 def resets(node: Node, path: Path) -> None:
@@ -229,12 +229,12 @@ def test_rare_and_late_samples_miss_no_wrap(tmp_path, node):
     node.tree.zone("0", "package-0", 450, start=60e9, most=65_532_610_987)
     node.at(300, lambda: node.sleep(40))
     rows = node.sampled(700, every=60)[0]
-    assert _counters.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
+    assert energy.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
 
 
 def test_a_node_whose_sampler_never_began():
     with pytest.raises(Unavailable, match="node 1 has no samples of energy"):
-        _counters.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
+        energy.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
 
 
 def test_without_a_cool_down_only_the_idle_power_is_unknown(node):

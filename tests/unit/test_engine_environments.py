@@ -11,7 +11,7 @@ import pytest
 
 from escala.core.engines import ENGINES, FOLDER
 from escala.core.variables import passed
-from escala.engines import engine_name, interpreters
+from escala.engines import engine_name, environments
 from escala.runtime import mpi
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
@@ -44,10 +44,10 @@ for epoch in (0, 5):
 
 
 def printed(interpreter: str, code: str, *arguments: str) -> str:
-    own = mpi.own_mpi() | {"PYTHONPATH": str(interpreters.ROOT)}
+    own = mpi.own_mpi() | {"PYTHONPATH": str(environments.ROOT)}
     done = subprocess.run(
         [interpreter, "-P", "-c", code, *arguments],
-        env=interpreters.variables(interpreter, passed()) | own,
+        env=environments.variables(interpreter, passed()) | own,
         capture_output=True,
         text=True,
     )
@@ -57,8 +57,8 @@ def printed(interpreter: str, code: str, *arguments: str) -> str:
 
 def made(engine: str) -> str:
     """Return the Python of an engine's own environment, also where that of the tests holds it."""
-    python = interpreters.folder(engine) / "bin" / "python"
-    return str(python) if python.exists() else interpreters.python(engine)
+    python = environments.folder(engine) / "bin" / "python"
+    return str(python) if python.exists() else environments.python(engine)
 
 
 def canonical(name: str) -> str:
@@ -68,13 +68,13 @@ def canonical(name: str) -> str:
 def modules_of_ranks(engine: str) -> list[str]:
     """Return the modules that a rank of an engine may begin with or pick by a name."""
     ours = [name for name in STRATEGIES if engine_name(name) == engine]
-    recorders = (FOLDER / engine / "recorders").glob("[!_]*.py")
+    recorders = (FOLDER / engine).glob("record_*.py")
     model = ENGINES[engine].module
     return [
-        *(f"escala.training.{name}" for name in ("rank", "by_steps", "train")),
-        "escala.workload_check.network",
-        f"escala.engines.{engine}.check",
-        *(f"escala.engines.{engine}.recorders.{path.stem}" for path in recorders),
+        *(f"escala.training.{name}" for name in ("rank", "train")),
+        "escala.check.network",
+        f"escala.engines.{engine}.functions",
+        *(f"escala.engines.{engine}.{path.stem}" for path in recorders),
         f"escala.engines.{engine}.engine",
         *(f"escala.engines.{STRATEGIES[name].engine.rpartition('.')[0]}" for name in ours),
         "escala.data.base",
@@ -87,7 +87,7 @@ def modules_of_ranks(engine: str) -> list[str]:
 
 
 def test_ranks_import_what_the_environment_holds_and_nothing_else(engine):
-    pinned = (interpreters.ROOT / "envs" / ENGINES[engine].environment.requirements).read_text()
+    pinned = (environments.ROOT / "envs" / ENGINES[engine].environment.requirements).read_text()
     held = {canonical(name) for name in re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE)}
     modules = json.dumps(modules_of_ranks(engine))
     loaded = set(map(canonical, json.loads(printed(made(engine), LOADED, modules))))

@@ -15,7 +15,7 @@ import pytest
 
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
-from escala.engines import environments, interpreters
+from escala.engines import environments
 
 #: It notes its arguments; `venv` makes an interpreter that describes itself, and `pip` does what
 #: the folder of the test says.
@@ -37,7 +37,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(content.replace("{folder}", shlex.quote(str(tmp_path))))
         (tmp_path / name).chmod(0o755)
     (tmp_path / "uv.lock").touch()
-    monkeypatch.setattr(interpreters, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     for name in list(os.environ):
         if name.startswith(("UV_", "PIP_")) or name in ("ESCALA_TENSORFLOW", "ESCALA_TORCH"):
             monkeypatch.delenv(name)
@@ -60,8 +60,8 @@ def test_it_is_made_once_in_the_build_that_fits(clone):
     [venv, pip] = calls(clone)
     assert "--relocatable" in venv and f"--python {sys.executable} " in venv
     assert pip.endswith("--torch-backend auto")
-    assert str(interpreters.ROOT / "envs" / ENGINES["torch"].environment.requirements) in pip
-    assert interpreters.python("torch") == str(clone / ".venv-torch" / "bin" / "python")
+    assert str(environments.ROOT / "envs" / ENGINES["torch"].environment.requirements) in pip
+    assert environments.python("torch") == str(clone / ".venv-torch" / "bin" / "python")
     assert "is there: torch 9" in environments.install("torch")
     assert len(calls(clone)) == 2
     assert left(clone) == [".venv-torch"]
@@ -82,11 +82,11 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(clone, monkeypatch,
     monkeypatch.setattr(environments, "dry_run", True)
     assert environments.provide("torch") == sys.executable
     assert not (clone / "calls").exists()
-    assert f"would be installed into {interpreters.folder('torch')}" in capsys.readouterr().err
+    assert f"would be installed into {environments.folder('torch')}" in capsys.readouterr().err
 
 
 def test_one_that_cannot_be_made_lets_the_others_be(clone, monkeypatch, capsys):
-    monkeypatch.setattr(interpreters, "_is_own", lambda engine: False)
+    monkeypatch.setattr(environments, "_is_own", lambda engine: False)
     (clone / "python").write_text("#!/bin/bash\necho tensorflow 9\n")
     (clone / "does").write_text('case "$*" in *torch*) exit 1;; esac')
     monkeypatch.setattr(environments.platform, "python_version", lambda: "3.13.1")
@@ -153,8 +153,8 @@ def test_an_interrupted_one_leaves_nothing(clone):
     (clone / "does").write_text(f"touch {shlex.quote(str(clone))}/begun; sleep 60")
     code = (
         "import sys, pathlib; from escala import cli; "
-        "from escala.engines import environments, interpreters; "
-        "interpreters.ROOT = pathlib.Path(sys.argv[1]); "
+        "from escala.engines import environments; "
+        "environments.ROOT = pathlib.Path(sys.argv[1]); "
         "sys.exit(cli.main(lambda: print(environments.install('torch'))))"
     )
     started = subprocess.Popen([sys.executable, "-c", code, clone], stderr=subprocess.PIPE)

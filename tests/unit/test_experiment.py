@@ -36,6 +36,7 @@ from escala.measure.plan import plan_session
 from escala.measure.standing import Present, runs_left_of
 from escala.probes import PROBES
 from escala.record.schema import FORMAT
+from escala.runtime.layout import Layout
 from escala.strategies.knobs import read_by_run
 from escala.workloads import WORKLOADS
 
@@ -1122,3 +1123,12 @@ def test_knobs_that_no_run_reads_are_told(strategy, unread):
     assert [each.partition(" is set")[0] for each in found] == [
         f"variants.other.{k}" for k in unread
     ]
+
+
+def test_a_run_of_a_probe_that_does_not_apply_says_so():
+    found = Experiment(small(), "e.yaml")
+    names = "d", "virus-cnn", "single", Layout(1, 1), "tuned", "native"
+    with pytest.raises(InputError, match="timeline does not apply to it: A separate run of every"):
+        found.run(*names, None, instrument="timeline")
+    with pytest.raises(InputError, match=r"is not among the runs of e\.yaml"):
+        found.run(*names, 99, instrument="clocks")

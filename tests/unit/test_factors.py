@@ -11,8 +11,8 @@ from escala.analysis.cost_model.exchange import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Arrays, Spec
 from escala.engines import costs
+from escala.engines.functions import describe_gradients
 from escala.engines.tensorflow.fast import dense
-from escala.engines.tensorflow.gradients import described
 from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
@@ -183,7 +183,15 @@ def test_a_kernel_with_another_use_has_the_gradient_of_both():
 
 def test_a_calibration_is_told_which_gradients_are_factors_or_rows(small_split, request_for):
     training = request_for("single", "1x1")["training"]
-    embedding, *others = described("virus-cnn", small_split, training, KNOBS)
+    embedding, *others = describe_gradients(
+        {
+            "engine": "tensorflow",
+            "workload": "virus-cnn",
+            "split": str(small_split),
+            "training": training,
+            "knobs": KNOBS,
+        }
+    )
     assert embedding["sparse_rows"] == Arrays(small_split).inputs[0].shape[0]
     assert {each["sparse_rows"] for each in others} == {None}
     kernels = [each["factor_rows"] for each in others[::2]]

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import yaml
 
+from escala.check.workload import answers
 from escala.core import plugins
 from escala.core.errors import InputError, Unavailable
 from escala.data import KINDS
 from escala.data.base import output_shape, specs
 from escala.data.settings import derive
-from escala.engines import environments, interpreters
+from escala.engines import environments
 from escala.experiment import Experiment, folders
 from escala.predict.model import load
 from escala.record import key
 from escala.strategies.knobs import complete, model_knobs
-from escala.workload_check.answers import answers
 from escala.workloads import WORKLOADS, models, workload
 from tests.calls import python
 from tests.conftest import CLASSES
@@ -77,7 +77,7 @@ def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
     [
         ("workload.yaml", "data_kind: genomes\n", "", "yaml: data_kind: the key is missing"),
         ("workload.yaml", "data_kind", "trained_by: step\ndata_kind", "use one of steps, fit"),
-        ("workload.yaml", "data_kind", "trained_by: fit\ndata_kind", "rename model.py to"),
+        ("workload.yaml", "data_kind", "trained_by: fit\ndata_kind", "here model.py"),
         ("workload.yaml", "data_kind", "datakind", "datakind: 'genomes': unknown key"),
         ("workload.yaml", "additionalProperties: false", "additionalProperties: true", "misspelt"),
         ("workload.yaml", ", default: 16", "", "is not required and has no default"),
@@ -232,7 +232,7 @@ def test_versions_of_the_packages_that_a_folder_declares_count(own_workload):
     experiment(str(own_workload))
     after = key.code("mine", "single").versions
     assert after == before | {
-        "biopython": interpreters.versions("tensorflow", ["biopython"])["biopython"]
+        "biopython": environments.versions("tensorflow", ["biopython"])["biopython"]
     }
 
 
@@ -345,7 +345,7 @@ def test_a_program_may_ask_for_the_interpreter_of_an_engine(tmp_path, registries
         return found
 
     assert told() is None
-    monkeypatch.setattr(interpreters, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     (tmp_path / "uv.lock").touch()
     monkeypatch.delenv("ESCALA_TORCH", raising=False)
     monkeypatch.setattr(environments, "install", Mock(side_effect=Unavailable("no network")))
@@ -380,3 +380,9 @@ def test_programs_of_two_experiments_may_have_one_name_and_no_folder_has_it(
         declared("sh one.sh", mlp={"command": "sh three.sh"})
     with pytest.raises(InputError, match=r"train.*is the name of the workload in"):
         folders.add(folders.WORKLOADS, "train", str(own_workload), "workloads.train")
+
+
+def test_a_folder_with_a_network_and_a_fit_is_refused(own_workload):
+    shutil.copy(own_workload / "model.py", own_workload / "model_fit.py")
+    with pytest.raises(InputError, match=r"model_fit\.py: .*stands beside model\.py.*keep one"):
+        experiment(str(own_workload))

@@ -13,8 +13,8 @@ from escala.data.base import Spec
 from escala.engines.tensorflow.engine import TensorFlow
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
-from escala.engines.tensorflow.ranks import Single
-from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
+from escala.engines.tensorflow.ranks import Ranks
+from escala.engines.tensorflow.step import local_sum, make_compute, no_exchange, train_step
 from escala.predict.model import load
 from escala.workloads import models
 from tests.conftest import KNOBS
@@ -103,7 +103,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
     )
     numbers = np.full((ROWS, 4), size, np.float32)
     expected = generate(network(), [numbers], SETTINGS)
-    evaluate = Functions(work, SETTINGS).evaluating(network(), SPECS, tf.reduce_sum)
+    evaluate = Functions(work, SETTINGS).compile_evaluation(network(), SPECS, tf.reduce_sum)
     np.testing.assert_allclose(evaluate(numbers, numbers[:, 0])[0], expected, rtol=1e-5)
     np.savez(tmp_path / models.WEIGHTS, *network().get_weights())
     array = {"name": "numbers", "shape": [4], "dtype": "float32"}
@@ -116,11 +116,11 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
 def test_control_flow_of_a_workload_may_depend_on_tensors():
     model, reference, rows = network(), network(), steps_of_rows()
     functions = Functions(WORK, SETTINGS)
-    compute = computing(model, functions, {}, [], local_sum)
-    optimizer, single = tf.keras.optimizers.SGD(RATE), Single(KNOBS, None)
+    compute = make_compute(model, functions, {}, [], local_sum)
+    optimizer, single = tf.keras.optimizers.SGD(RATE), Ranks(KNOBS, None)
     layers = DenseLayers(model, optimizer, ALONE, single)
     step = train_step(layers, single, DATA, compute, no_exchange)
-    evaluate = functions.evaluating(model, SPECS, tf.reduce_sum)
+    evaluate = functions.compile_evaluation(model, SPECS, tf.reduce_sum)
     taken = set()
     for numbers, targets in rows:
         with tf.GradientTape() as tape:
@@ -161,7 +161,7 @@ def test_an_update_waits_for_the_last_gradient():
     """Otherwise it takes the core from the backward pass that computes the others."""
     model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
     events: list[str] = []
-    layers = DenseLayers(model, Noting(events), ALONE, Single(KNOBS, None))
+    layers = DenseLayers(model, Noting(events), ALONE, Ranks(KNOBS, None))
 
     def last(ones):
         time.sleep(0.2)
@@ -182,9 +182,9 @@ def test_an_update_waits_for_the_last_gradient():
 
 def test_what_steps_change_is_put_back_where_one_fails():
     weight = tf.Variable(1.0)
-    engine = TensorFlow({}, Single(KNOBS, None))
+    engine = TensorFlow({}, Ranks(KNOBS, None))
     engine._state = SimpleNamespace(changed=[weight])
-    with pytest.raises(ArithmeticError), engine.unchanged():
+    with pytest.raises(ArithmeticError), engine.preserve():
         weight.assign(2.0)
         raise ArithmeticError
     assert float(weight) == 1

@@ -8,7 +8,7 @@ import tensorflow as tf
 from scipy.stats import ks_2samp
 
 from escala.core.errors import InputError
-from escala.engines import initial
+from escala.engines import layers
 from escala.engines.tensorflow.building import begin
 
 KERAS, LAYERS = tf.keras.initializers, tf.keras.layers
@@ -20,16 +20,16 @@ SHAPES = [(3, 3, 16, 32), (120, 60)]
 @pytest.mark.parametrize(
     ("law", "theirs"),
     [
-        (initial.GLOROT, KERAS.GlorotUniform(1)),
+        (layers.GLOROT, KERAS.GlorotUniform(1)),
         (
-            initial.variance_scaling(2, "fan_out", "truncated_normal"),
+            layers.variance_scaling(2, "fan_out", "truncated_normal"),
             KERAS.VarianceScaling(2, "fan_out", "truncated_normal", 1),
         ),
         (
-            initial.variance_scaling(2, "fan_in", "normal"),
+            layers.variance_scaling(2, "fan_in", "normal"),
             KERAS.VarianceScaling(2, "fan_in", "untruncated_normal", 1),
         ),
-        (initial.uniform(0.05), KERAS.RandomUniform(seed=1)),
+        (layers.uniform(0.05), KERAS.RandomUniform(seed=1)),
     ],
 )
 def test_values_are_distributed_as_those_of_kerass_initialiser(law, theirs, shape):
@@ -42,7 +42,7 @@ def test_values_are_distributed_as_those_of_kerass_initialiser(law, theirs, shap
 
 @pytest.mark.parametrize("shape", [(20, 80), (80, 20)])
 def test_an_orthogonal_matrix_keeps_lengths(shape):
-    found = initial.orthogonal(shape, np.random.default_rng(1))
+    found = layers.orthogonal(shape, np.random.default_rng(1))
     wide = found if shape[0] < shape[1] else found.T
     np.testing.assert_allclose(wide @ wide.T, np.eye(20), atol=1e-6)
 

@@ -12,14 +12,14 @@ import pytest
 from escala import engines
 from escala.core import packages
 from escala.core.errors import Unavailable
-from escala.engines import interpreters
+from escala.engines import environments
 
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is a clone of the project, without an environment of PyTorch."""
     (tmp_path / "uv.lock").touch()
-    monkeypatch.setattr(interpreters, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     monkeypatch.delenv("ESCALA_TORCH", raising=False)
     return tmp_path
 
@@ -32,35 +32,35 @@ def executable(path: Path) -> str:
 
 def test_each_engine_has_its_interpreter(clone, monkeypatch):
     with pytest.raises(Unavailable, match=r"not installed.*escala install torch"):
-        interpreters.python("torch")
+        environments.python("torch")
     with monkeypatch.context() as patch:  # By an extra, or in a conda environment of a rule.
         held = {"torch": "2.13", "numpy": "2"}
         patch.setattr(packages, "_version", lambda name: held.get(name, packages.ABSENT))
-        patch.setattr(interpreters.metadata, "requires", lambda name: [])
-        interpreters._is_own.cache_clear()
-        assert interpreters.python("torch") == sys.executable
+        patch.setattr(environments.metadata, "requires", lambda name: [])
+        environments._is_own.cache_clear()
+        assert environments.python("torch") == sys.executable
     with monkeypatch.context() as patch:  # TensorFlow without Horovod is not enough.
         held = {"keras": "2", "tensorflow-cpu": "2.15"}
         patch.setattr(packages, "_version", lambda name: held.get(name, packages.ABSENT))
         needs = {"tensorflow-cpu": ["numpy<2,>=1.23", 'sphinx; extra == "docs"']}
-        patch.setattr(interpreters.metadata, "requires", needs.get)
+        patch.setattr(environments.metadata, "requires", needs.get)
         for horovod, numpy in ((packages.ABSENT, "1.26"), ("0.28", "2.4")):
             held |= {"horovod": horovod, "numpy": numpy}
-            interpreters._is_own.cache_clear()
+            environments._is_own.cache_clear()
             with pytest.raises(Unavailable, match="TensorFlow is not installed"):
-                interpreters.python("tensorflow")
+                environments.python("tensorflow")
         held["numpy"] = "1.26"
-        interpreters._is_own.cache_clear()
-        assert interpreters.python("tensorflow") == sys.executable
-    interpreters._is_own.cache_clear()
+        environments._is_own.cache_clear()
+        assert environments.python("tensorflow") == sys.executable
+    environments._is_own.cache_clear()
     made = executable(clone / ".venv-torch" / "bin" / "python")
-    assert interpreters.python("torch") == made
+    assert environments.python("torch") == made
     named = executable(clone / "mine" / "python")
     monkeypatch.setenv("ESCALA_TORCH", named)
-    assert interpreters.python("torch") == named
+    assert environments.python("torch") == named
     monkeypatch.setenv("ESCALA_TORCH", str(clone / "nowhere" / "python"))
     with pytest.raises(Unavailable, match=r"ESCALA_TORCH: .* is not a program"):
-        interpreters.python("torch")
+        environments.python("torch")
 
 
 def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkey
     ):
         python.write_text(f"#!/bin/sh\necho '{prints}'\n")
         python.chmod(0o755)
-        interpreters._installed.cache_clear()
+        environments._list_packages.cache_clear()
         monkeypatch.setenv("ESCALA_TORCH", str(python))
         with pytest.raises(Unavailable, match=f"{reason}.*Remedy: let ESCALA_TORCH name.*unset"):
             engines.interpreter("torch")
@@ -90,25 +90,25 @@ def test_an_old_pytorch_is_refused_before_it_trains_and_a_new_one_is_not(clone):
         python.write_text(f"#!/bin/sh\necho torch {version} for processors, numpy 2, Python 3\n")
         python.chmod(0o755)
         with nullcontext() if ok else pytest.raises(Unavailable, match=r"2\.8\.1, and 2\.9 or"):
-            assert interpreters.described("torch", str(python)).startswith(f"torch {version}")
+            assert environments.describe("torch", str(python)).startswith(f"torch {version}")
 
 
 def test_an_installation_has_it_alongside_the_store(clone, monkeypatch):
     (clone / "uv.lock").unlink()
     monkeypatch.setenv("ESCALA_STORE", str(clone / "shared" / "store"))
-    assert interpreters.folder("torch") == clone / "shared" / ".venv-torch"
+    assert environments.folder("torch") == clone / "shared" / ".venv-torch"
     monkeypatch.setenv("ESCALA_STORE", "off")
     monkeypatch.chdir(clone)
-    assert interpreters.folder("torch") == clone / ".escala" / ".venv-torch"
+    assert environments.folder("torch") == clone / ".escala" / ".venv-torch"
 
 
 def test_nothing_of_this_environment_reaches_another_interpreter():
     own = str(Path(sys.executable).parent)
     given = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/elsewhere", "PYTHONHOME": "/h", "A": "b"}
-    assert interpreters.variables(sys.executable, given) == given
-    found = interpreters.variables("/torch/bin/python", given)
+    assert environments.variables(sys.executable, given) == given
+    found = environments.variables("/torch/bin/python", given)
     assert found == {
         "PATH": os.pathsep.join(["/torch/bin", "/usr/bin"]),
-        "PYTHONPATH": str(interpreters.ROOT),
+        "PYTHONPATH": str(environments.ROOT),
         "A": "b",
     }

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from escala.cache.code import Code
 from escala.core import hardware
-from escala.engines import interpreters
+from escala.engines import environments
 from escala.engines.tensorflow.strategies import Horovod
 from escala.probes import PROBES
 from escala.record import key
@@ -169,7 +169,7 @@ def derived(base: type[Strategy]) -> set[str]:
 #: The runs that a change of a file voids.
 VOIDED = {
     "training/train.py": TRAINED | {*PROBES, FIT},
-    "engines/shared_file.py": TRAINED | {*PROBES},
+    "engines/layers.py": TRAINED | {*PROBES},
     "data/genomes/arrays.py": TRAINED | {*PROBES, FIT},
     "data/genomes/acquire/simulate.py": set(),
     "data/tabular/arrays.py": set(),
@@ -179,7 +179,7 @@ VOIDED = {
     "engines/tensorflow/fast/lookup.cc": OF_TENSORFLOW | {*PROBES},
     "engines/torch/ranks.py": OF_TORCH,
     "engines/tensorflow/strategies.py": set(),
-    "engines/tensorflow/check.py": set(),
+    "engines/tensorflow/describe.py": set(),
     "strategies/knobs.py": set(),
     "strategies/knobs.yaml": set(),
     "engines/tensorflow/knobs.yaml": set(),
@@ -239,8 +239,10 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
     [
         ("engines/torch/strategies.py", '"ddp-gloo"', '"single"',
          "escala/engines/torch/strategies.py: 'single': is also the name of another strategy"),
-        ("engines/torch/strategies.py", '"torch.ddp.DDP"', '"torch.ddp"',
-         "escala/engines/torch/strategies.py: 'torch.ddp': is the engine of "),
+        ("engines/torch/strategies.py", '"torch.ranks.DDPRanks"', '"torch.ranks"',
+         "escala/engines/torch/strategies.py: 'torch.ranks': is the engine of "),
+        ("engines/torch/strategies.py", '"torch.ranks.DDPRanks"', '"torch.joins.DDPRanks"',
+         "and there is no joins.py of ranks. Remedy: write it in escala/engines/torch/"),
         ("strategies/knobs.yaml", "[OpenMPI]", "[OpenMPI, Later]",
          "knobs.yaml: yield_when_idle.read_by: 'Later': is the class of no strategy"),
         ("engines/torch/knobs.yaml", "profiler:", "threads:",
@@ -280,11 +282,11 @@ def code_of(request: dict) -> Code:
 
 
 def test_the_versions_of_an_engine_decide_its_own_runs(monkeypatch, request_for):
-    found = interpreters.versions
+    found = environments.versions
 
     def digests(versions: dict[str, dict[str, str]]) -> tuple:
         monkeypatch.setattr(
-            interpreters, "versions", lambda engine, _: versions.get(engine) or found(engine)
+            environments, "versions", lambda engine, _: versions.get(engine) or found(engine)
         )
         requests = (request_for(name, "1x1") for name in ("single", "torch-single"))
         return tuple(map(code_of, requests))

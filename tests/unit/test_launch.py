@@ -13,9 +13,8 @@ import pytest
 from escala.core.errors import InputError
 from escala.runtime import launch
 from escala.runtime.asking import step_environment
-from escala.runtime.layout import Layout
+from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, Node, places
 from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
-from escala.runtime.placement import EXTRA_PORTS, Launch, Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from tests import conftest

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.runtime.layout import Layout, assign_cores
+from escala.runtime.layout import EXTRA_PORTS, Layout, Node, places
+from escala.strategies import STRATEGIES
 
 
 @settings(deadline=None)
@@ -26,7 +27,11 @@ def test_anything_else_is_no_layout(text):
 @settings(deadline=None)
 @given(st.integers(1, 12), st.integers(1, 6), st.sets(st.integers(0, 99), min_size=1, max_size=40))
 def test_processes_get_cores_of_their_own_while_there_are_enough(processes, per_process, cores):
-    assigned = assign_cores(processes, per_process, sorted(cores))
+    ports = [*range(processes + EXTRA_PORTS)]
+    node = Node("here", "lo", "127.0.0.1", sorted(cores), ports, {})
+    knobs = {"cores_per_process": per_process, "bind": True}
+    found = places(Layout(1, processes), STRATEGIES["processes"], knobs, [node])
+    assigned = [each["cores"] for each in found]
     assert len(assigned) == processes
     taken = [core for own in assigned for core in own]
     assert set(taken) <= cores

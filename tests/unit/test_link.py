@@ -16,7 +16,7 @@ from escala.core.files import read_json
 from escala.record import place
 from escala.runtime import asking
 from escala.runtime.launch import SRUN
-from escala.runtime.placement import Launch
+from escala.runtime.layout import Launch
 
 FOUND = {"mbit_per_second": 940.0, "latency_ms": 0.25}
 

@@ -12,7 +12,7 @@ import pytest
 
 from escala.record import diagnose
 from escala.runtime import mpi
-from escala.runtime.messages import cause
+from escala.runtime.mpi import cause
 from tests.unit.test_other_memory import RANK
 
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.errors import Unavailable
-from escala.engines.normalisation import over_ranks
+from escala.engines.layers import over_ranks
 from escala.engines.tensorflow.layers import SynchronisedBatchNormalization
-from escala.engines.tensorflow.parameter_server import ParameterServer
+from escala.engines.tensorflow.parameter_server import ParameterServerRanks
 from escala.engines.tensorflow.state import local_variables
 
 SHAPES = [(6,), (4, 5, 6)]
@@ -98,6 +98,6 @@ def test_statistics_of_all_rows_are_no_ranks_own():
 
 
 def test_ranks_without_a_common_step_are_refused():
-    server = ParameterServer({}, None)
+    server = ParameterServerRanks({}, None)
     with pytest.raises(Unavailable, match="no step that all ranks make together"):
         server.summed(tf.zeros(3), "0.layer")

@@ -41,7 +41,7 @@ print("added", flush=True)
 """
 RUN = """
 import json, subprocess, sys
-from escala import check
+from escala.check import machine as check
 from escala.runtime import launch
 from escala.runtime.node import describe
 from escala.strategies import STRATEGIES

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from escala.check import network as contract
+from escala.check import rows
+from escala.check import workload as subjects
+from escala.check.workload import FIT_CHECKS, STEPS_CHECKS, answers
 from escala.core.errors import InputError, Refused
 from escala.data import reader
-from escala.workload_check import network as contract
-from escala.workload_check import rows
-from escala.workload_check import subject as subjects
-from escala.workload_check.answers import answers
-from escala.workload_check.fits import FIT_CHECKS
-from escala.workload_check.steps import STEPS_CHECKS
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
 #: A complete regression from four numbers to one.

@@ -10,19 +10,19 @@ import pytest
 import tensorflow as tf
 
 from escala.core import children
-from escala.engines.tensorflow.parameter_server import ParameterServer
+from escala.engines.tensorflow.parameter_server import ParameterServerRanks
 from escala.strategies.base import Place
 from tests.conftest import KNOBS
 
 
 @pytest.fixture
-def strategy() -> ParameterServer:
+def strategy() -> ParameterServerRanks:
     place = Place(
         process=0, processes=2, ranks=[0], node=0, nodes=1, local=0, processes_per_node=2,
         host="localhost", cores=[0], addresses=["127.0.0.1:1", "127.0.0.1:2"],
         extra_addresses=["127.0.0.1:3", "127.0.0.1:4"],
     )  # fmt: skip
-    return ParameterServer(KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}}, place)
+    return ParameterServerRanks(KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}}, place)
 
 
 def test_its_tasks_end_if_it_cannot_start(strategy, monkeypatch):

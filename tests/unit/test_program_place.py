@@ -16,8 +16,7 @@ from escala.experiment.checks import unused
 from escala.programs.environment import identity, which
 from escala.programs.program import HOOK, Program, words
 from escala.runtime import launch, mpi
-from escala.runtime.layout import Layout
-from escala.runtime.placement import Node, places
+from escala.runtime.layout import Layout, Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training import by_program

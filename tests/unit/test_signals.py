@@ -16,7 +16,7 @@ from escala.record import run as measurement
 from escala.record import supervise as supervision
 from escala.runtime import launch
 from escala.runtime.launch import LOCAL
-from escala.runtime.placement import Launch
+from escala.runtime.layout import Launch
 from tests.calls import python
 
 #: As a library does that catches whatever goes wrong while it is imported.

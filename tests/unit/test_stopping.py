@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.training.stopping import MONITORED, EarlyStopping
+from escala.training.train import MONITORED, EarlyStopping
 
 
 class Model:

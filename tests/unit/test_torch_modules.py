@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from escala.core.variables import passed
-from escala.engines import interpreters
+from escala.engines import environments
 
 pytestmark = pytest.mark.torch
 
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.engines.torch import arrays, building, functions, layers, normalisation, ranks
+from escala.engines.torch import arrays, functions, layers, ranks
 """
 #: Layers that Keras does not have keep all that is theirs, under a name of its own.
 ARRAYS = """
@@ -51,17 +51,17 @@ MODES = """
 model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.BatchNorm1d(3).eval())
 losses = lambda targets, outputs, settings: outputs.sum(1)
 work = SimpleNamespace(__file__="model_torch.py", row_losses=losses)
-building.output_form(work, model, [Spec("x", (2,), "float32")])
+functions.Functions(work, {}).output_form(model, [Spec("x", (2,), "float32")])
 assert [each.training for each in model] == [True, True, False] and model.training
-evaluate = functions.Functions(work, {}).evaluating(model, (), torch.sum)
+evaluate = functions.Functions(work, {}).compile_evaluation(model, (), torch.sum)
 rows = np.ones((4, 2), np.float32), np.zeros(4, np.int64)
 assert evaluate(*rows)[1] == evaluate(*rows)[1], "without dropout"
 assert [each.training for each in model] == [True, True, False] and model.training
 sgd, lbfgs = (kind(model.parameters(), 0.1) for kind in (torch.optim.SGD, torch.optim.LBFGS))
-building.refuse_ignored(work, model, sgd)
+functions.Functions(work, {}).refuse_ignored(model, sgd)
 for optimizer, said in ((lbfgs, "LBFGS"), (sgd, "mode of evaluation")):
     try:
-        building.refuse_ignored(work, model, optimizer)
+        functions.Functions(work, {}).refuse_ignored(model, optimizer)
     except InputError as error:
         assert said in str(error)
     else:
@@ -80,7 +80,7 @@ found = layer(one)
 assert torch.equal(found.flatten(), layer.bias)
 torch.testing.assert_close(layer.running_mean, 0.9 * mean + 0.1 * one.flatten())
 torch.testing.assert_close(layer.running_var, 0.9 * variance)
-together = normalisation.SynchronisedBatchNorm(3, 1e-3, 0.1)
+together = layers.SynchronisedBatchNorm(3, 1e-3, 0.1)
 together.load_state_dict(layer.state_dict())
 found.square().sum().backward()
 ours = one.grad.clone()
@@ -95,7 +95,7 @@ torch.testing.assert_close(layer.bias.grad, together.bias.grad)
 INFINITE = """
 mask = torch.tensor([0.0, float("-inf")])
 other = np.array([0.0, float("-inf"), 1.0])
-group = ranks.Single({}, None)
+group = ranks.Ranks({}, None)
 group.total = lambda own: own + 5 * other
 group.agree([mask], 0)
 assert mask.tolist() == [0.0, float("-inf")]
@@ -107,9 +107,11 @@ class Lost(nn.Module):
         super().__init__()
         self.layers = [nn.Linear(2, 3)]
 
-work = SimpleNamespace(build=lambda *given: Lost(), __file__="model_torch.py")
+work = SimpleNamespace(
+    build=lambda *given: Lost(), row_losses=None, __file__="model_torch.py"
+)
 try:
-    building.build(work, (), (), {}, {})
+    functions.Functions(work, {}).build((), (), {})
 except InputError as error:
     assert "nothing of the model is trained" in str(error) and "nn.ModuleList" in str(error)
 else:
@@ -143,11 +145,11 @@ for name, code in json.load(sys.stdin).items():
 @pytest.fixture(scope="module")
 def ends() -> tuple[dict[str, int], str]:
     """Return how the process of each case ended, and what they said."""
-    python = interpreters.python("torch")
+    python = environments.python("torch")
     done = subprocess.run(
         [python, "-P", "-c", BEGIN + FORKS],
         input=json.dumps(CASES),
-        env=interpreters.variables(python, passed()) | {"PYTHONPATH": str(interpreters.ROOT)},
+        env=environments.variables(python, passed()) | {"PYTHONPATH": str(environments.ROOT)},
         capture_output=True,
         text=True,
     )

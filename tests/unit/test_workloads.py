@@ -23,7 +23,7 @@ from test_kmers import canonical
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
-from escala.engines import environments, interpreters
+from escala.engines import environments
 from escala.predict import model as trained_models
 from escala.predict.model import load
 from escala.training.process import digest
@@ -187,7 +187,7 @@ def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how)
 
 def test_a_python_that_cannot_compute_a_network_is_no_fault_of_its_files(tmp_path, monkeypatch):
     kept(tmp_path, "virus-cnn")
-    monkeypatch.setattr(interpreters, "python", lambda engine: "/bin/false")
+    monkeypatch.setattr(environments, "python", lambda engine: "/bin/false")
     with pytest.raises(InputError, match=r"cannot be used here: /bin/false.*ended with") as caught:
         load(tmp_path)
     assert "run.json" not in caught.value.remedy
@@ -232,14 +232,14 @@ def without_tensorflow(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}", name="tensorflow")
 
     monkeypatch.setattr(trained_models, "import_module", refused)
-    found = interpreters.python
+    found = environments.python
 
     def python(engine: str) -> str:
         if engine == "tensorflow":
             raise Unavailable("TensorFlow is not installed")
         return found(engine)
 
-    monkeypatch.setattr(interpreters, "python", python)
+    monkeypatch.setattr(environments, "python", python)
 
 
 @pytest.mark.torch

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from escala.core.files import read_json
-from escala.engines import interpreters
+from escala.engines import environments
 from escala.record.run import measure
 from escala.workloads import WORKLOADS
 from tests.calls import lacking
@@ -165,7 +165,7 @@ def measured(
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Make every Python process begin with some code, which is kept in `folder`."""
     patch.setenv("PYTHONPATH", put(code, folder))
-    variables = interpreters.variables
+    variables = environments.variables
 
     # An interpreter of another environment is given the project's folder alone.
     def with_code(python: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -173,7 +173,7 @@ def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
         paths = f"{found['PYTHONPATH']}{os.pathsep}{given['PYTHONPATH']}".split(os.pathsep)
         return found | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
-    patch.setattr(interpreters, "variables", with_code)
+    patch.setattr(environments, "variables", with_code)
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from escala import engines
 from escala.core.files import read_json, write_json
 from escala.probes import planned_probe
 from escala.runtime import launch
-from escala.runtime.layout import Layout
-from escala.runtime.placement import places
+from escala.runtime.layout import Layout, places
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from tests.conftest import KNOBS, ROOT

@@ -111,7 +111,7 @@ def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(split):
         row_scores=lambda targets, outputs: {"ratio": targets[:, 0] / tf.zeros_like(outputs[:, 0])},
     )
     specs = (*data.inputs, data.targets)
-    evaluate = Functions(undefined, {}).evaluating(model, specs, tf.reduce_sum)
+    evaluate = Functions(undefined, {}).compile_evaluation(model, specs, tf.reduce_sum)
 
     def evaluated(inputs, targets):
         return evaluate(*inputs, targets)

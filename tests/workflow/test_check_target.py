@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from escala.check import CHECKS
+from escala.check.machine import CHECKS
 from escala.core.errors import WIDTH
 from tests.conftest import ROOT
 

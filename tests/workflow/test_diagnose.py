@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from escala.runtime import launch, mpi
-from escala.runtime.layout import Layout
-from escala.runtime.placement import places
+from escala.runtime.layout import Layout, places
 from escala.strategies import STRATEGIES
 from tests.calls import python
 from tests.conftest import KNOBS, ROOT

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from escala.command import EXAMPLES, SCRIPTS
 from escala.core.engines import ENGINES
 from escala.core.hardware import available_cores
-from escala.engines import interpreters
+from escala.engines import environments
 from tests.conftest import ROOT
 
 PROGRAM = """
@@ -215,8 +215,8 @@ def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder
 )
 def test_a_network_trains_in_its_environment(installed, folder, engine):
     """It is alongside the store, where it is made."""
-    made = interpreters.folder(engine)
-    own = made if made.exists() else Path(interpreters.python(engine)).parents[1]
+    made = environments.folder(engine)
+    own = made if made.exists() else Path(environments.python(engine)).parents[1]
     (folder / ".escala").mkdir()
     (folder / ".escala" / ENGINES[engine].environment.folder).symlink_to(own)
     file = RUN.format(NETWORKS[engine])
@@ -251,7 +251,7 @@ def test_a_script_of_pytorch_is_tried_without_tensorflow(installed, folder):
     """Its PyTorch is in an environment of the user's, which holds nothing of Escala."""
     mine = folder / "code"  # Without the modules in the way.
     (mine / "ddp.py").write_text(DDP)
-    own = interpreters.python("torch")
+    own = environments.python("torch")
     options = ["--torch", "--python", own, "--processes", "2", "--repeats", "1"]
     done = _called(installed, mine, "try", *options, "--", "python", "ddp.py", "{rows_of_rank}")
     if len(available_cores()) < 2:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from escala.core.files import read_json
-from escala.engines import interpreters
+from escala.engines import environments
 from escala.experiment import Experiment, Run, load
 from escala.record.run import measure
 from tests.programs import JOINING, experiment_on, prepare
@@ -231,7 +231,7 @@ ACCELERATE = (
     ids=["torch-ddp", "processes", "accelerate"],
 )
 def test_torch_trains_however_it_is_started(strategy, command, tmp_path):
-    torch = interpreters.python("torch")
+    torch = environments.python("torch")
     (tmp_path / "ddp.py").write_text(DDP)
     program = {"command": command, "directory": str(tmp_path), "files": ["ddp.py"]}
     program |= {"environment": {"python": torch}, "batch": {"rows": 32, "per": "global"}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from escala.core.variables import passed
-from escala.engines import interpreters
+from escala.engines import environments
 
 SCRIPT = Path(__file__).with_name("torch_sums.py")
 
@@ -21,9 +21,9 @@ def test_every_rank_gets_the_sums_in_the_order_of_the_ranks_to_the_last_bit(rank
     """In several buckets and two types, whichever rank is late to write or to read."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    python = interpreters.python("torch")
-    environment = interpreters.variables(python, passed()) | {"PYTHONSAFEPATH": "1"}
-    environment["PYTHONPATH"] += f"{os.pathsep}{interpreters.ROOT}"
+    python = environments.python("torch")
+    environment = environments.variables(python, passed()) | {"PYTHONSAFEPATH": "1"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{environments.ROOT}"
     processes = [
         subprocess.Popen(
             [python, SCRIPT, str(rank), str(ranks), str(port)],

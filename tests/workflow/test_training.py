@@ -107,7 +107,7 @@ def test_parts_are_computed_one_after_the_other():
     """Together they would take the memory of the whole batch."""
     import tensorflow as tf
 
-    from escala.engines.tensorflow.step import accumulated as in_parts
+    from escala.engines.tensorflow.step import accumulate as in_parts
 
     present, most = [], []
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from escala.core.errors import Unavailable
-from escala.engines.torch.ddp import DDP
+from escala.engines.torch.ranks import DDPRanks
 from escala.engines.torch.shared_memory import Sums
 from escala.strategies.base import Place
 from escala.strategies.knobs import all_knobs
@@ -70,9 +70,9 @@ def slowed(rank: int, buckets: set[int]) -> Callable:
     return watch
 
 
-def check_steps(ranks: DDP, rank: int, count: int) -> None:
+def check_steps(ranks: DDPRanks, rank: int, count: int) -> None:
     model, buckets = Given(), set()
-    wrapped = ranks.wrapped(model, slowed(rank, buckets))
+    wrapped = ranks.wrap(model, slowed(rank, buckets))
     assert ranks.divides_by == 1
     for step in range(STEPS):
         # Each rank is the last one in some steps.
@@ -88,7 +88,7 @@ def check_steps(ranks: DDP, rank: int, count: int) -> None:
     assert "/memfd:escala (deleted)" in Path("/proc/self/maps").read_text(), "it has no name"
 
 
-def check_waiting(ranks: DDP, rank: int) -> None:
+def check_waiting(ranks: DDPRanks, rank: int) -> None:
     """Check that a rank that waits for others, which never come, says so."""
     sums = Sums(ranks, Given(), timedelta(seconds=0.1))
     bucket = SimpleNamespace(buffer=lambda: torch.ones(3), is_last=lambda: True)
@@ -120,7 +120,7 @@ def main(process: int, processes: int, port: int) -> None:
     torch.set_num_threads(1)
     knobs = {name: each.default for name, each in all_knobs().items()} | KNOBS
     check_nodes(place)
-    ranks = DDP(knobs, place)
+    ranks = DDPRanks(knobs, place)
     ranks.start()
     check_steps(ranks, process, processes)
     if processes > 1:

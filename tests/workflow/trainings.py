@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from escala.core import console
-from escala.engines import interpreters
+from escala.engines import environments
 
 SCRIPT = """\
 import json, os, subprocess, sys, time
@@ -513,7 +513,7 @@ def tried(training: Training, folder: Path) -> subprocess.CompletedProcess:
     call = [sys.executable, "-c", _TRY, *options, "--"]
     variables = os.environ | training.variables
     if training.torch:
-        theirs = Path(interpreters.python("torch")).parent
+        theirs = Path(environments.python("torch")).parent
         variables["PATH"] = f"{theirs}{os.pathsep}{variables['PATH']}"
     return subprocess.run(
         [*call, *shlex.split(training.command)], cwd=folder, env=variables,

@@ -34,7 +34,7 @@ from escala.analysis.diagnosis.recording import (
 )
 from escala.core.readable import counted, size
 from escala.probes import timeline
-from escala.probes._trace_file import opened
+from escala.probes.timeline import open_events
 
 #: Parts of a step in the order in which an instant counts for one of them.
 TRANSFER, COPIES, WAITING, UNSPLIT, NEGOTIATION = PARTS = (
@@ -105,7 +105,7 @@ def diagnose(path: Path) -> Diagnosis:
     ------
     InputError : it is no timeline, or has fewer than `MIN_STEPS` whole steps after the first.
     """
-    with opened(path) as events:
+    with open_events(path) as events:
         recordings = read(events)
     timelines = [*filter(None, map(_timeline, recordings))]
     if not timelines:

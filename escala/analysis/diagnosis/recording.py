@@ -17,7 +17,7 @@ import pandas as pd
 from escala.core.errors import InputError
 from escala.core.readable import counted
 from escala.probes import timeline
-from escala.probes._trace_file import Events
+from escala.probes.timeline import Events
 
 OPERATION = timeline.OTHER
 _UNKNOWN = float("nan")

@@ -19,7 +19,7 @@ from escala.data.images.pictures import read_picture
 from escala.engines import elsewhere
 
 #: The layer whose outputs are the features, and the module that computes it.
-LAYER, MODULE = "fc2", f"escala.engines.{DEFAULT}.vgg16"
+LAYER, MODULE = "fc2", f"escala.engines.{DEFAULT}.layers"
 #: Height and width of the pictures that the layer takes.
 SIZE = (224, 224)
 #: Pictures that are computed at once.
@@ -75,7 +75,7 @@ def network(weights: Path, sha256: str, remedy: str) -> Network:
         raise InputError(weights, f"SHA-256 {digest}", reason, remedy)
     try:
         described = {"weights": str(weights.absolute()), "layer": LAYER}
-        compute = elsewhere.computing(MODULE, DEFAULT, described, {})
+        compute = elsewhere.make_caller(MODULE, DEFAULT, described, {})
     except (OSError, ValueError, KeyError) as error:
         reason = f"does not hold the weights of VGG16: {error}"
         raise InputError(weights, weights.name, reason, f"name {published}") from error

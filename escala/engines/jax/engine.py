@@ -32,7 +32,6 @@ class JAX(Engine):
     """A process that trains with JAX; its group are `Ranks`."""
 
     group: Ranks
-    recorder = None
 
     def start(self):
         jax.config.update("jax_platforms", "cpu")
@@ -44,7 +43,7 @@ class JAX(Engine):
         [self._device] = jax.local_devices()
         return joined
 
-    def obtained(self):
+    def resources(self):
         threads = dict(self.plan["knobs"]["threads"])
         if threads["intra_op"]:
             names = Path("/proc/self/task").glob("*/comm")
@@ -56,12 +55,12 @@ class JAX(Engine):
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
         form = output_shape(data.description)
-        functions = Functions(work, settings)
+        self.functions = functions = Functions(work, settings)
         self.model = functions.build(data.inputs, form, knobs)
         self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
         gradients = functions.gradients_of(self.model)
-        update = self.optimizer.updated
+        update = self.optimizer.apply
         self._gradients, self._updated = jax.jit(gradients), jax.jit(update, donate_argnums=0)
         self._whole = None
         if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
@@ -79,14 +78,14 @@ class JAX(Engine):
         if self._whole:
             self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *inputs))
         else:
-            gradients, (loss, right) = self._computed(inputs)
+            gradients, (loss, right) = self._compute(inputs)
             self._apply(self.group.summed(gradients))
         return float(loss), float(right)
 
     def step_alone(self, inputs):
-        self._apply(self._computed(inputs)[0])
+        self._apply(self._compute(inputs)[0])
 
-    def _computed(self, inputs: Sequence) -> tuple[models.Values, tuple]:
+    def _compute(self, inputs: Sequence) -> tuple[models.Values, tuple]:
         """Return the gradients of a rank's rows, and the sums of their losses and hits.
 
         They are computed in the parts of the knob `accumulation`, as slowly as `slowdown` says.
@@ -99,8 +98,7 @@ class JAX(Engine):
             for start in range(0, len(rows[-1]), size)
         ]
         found = reduce(_added, parts)
-        factor = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
-        if factor > 1:
+        if (factor := self.slowdown) > 1:
             jax.block_until_ready(found)
             time.sleep((factor - 1) * (time.perf_counter() - began))
         return found
@@ -109,7 +107,7 @@ class JAX(Engine):
         self._state = jax.block_until_ready(self._updated(self._state, gradients))
 
     @contextmanager
-    def unchanged(self):
+    def preserve(self):
         kept = self.values()
         try:
             yield
@@ -129,16 +127,16 @@ class JAX(Engine):
         return [[np.array(each) for each in self._state[0]]]
 
     def set_weights(self, weights):
-        self._state[0] = self._held(weights)
+        self._state[0] = self._on_device(weights)
 
     def values(self):
         return [np.array(each) for part in self._state for each in part]
 
     def restore(self, values):
-        count, held = len(self.model.arrays), self._held(values)
+        count, held = len(self.model.arrays), self._on_device(values)
         self._state = [held[start : start + count] for start in range(0, len(held), count)]
 
-    def _held(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
+    def _on_device(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
         """Return copies that are bound to the device, as results are: others would compile anew."""
         return [jax.device_put(each, self._device, may_alias=False) for each in values]
 

@@ -15,22 +15,27 @@ from escala.engines.jax import models
 class Functions(functions.Functions):
     """As of every engine; a trained model is a function of the inputs."""
 
-    def build(self, specs, outputs, knobs):
-        return models.build(self.work, specs, outputs, self.settings, knobs)
+    no_model = "and no model with arrays"
+    a_model = "an escala.engines.jax.models.Model"
+
+    def is_model(self, model):
+        return isinstance(model, models.Model) and bool(model.arrays)
 
     def shapes(self, model):
         return [each.shape for each in model.arrays]
 
-    def trained(self, model, weights):
+    def with_weights(self, model, weights):
         return lambda *inputs: model.outputs(weights, *inputs)
 
     def output_form(self, model, specs):
-        return models.output_form(model, specs)
+        rows = [jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for spec in specs]
+        arrays = [jax.ShapeDtypeStruct(each.shape, jnp.float32) for each in model.arrays]
+        return jax.eval_shape(model.outputs, arrays, *rows).shape[1:]
 
     def outputs(self, model, inputs):
         return model(*inputs)
 
-    def compiled(self, model, function, specs):
+    def compile(self, model, function, specs):
         computed = jax.jit(function)
         return lambda *rows: _as_integers(computed(*rows))
 
@@ -39,6 +44,18 @@ class Functions(functions.Functions):
 
     def is_most_probable(self, targets, outputs):
         return (self.most_probable(outputs) == targets).astype(jnp.float32)
+
+    def gradients(self, model, weights, inputs, targets):
+        def loss(arrays):
+            outputs = model.outputs(arrays, *inputs)
+            return self.work.row_losses(targets, outputs, self.settings).sum()
+
+        computed = map(np.asarray, jax.grad(loss)(weights))
+        named = zip(model.arrays, computed, strict=True)
+        return [(array.name, each if each.any() else None) for array, each in named]
+
+    def trainable_arrays(self, model):
+        return [(each.name, each.shape, 4) for each in model.arrays]
 
     def gradients_of(self, model: models.Model) -> Callable:
         """Return a function of arrays, inputs, targets, weights of rows and divisor of their loss.
@@ -58,13 +75,14 @@ class Functions(functions.Functions):
     def evaluation(self, model: models.Model, size: int) -> Callable:
         """Return a function of arrays, inputs and targets of at most `size` rows.
 
-        It returns what `evaluating` does. Fewer rows are filled up, so that it is compiled once.
+        It returns what `compile_evaluation` does. Fewer rows are filled up, so that it is compiled
+        once.
         """
 
         @jax.jit
         def computed(arrays, weights, targets, *inputs):
-            return self.evaluated(
-                self.trained(model, arrays), inputs, targets, lambda each: weights @ each
+            return self.evaluate_rows(
+                self.with_weights(model, arrays), inputs, targets, lambda each: weights @ each
             )
 
         def evaluate(arrays, inputs, targets):

@@ -7,7 +7,6 @@ statistics cannot be written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import NamedTuple
 
 import jax
@@ -15,10 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn import one_hot
 
-from escala.core.errors import InputError
-from escala.data.base import Spec
-from escala.engines import initial
-from escala.engines.base import file_of
+from escala.engines import layers
 
 Values = Sequence[jax.Array]
 
@@ -37,7 +33,7 @@ class Array(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    law: initial.Law
+    law: layers.Law
 
 
 class Model(NamedTuple):
@@ -54,7 +50,7 @@ class Model(NamedTuple):
 
     def begin(self, seed: int) -> list[np.ndarray]:
         """Return the values that a seed gives under every engine."""
-        return list(initial.drawn([(each.law, each.shape) for each in self.arrays], seed))
+        return list(layers.draw_weights([(each.law, each.shape) for each in self.arrays], seed))
 
 
 class Optimizer(NamedTuple):
@@ -71,7 +67,7 @@ class Optimizer(NamedTuple):
     slots: int
     update: Callable[..., tuple]
 
-    def updated(self, state: Sequence[Values], gradients: Values) -> list[list[jax.Array]]:
+    def apply(self, state: Sequence[Values], gradients: Values) -> list[list[jax.Array]]:
         """Return all arrays of a model, and what is kept of them, after an update."""
         arrays, *kept = state
         found = map(self.update, arrays, gradients, *kept)
@@ -95,7 +91,7 @@ def rmsprop(learning_rate: float) -> Optimizer:
 
 def embedding(name: str, numbers: int, units: int) -> Array:
     """Return the table of a layer that maps numbers below `numbers` to vectors."""
-    return Array(f"{name}/embeddings", (numbers, units), initial.uniform(0.05))
+    return Array(f"{name}/embeddings", (numbers, units), layers.uniform(0.05))
 
 
 def dense(name: str, inputs: int, units: int) -> tuple[Array, Array]:
@@ -105,8 +101,8 @@ def dense(name: str, inputs: int, units: int) -> tuple[Array, Array]:
 
 def convolution(name: str, inputs: int, units: int, *places: int) -> tuple[Array, Array]:
     """Return kernel and bias of a convolution over some places, or of a dense layer over none."""
-    kernel = Array(f"{name}/kernel", (*places, inputs, units), initial.GLOROT)
-    return kernel, Array(f"{name}/bias", (units,), initial.ZEROS)
+    kernel = Array(f"{name}/kernel", (*places, inputs, units), layers.GLOROT)
+    return kernel, Array(f"{name}/bias", (units,), layers.ZEROS)
 
 
 def class_losses(
@@ -131,34 +127,3 @@ def squared_distances(targets: jax.Array, outputs: jax.Array) -> jax.Array:
 def probabilities(outputs: jax.Array, settings: Mapping) -> jax.Array:
     """Return the probabilities of the classes from their logarithms, as a workload offers it."""
     return jnp.exp(outputs)
-
-
-def build(
-    work: ModuleType,
-    specs: Sequence[Spec],
-    outputs: tuple[int, ...],
-    settings: Mapping,
-    knobs: Mapping,
-) -> Model:
-    """Return the model of a workload.
-
-    Raises
-    ------
-    InputError : `build` gives something else than a `Model` with arrays.
-    """
-    model = work.build(specs, outputs, settings, knobs)
-    if isinstance(model, Model) and model.arrays:
-        return model
-    reason = f"build returns {type(model).__name__}, and no model with arrays"
-    raise InputError(file_of(work), None, reason, "return an escala.engines.jax.models.Model")
-
-
-def output_form(model: Model, specs: Sequence[Spec]) -> tuple[int, ...]:
-    """Return the shape of a model's output for one row."""
-    rows = [jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for spec in specs]
-    return jax.eval_shape(model.outputs, described(model), *rows).shape[1:]
-
-
-def described(model: Model) -> list[jax.ShapeDtypeStruct]:
-    """Return shape and type of the arrays of a model, from which a function can be compiled."""
-    return [jax.ShapeDtypeStruct(each.shape, jnp.float32) for each in model.arrays]

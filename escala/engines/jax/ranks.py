@@ -16,7 +16,10 @@ from escala.engines.base import Group
 
 
 class Ranks(Group):
-    """One process among those of a run, and how its ranks exchange arrays of JAX."""
+    """One process among those of a run, and how its ranks exchange arrays of JAX.
+
+    By itself it is the only rank of a run.
+    """
 
     def summed(self, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
         """Return the sums of some arrays over all ranks; every rank must call it."""
@@ -27,15 +30,11 @@ class Ranks(Group):
         return arrays
 
 
-class Single(Ranks):
-    """The only rank of a run."""
-
-
 #: A vector over all ranks, of which each holds its own part.
 _DIVIDED, _WHOLE = PartitionSpec("ranks"), PartitionSpec()
 
 
-class Gloo(Ranks):
+class GlooRanks(Ranks):
     """A rank with one device, the processor."""
 
     def start(self):
@@ -52,10 +51,10 @@ class Gloo(Ranks):
 
     def summed(self, arrays):
         # As one vector: a sum of each array by itself took 2 to 20 times as long.
-        own = _joined(arrays)
+        own = _flatten(arrays)
         over_ranks = (self.place.processes * own.size,)
         vector = jax.make_array_from_single_device_arrays(over_ranks, self._sharding, [own])
-        return _divided(self._total(vector).addressable_data(0), arrays)
+        return _split_like(self._total(vector).addressable_data(0), arrays)
 
     def collective(self, operation, size):
         values = [jnp.zeros(size // 4)]
@@ -80,13 +79,13 @@ class Gloo(Ranks):
 
 
 @jax.jit
-def _joined(arrays):
+def _flatten(arrays):
     """Return one vector with all numbers of some arrays."""
     return jnp.concatenate([each.ravel() for each in arrays])
 
 
 @jax.jit
-def _divided(vector, like):
+def _split_like(vector, like):
     """Return the arrays that such a vector holds; `like` have their shapes."""
     ends = np.cumsum([each.size for each in like])[:-1]
     parts = jnp.split(vector, ends)

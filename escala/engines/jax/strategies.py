@@ -26,7 +26,7 @@ class JAXSingle(JAX):
     name = "jax-single"
     said = "JAX by itself"
     position = 30
-    engine = "jax.ranks.Single"
+    engine = "jax.ranks.Ranks"
     layouts = Layouts(one_rank=True)
 
 
@@ -39,6 +39,6 @@ class JAXGloo(JAX, EvaluatesInParts):
     name = "jax-gloo"
     said = "JAX over Gloo"
     position = 31
-    engine = "jax.ranks.Gloo"
+    engine = "jax.ranks.GlooRanks"
     library = "jax-gloo"
     layouts = Layouts(one_node=True)

@@ -6,7 +6,7 @@ model's own, would be left out without a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.engines import initial
-from escala.engines.base import STEPS, file_of, refuse, unread
+from escala.engines import layers
+from escala.engines.functions import STEPS, file_of, unread
 from escala.workloads.models import given
 
 #: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
@@ -30,35 +30,24 @@ UNCALLED = (
 UNREAD = ("callbacks", "class_weight", "compile", "metrics", "sample_weight", *UNCALLED[:2])
 
 
-def build(
-    work: ModuleType,
-    specs: Sequence[Spec],
-    outputs: tuple[int, ...],
-    settings: Mapping,
-    knobs: Mapping,
-) -> tf.keras.Model:
-    """Return the model of a workload with all its variables.
+def require_one_output(work: ModuleType, model: tf.keras.Model, specs: Sequence[Spec]) -> None:
+    """Refuse a model with several outputs.
 
     A model that makes variables when it is first called, such as one of a user's class, is called
-    once, on symbolic rows. `work` is the module `model` of the workload, and the others are the
-    arguments of its `build`. What is no Keras model, and a model with several outputs, are refused.
+    once, on symbolic rows.
     """
-    model = work.build(specs, outputs, settings, knobs)
-    if not isinstance(model, tf.keras.Model):
-        kind = type(model).__name__
-        reason = f"build returns {kind}, and not a keras.Model of TensorFlow {tf.__version__}"
-        raise InputError(file_of(work), None, reason, "return a keras.Model")
     # Only models of Keras's functional form know their inputs before they are called.
     if getattr(model, "inputs", None):
         result = model.output
     else:
         result = model(given([tf.keras.Input(spec.shape, dtype=spec.dtype) for spec in specs]))
     if tf.nest.is_nested(result):
-        reason = f"the model gives {len(tf.nest.flatten(result))} outputs, as a {_kind(result)}"
+        kinds = [kind.__name__ for kind in (dict, list, tuple) if isinstance(result, kind)]
+        kind = next(iter(kinds), "structure")
+        reason = f"the model gives {len(tf.nest.flatten(result))} outputs, as a {kind}"
         remedy = "give one output, such as all of them joined by Concatenate, and one target "
         remedy += "array, and take them apart in row_losses"
         raise InputError(file_of(work), None, reason, remedy)
-    return model
 
 
 def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
@@ -70,17 +59,11 @@ def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     return [*model._flatten_layers()]
 
 
-def refuse_ignored(
-    work: ModuleType, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer
-) -> None:
-    """Refuse a workload with a part that a run would ignore, and say what to do in its place."""
-    refuse(work, _ignored(work, model, optimizer))
-
-
-def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
+def find_ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore, each with the remedy."""
     for name in UNCALLED:
-        if not _is_of_keras(getattr(model, name)):
+        module = getattr(getattr(model, name), "__module__", "")
+        if module.partition(".")[0] not in ("keras", "tensorflow"):
             yield (
                 f"the model has its own {name}, which is never called: {STEPS}",
                 f"remove {name}, and express it by call and row_losses; a training with steps of "
@@ -105,10 +88,10 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
             "layers compute in float16, and the loss is not scaled, so small gradients become 0",
             "use the policy float32 or mixed_bfloat16, or the knob products",
         )
-    yield from _ignored_of(optimizer)
+    yield from _find_ignored_of(optimizer)
 
 
-def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
+def _find_ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore of an optimizer, each with the remedy."""
     if hasattr(optimizer, "get_scaled_loss"):
         reason = "the optimizer scales the loss, and no loss is scaled here"
@@ -131,10 +114,6 @@ def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
         yield reason, "return a keras.optimizers.Optimizer"
 
 
-def _is_of_keras(function: Any) -> bool:
-    return getattr(function, "__module__", "").partition(".")[0] in ("keras", "tensorflow")
-
-
 def _members(value: Any) -> Iterable[Any]:
     """Return the values of a collection, or one value by itself."""
     if isinstance(value, dict):
@@ -151,10 +130,6 @@ def _is_in_float16(layer: Any) -> bool:
     """Return whether a layer with weights computes in float16, or its variables stay in float32."""
     policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
     return policy == "mixed_float16" or (policy == "float16" and bool(layer.trainable_weights))
-
-
-def _kind(result: Any) -> str:
-    return next((t.__name__ for t in (dict, list, tuple) if isinstance(result, t)), "structure")
 
 
 _NAMES = (
@@ -175,11 +150,11 @@ def begin(model: tf.keras.Model, seed: int) -> None:
     """
     known = {variable.ref(): law for layer in layers_of(model) for variable, law in _laws(layer)}
     laws = [(known.get(variable.ref()), tuple(variable.shape)) for variable in model.weights]
-    for variable, value in zip(model.weights, initial.drawn(laws, seed), strict=True):
+    for variable, value in zip(model.weights, layers.draw_weights(laws, seed), strict=True):
         if value is None:
             raise InputError(
                 "initial_weights",
-                initial.SEEDED,
+                layers.SEEDED,
                 f"{variable.name} begins by an initialiser that is not known outside of TensorFlow",
                 "remove the setting, or use VarianceScaling, Orthogonal, RandomUniform from -x to "
                 "x, Zeros or Ones",
@@ -187,26 +162,26 @@ def begin(model: tf.keras.Model, seed: int) -> None:
         variable.assign(value)
 
 
-def _laws(layer: tf.keras.layers.Layer) -> Iterator[tuple[tf.Variable, initial.Law | None]]:
+def _laws(layer: tf.keras.layers.Layer) -> Iterator[tuple[tf.Variable, layers.Law | None]]:
     """Yield the variables of a layer itself with their laws."""
     for name in _NAMES:
         variable = getattr(layer, name, None)
         initialiser = getattr(layer, f"{_INITIALISERS.get(name, name)}_initializer", None)
         if isinstance(variable, tf.Variable):
             forgets = name == "bias" and getattr(layer, "unit_forget_bias", False)
-            yield variable, initial.forget_gate if forgets else _law(initialiser)
+            yield variable, layers.forget_gate if forgets else _law(initialiser)
 
 
-def _law(initialiser: object) -> initial.Law | None:
+def _law(initialiser: object) -> layers.Law | None:
     if isinstance(initialiser, _KERAS.VarianceScaling):
         # Keras names the normal law without limits otherwise.
         distribution = initialiser.distribution.removeprefix("untruncated_")
-        return initial.variance_scaling(initialiser.scale, initialiser.mode, distribution)
+        return layers.variance_scaling(initialiser.scale, initialiser.mode, distribution)
     if isinstance(initialiser, _KERAS.Orthogonal) and initialiser.gain == 1:
-        return initial.orthogonal
+        return layers.orthogonal
     if isinstance(initialiser, _KERAS.RandomUniform) and initialiser.minval == -initialiser.maxval:
-        return initial.uniform(initialiser.maxval)
-    constants = {_KERAS.Zeros: initial.ZEROS, _KERAS.Ones: initial.ONES}
+        return layers.uniform(initialiser.maxval)
+    constants = {_KERAS.Zeros: layers.ZEROS, _KERAS.Ones: layers.ONES}
     return next((law for kind, law in constants.items() if isinstance(initialiser, kind)), None)
 
 

@@ -17,7 +17,8 @@ from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 
 
-class Distribute(Ranks):
+class DistributeRanks(Ranks):
+    gathers = False
     reads_clock = False
     #: Set by `start`: the `tf.distribute.Strategy`.
     tf_strategy = None
@@ -64,7 +65,7 @@ class Distribute(Ranks):
     def _collective(self, operation, values, name):
         def in_replica(values):
             # A tensor without a device is no destination; the identity has that of the replica.
-            return super(Distribute, self)._collective(operation, tf.identity(values), name)
+            return super(DistributeRanks, self)._collective(operation, tf.identity(values), name)
 
         [first, *_] = self.tf_strategy.experimental_local_results(
             self.tf_strategy.run(in_replica, args=(values,))
@@ -108,7 +109,7 @@ def _read_from_first_replica(create, **options):
     return create(**options)
 
 
-class Mirrored(Distribute):
+class MirroredRanks(DistributeRanks):
     def start(self):
         ranks = self.place.ranks
         if gpus := tf.config.list_physical_devices("GPU"):
@@ -132,7 +133,7 @@ class Mirrored(Distribute):
 HEARTBEAT_SECONDS = 600
 
 
-class MultiWorkerMirrored(Distribute):
+class MultiWorkerMirroredRanks(DistributeRanks):
     def start(self):
         asked = self.knobs["communication"]
         # TensorFlow would silently use another method.

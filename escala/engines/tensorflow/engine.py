@@ -13,12 +13,12 @@ from escala import engines
 from escala.core.errors import Unavailable
 from escala.core.hardware import available_gpus
 from escala.data.base import output_shape
-from escala.engines import initial
+from escala.engines import layers
 from escala.engines.base import Engine, MadeStep, RankRows, require_products
-from escala.engines.normalisation import require_whole_steps
+from escala.engines.layers import require_whole_steps
 from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import begin, refuse_ignored
+from escala.engines.tensorflow.building import begin
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
@@ -37,7 +37,7 @@ class TensorFlow(Engine):
         self._gpus = gpus_in_use(self.plan["knobs"]["device"])
         return joined
 
-    def obtained(self):
+    def resources(self):
         threads = tf.config.threading
         return {
             "gpus": self._gpus,
@@ -53,39 +53,37 @@ class TensorFlow(Engine):
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             states.use_generators()
-            functions = Functions(work, settings)
+            self.functions = functions = Functions(work, settings)
             self.model = functions.build(data.inputs, output_shape(data.description), knobs)
-            if settings.get("initial_weights") == initial.SEEDED:
+            if settings.get("initial_weights") == layers.SEEDED:
                 begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
-            refuse_ignored(work, self.model, self.optimizer)
+            functions.refuse_ignored(self.model, self.optimizer)
             require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
             self.steps_alone = self.group.reads_clock and not synchronised(self.model)
             self._state = states.State(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
             self._compile(functions, data, probe)
             specs = *data.inputs, data.targets
-            self._evaluate = functions.evaluating(self.model, specs, tf.reduce_sum)
+            self._evaluate = functions.compile_evaluation(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
     def _compile(self, functions: Functions, data, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
         knobs, dense, ranks = self.plan["knobs"], self._state.dense, self.group
-        slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
 
         def computing(kinds: Mapping, summed: Callable) -> Callable:
-            compute = steps.computing(self.model, functions, kinds, self._local, summed)
-            return steps.slowed(steps.accumulated(compute, knobs["accumulation"]), slowdown)
+            compute = steps.make_compute(self.model, functions, kinds, self._local, summed)
+            return steps.slow_down(steps.accumulate(compute, knobs["accumulation"]), self.slowdown)
 
         def together(*arguments):
             dense.begin_step(tf.shape(arguments[0])[0])
             return compute(*arguments)
 
         compute = computing(dense.kinds, ranks.summed)
-        module = engines.recording(self.plan["strategy"], probe)
-        self.recorder = module and module.recorder(
-            probe, self.place.process, self.model.trainable_variables, ranks.reads_clock
-        )
+        if module := engines.recording(self.plan["strategy"], probe):
+            variables = self.model.trainable_variables
+            self.recorder = module.recorder(probe, self.place.process, variables, ranks.reads_clock)
         # A probe looks at single steps.
         self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
@@ -121,7 +119,7 @@ class TensorFlow(Engine):
         self._step_alone([inputs])
 
     @contextmanager
-    def unchanged(self):
+    def preserve(self):
         saved = [variable.numpy() for variable in self._state.changed]
         try:
             yield

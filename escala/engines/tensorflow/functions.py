@@ -6,21 +6,35 @@ import tensorflow as tf
 
 from escala.engines import functions
 from escala.engines.tensorflow import building
+from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.building import as_graph, function_of
+from escala.engines.tensorflow.fast.dense import products
+from escala.engines.tensorflow.ranks import tensor_names
+from escala.engines.tensorflow.state import local_variables
 from escala.workloads.models import given
 
 
 class Functions(functions.Functions):
+    no_model = f"and not a keras.Model of TensorFlow {tf.__version__}"
+    a_model = "a keras.Model"
+    tensor = staticmethod(tf.constant)
+
     def function(self, name, *default):
         return function_of(self.work, name, *default)
 
-    def build(self, specs, outputs, knobs):
-        return building.build(self.work, specs, outputs, self.settings, knobs)
+    def is_model(self, model):
+        return isinstance(model, tf.keras.Model)
+
+    def find_ignored(self, model, optimizer):
+        return building.find_ignored(self.work, model, optimizer)
+
+    def require_trainable(self, model, specs):
+        building.require_one_output(self.work, model, specs)
 
     def shapes(self, model):
         return [variable.shape for variable in model.weights]
 
-    def trained(self, model, weights):
+    def with_weights(self, model, weights):
         model.set_weights(weights)
         return model
 
@@ -32,7 +46,7 @@ class Functions(functions.Functions):
     def outputs(self, model, inputs):
         return model(given(inputs), training=False)
 
-    def compiled(self, model, function, specs):
+    def compile(self, model, function, specs):
         signature = [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in specs]
         graph = as_graph(input_signature=signature)(function)
         return lambda *rows: tf.nest.map_structure(lambda each: each.numpy(), graph(*rows))
@@ -48,5 +62,40 @@ class Functions(functions.Functions):
         # As far as they are known.
         return shape.rank is None or (shape.rank == 1 and shape[0] in (None, rows[0]))
 
-    def added(self, model):
+    def extra_losses(self, model):
         return [tf.add_n(model.losses)] if model.losses else []
+
+    def gradients(self, model, weights, inputs, targets):
+        with tf.GradientTape() as tape:
+            outputs = model(given([tf.constant(each) for each in inputs]), training=True)
+            losses = self.work.row_losses(tf.constant(targets), outputs, self.settings)
+            loss = tf.add_n([tf.reduce_sum(losses), *model.losses])
+        variables = model.trainable_variables
+        computed = tape.gradient(loss, variables)
+        dense = [each if each is None else tf.convert_to_tensor(each).numpy() for each in computed]
+        return [(variable.name, each) for variable, each in zip(variables, dense, strict=True)]
+
+    def trainable_arrays(self, model):
+        variables = model.trainable_variables
+        for name, variable in zip(tensor_names(variables), variables, strict=True):
+            yield name, variable.shape, variable.dtype.size
+
+    def gradient_forms(self, model, data):
+        variables = model.trainable_variables
+        compute = steps.make_compute(model, self, {}, local_variables(model), steps.local_sum)
+        traced = []
+
+        def note(*arguments):
+            gradients, *_ = compute(*arguments)
+            # How many rows of a variable one row of the model reads; None if it is not known.
+            traced[:] = [
+                each.indices.shape[0] if isinstance(each, tf.IndexedSlices) else None
+                for each in gradients
+            ]
+
+        as_graph(input_signature=steps.step_signature(data, 1))(note).get_concrete_function()
+        dense_rows = {layer.kernel.ref(): rows for layer, rows in products(model)}
+        described = super().gradient_forms(model, data)
+        for each, variable, reads in zip(described, variables, traced, strict=True):
+            each |= {"factor_rows": dense_rows.get(variable.ref()), "sparse_rows": reads}
+        return described

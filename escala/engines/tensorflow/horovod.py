@@ -16,9 +16,7 @@ INPUTS, INDICES = "/inputs", "/indices"
 STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
-class Horovod(Ranks):
-    gathers = True
-
+class HorovodRanks(Ranks):
     def start(self):
         hvd.init()
         return [hvd.rank()], hvd.size()
@@ -31,16 +29,18 @@ class Horovod(Ranks):
     def exchange(self, gradients, variables, sums=None):
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         local = dict(zip(names, self.local(gradients), strict=True))
-        exchanged = {n: self._gathered(n, g) for n, g in local.items() if isinstance(g, Factors)}
+        exchanged = {
+            n: self._gather_factors(n, g) for n, g in local.items() if isinstance(g, Factors)
+        }
         # The large factors are most of the bytes of a gradient and are sent first.
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
             if sums:
                 taken = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
                 exchanged |= zip(taken, sums.summed([dense(local[n]) for n in taken]), strict=True)
-            exchanged |= {n: self._summed(n, g) for n, g in local.items() if n not in exchanged}
+            exchanged |= {n: self._sum(n, g) for n, g in local.items() if n not in exchanged}
         return [exchanged[name] for name in names]
 
-    def _summed(self, name, gradient):
+    def _sum(self, name, gradient):
         if isinstance(gradient, tf.IndexedSlices):
             # Horovod would do the same, but under other names in the timeline.
             values = self.gathered(gradient.values, name)
@@ -50,7 +50,7 @@ class Horovod(Ranks):
         # an average would weigh the rows of a smaller shard more.
         return hvd.allreduce(gradient, op=hvd.Sum, compression=self._compression, name=name)
 
-    def _gathered(self, name, factors):
+    def _gather_factors(self, name, factors):
         """Return the factors of all ranks' rows.
 
         Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16

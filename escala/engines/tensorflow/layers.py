@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from escala.data.base import Spec
-from escala.engines.normalisation import STEP
+from escala.engines.layers import STEP
 from escala.engines.tensorflow.building import layers_of
 
 
@@ -97,3 +98,20 @@ def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 def synchronised(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormalization]:
     """Return the layers of a model that normalise over all ranks."""
     return [each for each in layers_of(model) if isinstance(each, SynchronisedBatchNormalization)]
+
+
+def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:
+    """Return the function of VGG16 from pictures, uint8 (pictures, 224, 224, 3), to features.
+
+    `described` names the file of `weights`, and the `layer` whose outputs they are.
+    """
+    whole = tf.keras.applications.VGG16(weights=None)
+    whole.load_weights(described["weights"])
+    model = tf.keras.Model(whole.input, whole.get_layer(described["layer"]).output)
+
+    def compute(inputs: tuple[np.ndarray]) -> np.ndarray:
+        [pictures] = inputs
+        prepared = tf.keras.applications.vgg16.preprocess_input(pictures.astype(np.float32))
+        return model.predict_on_batch(prepared)
+
+    return [compute]

@@ -1,4 +1,8 @@
-"""Workers of `tf.distribute.ParameterServerStrategy`, and the coordinator that gives them steps."""
+"""Workers of `tf.distribute.ParameterServerStrategy`, and the coordinator that gives them steps.
+
+`python -m escala.engines.tensorflow.parameter_server JSON` is a task of it. The argument holds
+TensorFlow's cluster, the task's job and number in it, and its threads.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,15 @@ import tensorflow as tf
 
 from escala.core import children
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow import worker
 from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 
+PROTOCOL = "grpc"
 _POLL_SECONDS = 0.2
 
 
-class ParameterServer(Ranks):
+class ParameterServerRanks(Ranks):
+    gathers = False
     reads_clock = False
 
     @property
@@ -28,16 +33,15 @@ class ParameterServer(Ranks):
 
     def start(self):
         if self.place.process:
-            self._server = worker.serve(
-                self._cluster, "worker", self.place.process, self.knobs["threads"]
-            )
+            threads = self.knobs["threads"]
+            self._server = serve(self._cluster, "worker", self.place.process, threads)
             return self.place.ranks, self.place.processes
         self._tasks = []
         try:
             self._tasks += map(self._start, ("ps", "worker"))
             cluster = tf.train.ClusterSpec(self._cluster)
             resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-                cluster, task_type="chief", task_id=0, rpc_layer=worker.PROTOCOL
+                cluster, task_type="chief", task_id=0, rpc_layer=PROTOCOL
             )
             self.tf_strategy = tf.distribute.ParameterServerStrategy(resolver)
             self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.tf_strategy)
@@ -48,7 +52,7 @@ class ParameterServer(Ranks):
 
     def _start(self, job):
         argument = json.dumps([self._cluster, job, 0, self.knobs["threads"]])
-        command = [sys.executable, "-m", worker.__name__, argument]
+        command = [sys.executable, "-m", __name__, argument]
         return children.start(command, os.environ, None)
 
     @cached_property
@@ -103,3 +107,24 @@ class _LazySum:
 
     def __float__(self) -> float:
         return float(sum(value.fetch()[self._index] for value in self._scheduled))
+
+
+def serve(cluster: dict[str, list[str]], job: str, index: int, threads: dict[str, int]):
+    """Start TensorFlow's server of a task in this process, and return it."""
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threads["intra_op"],
+        # A step waits in this pool for answers that others give from theirs: with a single thread,
+        # and that is the default on one core, all wait for ever.
+        inter_op_parallelism_threads=threads["inter_op"] + 1,
+    )
+    return tf.distribute.Server(
+        tf.train.ClusterSpec(cluster),
+        job_name=job,
+        task_index=index,
+        protocol=PROTOCOL,
+        config=config,
+    )
+
+
+if __name__ == "__main__":
+    serve(*json.loads(sys.argv[1])).join()

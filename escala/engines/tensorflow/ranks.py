@@ -20,13 +20,16 @@ from escala.engines.tensorflow.building import as_graph
 class Ranks(Group):
     """One process among those of a run, and how its ranks exchange inside TensorFlow.
 
+    By itself it is the only rank of a run.
+
     What runs inside a step may not use Python's `if`, `for` or `while` on tensors
     (`escala.engines.tensorflow.building`).
     """
 
     operations = ("allreduce", "allgather")
-    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum.
-    gathers: ClassVar[bool] = False
+    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum. The
+    #: factors of a single rank are those of all.
+    gathers: ClassVar[bool] = True
     #: Whether a process can read the clock inside its compiled step.
     reads_clock: ClassVar[bool] = True
 
@@ -134,8 +137,3 @@ def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
     """
     names = [variable.name.partition(":")[0] for variable in variables]
     return [f"{position}.{name}" for position, name in enumerate(names)]
-
-
-class Single(Ranks):
-    # Its own factors are those of all ranks.
-    gathers = True

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from escala.runtime.placement import Node
+from escala.runtime.layout import Node
 
 #: Seconds in which a process sends a request.
 _REQUEST_SECONDS = 3

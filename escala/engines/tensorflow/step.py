@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from escala.data.base import Arrays
 from escala.engines.functions import Functions
-from escala.engines.normalisation import over_ranks
+from escala.engines.layers import over_ranks
 from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.ranks import Ranks
 from escala.probes import Recorder
 from escala.workloads.models import given
 
 
-def computing(
+def make_compute(
     model: tf.keras.Model,
     functions: Functions,
     kinds: Mapping[dense.Layer, type[dense.Factors]],
@@ -57,7 +57,7 @@ def computing(
     return compute
 
 
-def accumulated(compute: Callable, parts: int) -> Callable:
+def accumulate(compute: Callable, parts: int) -> Callable:
     """Return a function that computes a rank's rows in parts and sums the results.
 
     Fewer rows than parts give one part per row.
@@ -88,7 +88,7 @@ def accumulated(compute: Callable, parts: int) -> Callable:
     return add_up
 
 
-def slowed(compute: Callable, factor: float) -> Callable:
+def slow_down(compute: Callable, factor: float) -> Callable:
     """Return a function that takes `factor` times as long, as on a slower processor.
 
     It sleeps, so the core is free meanwhile, and later operations are not slowed.
@@ -129,7 +129,7 @@ def train_step(
 ) -> Callable:
     """Return the compiled step, a function from the arrays of each rank to losses and scores.
 
-    With a `count` it makes several steps; see `repeated`.
+    With a `count` it makes several steps; see `repeat`.
     """
     if layers.sums and exchange is not no_exchange:
         exchange = partial(exchange, sums=layers.sums)
@@ -144,10 +144,10 @@ def train_step(
 
     if recorder and ranks.reads_clock:
         step = recorder.step(compute, ranks.local, exchanged, layers.update)
-    return ranks.compiled(repeated(step, count), step_signature(data))
+    return ranks.compiled(repeat(step, count), step_signature(data))
 
 
-def repeated(step: Callable, count: int) -> Callable:
+def repeat(step: Callable, count: int) -> Callable:
     """Return a function that makes `count` steps, one after the other, in one graph.
 
     A step takes its arrays, and returns two float32 scalars. The function takes the rows of all

@@ -22,7 +22,7 @@ class Single(Strategy):
     name = "single"
     said = "by itself"
     position = 0
-    engine = "tensorflow.ranks.Single"
+    engine = "tensorflow.ranks.Ranks"
     programs = UNKNOWN
     layouts = Layouts(one_rank=True)
 
@@ -30,7 +30,7 @@ class Single(Strategy):
 class Horovod(EvaluatesInParts):
     """Synchronous data parallelism by Horovod's allreduce."""
 
-    engine = "tensorflow.horovod.Horovod"
+    engine = "tensorflow.horovod.HorovodRanks"
     #: The library that carries control messages and data: `gloo` or `mpi`.
     carried_by: ClassVar[str]
 
@@ -140,7 +140,7 @@ class Mirrored(Distribute):
     name = "mirrored"
     said = "TensorFlow's MirroredStrategy"
     position = 5
-    engine = "tensorflow.distribute.Mirrored"
+    engine = "tensorflow.distribute.MirroredRanks"
     layouts = Layouts(one_node=True, process_per_node=True)
 
 
@@ -150,7 +150,7 @@ class MultiWorkerMirrored(Distribute, EvaluatesInParts):
     name = "multiworker-mirrored"
     said = "TensorFlow's MultiWorkerMirroredStrategy"
     position = 6
-    engine = "tensorflow.distribute.MultiWorkerMirrored"
+    engine = "tensorflow.distribute.MultiWorkerMirroredRanks"
     library = "tensorflow"
     meets_by = SERVERS
 
@@ -167,7 +167,7 @@ class ParameterServer(Distribute):
     name = "parameter-server"
     said = "TensorFlow's ParameterServerStrategy"
     position = 7
-    engine = "tensorflow.parameter_server.ParameterServer"
+    engine = "tensorflow.parameter_server.ParameterServerRanks"
     meets_by = SERVERS
 
     @classmethod

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from escala.core.errors import InputError
-from escala.engines import initial
+from escala.engines import layers
 
 #: Axes of Keras's array in the tensor.
 Axes = tuple[int, ...]
@@ -42,7 +42,7 @@ class Array:
     name: str
     tensor: torch.Tensor
     axes: Axes
-    law: initial.Law | None
+    law: layers.Law | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ class Array:
         """Return whether steps train it. Statistics of a normalisation are not trained."""
         return self.tensor.requires_grad
 
-    def taken(self, tensor: torch.Tensor) -> np.ndarray:
+    def to_numpy(self, tensor: torch.Tensor) -> np.ndarray:
         """Return a copy of a tensor of this form, such as the gradient, in the array's layout."""
         tensor = whole(tensor.detach()).permute(self.axes).cpu()
         # NumPy has no bfloat16.
@@ -90,13 +90,13 @@ def arrays(model: nn.Module) -> list[Array]:
 
 def values(model: nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the arrays of a model by name."""
-    return {each.name: each.taken(each.tensor) for each in arrays(model)}
+    return {each.name: each.to_numpy(each.tensor) for each in arrays(model)}
 
 
 def gradients(model: nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the gradients of the trained arrays by name, each in its layout."""
     trained = [each for each in arrays(model) if each.tensor.grad is not None]
-    return {each.name: each.taken(each.tensor.grad) for each in trained}
+    return {each.name: each.to_numpy(each.tensor.grad) for each in trained}
 
 
 def set_values(model: nn.Module, given: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> None:
@@ -130,12 +130,12 @@ def begin(model: nn.Module, seed: int) -> None:
     InputError : an array has no law.
     """
     own = arrays(model)
-    drawn = initial.drawn(((each.law, each.shape) for each in own), seed)
+    drawn = layers.draw_weights(((each.law, each.shape) for each in own), seed)
     for array, value in zip(own, drawn, strict=True):
         if value is None:
             raise InputError(
                 "initial_weights",
-                initial.SEEDED,
+                layers.SEEDED,
                 f"nothing states the law by which {array.name} begins",
                 "remove the setting, or make the layer by escala.engines.torch.layers",
             )

@@ -14,18 +14,15 @@ from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.core.hardware import available_gpus
 from escala.data.base import output_shape
-from escala.engines import initial
+from escala.engines import layers
 from escala.engines.base import Engine, require_products
-from escala.engines.normalisation import require_whole_steps
+from escala.engines.layers import require_whole_steps
 from escala.engines.torch import arrays
 from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
-from escala.engines.torch.building import refuse_ignored
 from escala.engines.torch.functions import Functions
-from escala.engines.torch.normalisation import synchronised
+from escala.engines.torch.layers import synchronised
 from escala.engines.torch.ranks import Ranks
-from escala.engines.torch.recorders import StepRecorder
-from escala.probes import Probe
 from escala.workloads.models import rows_at_once
 
 
@@ -33,7 +30,7 @@ class Torch(Engine):
     """A process that trains with PyTorch; its group are `Ranks`."""
 
     group: Ranks
-    recorder: StepRecorder | None
+    recorder: steps.StepRecorder | None = None
 
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
@@ -42,7 +39,7 @@ class Torch(Engine):
         self._device = torch.device("cuda", 0) if self._gpus else torch.device("cpu")
         return self.group.start()
 
-    def obtained(self):
+    def resources(self):
         threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
         return {"gpus": self._gpus, "threads": threads}
 
@@ -50,40 +47,36 @@ class Torch(Engine):
         plan, settings = self.plan, self.plan["training"]
         # Every process draws its own weights; the broadcast makes them equal.
         torch.manual_seed(plan["seed"] + self.place.process)
-        functions = Functions(work, settings)
+        self.functions = functions = Functions(work, settings)
         model = functions.build(data.inputs, output_shape(data.description), knobs)
         self.model = model.to(self._device)
-        if settings.get("initial_weights") == initial.SEEDED:
+        if settings.get("initial_weights") == layers.SEEDED:
             arrays.begin(self.model, plan["seed"])
         self._local = states.local_buffers(self.model)
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
         self.steps_alone = not synchronised(self.model)
-        self.recorder = self._recording(probe)
+        if module := engines.recording(plan["strategy"], probe):
+            self.recorder = module.recorder(probe, plan, self.place.process, self._device)
         watch = self.recorder and self.recorder.watched_exchange
-        called = self.group.wrapped(self._compiled(), watch)
+        require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
+        compiles = plan["knobs"]["torch_compile"]
+        called = torch.compile(self.model) if compiles else self.model
+        called = self.group.wrap(called, watch)
         trained = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
-        refuse_ignored(work, self.model, self.optimizer)
+        functions.refuse_ignored(self.model, self.optimizer)
         self._state = states.State(self.model, self.optimizer)
         self._step = self._steps(called, functions)
-        self._evaluate = functions.evaluating(self.model, (*data.inputs, data.targets), torch.sum)
+        self._evaluate = functions.compile_evaluation(
+            self.model, (*data.inputs, data.targets), torch.sum
+        )
         # A process has one profiler, so that of a trace is the only one.
         self._profiled = plan["knobs"]["profiler"] and plan["instrument"] != "torch-trace"
-
-    def _recording(self, probe: Probe | None) -> StepRecorder | None:
-        module = engines.recording(self.plan["strategy"], probe)
-        return module and module.recorder(probe, self.plan, self.place.process, self._device)
-
-    def _compiled(self) -> nn.Module:
-        """Return what computes in steps: the model, compiled if the knob says so."""
-        require_whole_steps(synchronised(self.model), self.plan["knobs"]["accumulation"])
-        return torch.compile(self.model) if self.plan["knobs"]["torch_compile"] else self.model
 
     def _steps(self, called: nn.Module, functions: Functions) -> steps.Step:
         """Return the steps of this rank, and slow them down if the knob says so."""
         knobs = self.plan["knobs"]
-        slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
-        steps.slow_down(self.model, slowdown)
+        steps.slow_down(self.model, self.slowdown)
         computed = steps.Computed(called, functions.row_losses, functions.correct)
         if self.recorder:
             computed = self.recorder.watched(computed, self.optimizer)
@@ -104,14 +97,14 @@ class Torch(Engine):
         self._step.by_itself(inputs)
 
     @contextmanager
-    def unchanged(self):
+    def preserve(self):
         self.group.divide()
-        taken = self._state.taken()
+        taken = self._state.snapshot()
         try:
             yield
         finally:
             self.group.divide()
-            self._state.put_back(taken)
+            self._state.restore_snapshot(taken)
 
     def seed(self, *numbers):
         states.seed_random_layers(*numbers)

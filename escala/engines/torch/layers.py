@@ -1,4 +1,4 @@
-"""Layers as Keras has them: initial weights, padding, and pictures and texts with channels last.
+"""Layers and optimizers as Keras has them: initial weights, padding, channels last.
 
 Inside, channels come after the rows, as PyTorch's layers want them. `Flatten` puts them last again,
 so that the rows of the following dense kernel are those of Keras's.
@@ -6,23 +6,24 @@ so that the rows of the following dense kernel are those of Keras's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from escala.data.base import Spec
-from escala.engines.initial import (
+from escala.engines.layers import (
     GLOROT,
     ONES,
+    STEP,
     ZEROS,
     Law,
     uniform,
     variance_scaling,
 )
 from escala.engines.torch import arrays
-from escala.engines.torch.normalisation import BatchNorm2d
 
 __all__ = ["ACTIVATIONS", "uniform", "variance_scaling"]
 ACTIVATIONS = {
@@ -34,14 +35,95 @@ ACTIVATIONS = {
 }
 
 
+class BatchNorm2d(nn.BatchNorm2d):
+    """PyTorch's layer, for which a channel may have a single value, as one row of one pixel has.
+
+    PyTorch refuses it. Here, as in Keras, the value is its own mean, and the variance is 0. The
+    last step of an epoch may have one row, and so has a rank without rows.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training or input.numel() > self.num_features:
+            return super().forward(input)
+        with torch.no_grad():
+            self.running_mean.lerp_(input.flatten().float(), self.momentum)
+            self.running_var.mul_(1 - self.momentum)
+        form = (1, -1, 1, 1)
+        return (input - input) * self.weight.view(form) + self.bias.view(form)
+
+
+class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Normalise each channel, the second axis, over the rows of a step on all ranks.
+
+    Parameters, buffers and arguments are those of `torch.nn.BatchNorm2d`. Mean and variance are
+    those of all rows, computed from the sums of each rank. So ranks compute what one process with
+    all rows computes, whatever the number of rows of each rank, and their running statistics are
+    equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts the row of
+    weight 0 that an empty share gets.
+    """
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected rows and channels, got the shape {tuple(input.shape)}")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        values = input.float()
+        step = STEP.get()
+        weights = torch.ones(len(values), device=values.device) if step is None else step.weights
+        moments = _moments(values, weights)
+        if step is not None and step.summed is not None:
+            moments = step.summed(moments)
+        rows, sums, squares = moments.split([1, values.shape[1], values.shape[1]])
+        mean = sums / rows
+        variance = (squares / rows - mean.square()).clamp(min=0).float()
+        mean, rows = mean.float(), rows.float()
+        with torch.no_grad():
+            # As Keras, whose layer for pictures divides by one row less.
+            spread = variance * (rows / (rows - 1).clamp(min=1)) if values.dim() > 2 else variance
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(spread, self.momentum)
+        form = [1, -1] + [1] * (values.dim() - 2)
+        scale = (variance + self.eps).rsqrt()
+        shift = -mean * scale
+        if self.affine:
+            shift = shift * self.weight + self.bias
+            scale = scale * self.weight
+        return (values * scale.view(form) + shift.view(form)).to(input.dtype)
+
+
+def _moments(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
+
+    Where a mean is large, the variance is a small difference of two large numbers. So squares of
+    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
+    64 bits.
+    """
+    axes = [0, *range(2, values.dim())]
+    weighted = weights.view([-1] + [1] * (values.dim() - 1))
+    rows = weights.sum() * (values[0, 0].numel())
+    mean = (weighted * values).sum(axes) / rows.clamp(min=1.0)
+    form = [1, -1] + [1] * (values.dim() - 2)
+    deviations = (weighted * (values - mean.view(form)).square()).sum(axes)
+    rows, mean, deviations = rows.double(), mean.double(), deviations.double()
+    return torch.cat([rows.view(1), rows * mean, deviations + rows * mean.square()])
+
+
+def synchronised(model: nn.Module) -> Sequence[SynchronisedBatchNorm]:
+    """Return the layers of a model that normalise over all ranks."""
+    return [each for each in model.modules() if isinstance(each, SynchronisedBatchNorm)]
+
+
 def dense(inputs: int, units: int, kernel: Law = GLOROT, bias: Law = ZEROS) -> nn.Linear:
     """Return a dense layer without activation."""
-    return begun(nn.Linear(inputs, units), kernel=kernel, bias=bias)
+    return with_laws(nn.Linear(inputs, units), kernel=kernel, bias=bias)
 
 
 def embedding(numbers: int, units: int) -> nn.Embedding:
     """Return a layer that maps numbers below `numbers` to vectors."""
-    return begun(nn.Embedding(numbers, units), embeddings=uniform(0.05))
+    return with_laws(nn.Embedding(numbers, units), embeddings=uniform(0.05))
 
 
 def convolution_1d(inputs: int, filters: int, width: int, channels_last: bool = False) -> nn.Conv1d:
@@ -52,7 +134,7 @@ def convolution_1d(inputs: int, filters: int, width: int, channels_last: bool = 
     channels_last : in memory, which takes 0.6 of the time where there are many channels.
     """
     kind = _Conv1d if channels_last else nn.Conv1d
-    return begun(kind(inputs, filters, width), kernel=GLOROT, bias=ZEROS)
+    return with_laws(kind(inputs, filters, width), kernel=GLOROT, bias=ZEROS)
 
 
 def convolution_2d(
@@ -74,7 +156,9 @@ def convolution_2d(
     if padding == "same" and (stride > 1 or width % 2 == 0):
         layer, padding = _PaddedConv2d, "valid"
     sides = {"valid": 0, "same": width // 2}.get(padding, padding)
-    return begun(layer(inputs, filters, width, stride, sides, bias=bias), kernel=kernel, bias=ZEROS)
+    return with_laws(
+        layer(inputs, filters, width, stride, sides, bias=bias), kernel=kernel, bias=ZEROS
+    )
 
 
 def batch_normalisation(
@@ -90,10 +174,10 @@ def batch_normalisation(
     momentum : fraction of the old value in a moving statistic, as in Keras.
     """
     layer = kind(channels, epsilon, 1 - momentum)
-    return begun(layer, gamma=ONES, beta=ZEROS, moving_mean=ZEROS, moving_variance=ONES)
+    return with_laws(layer, gamma=ONES, beta=ZEROS, moving_mean=ZEROS, moving_variance=ONES)
 
 
-def begun(layer: nn.Module, **laws: Law) -> nn.Module:
+def with_laws(layer: nn.Module, **laws: Law) -> nn.Module:
     """Return a layer with initial values by these laws, drawn by a seed from PyTorch's generator.
 
     Parameters
@@ -225,3 +309,65 @@ def squared_distances(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Ten
     """Return the squared distance of every row's outputs from its one-hot class, (rows,)."""
     wanted = functional.one_hot(targets.long(), outputs.shape[-1])
     return (wanted - outputs).square().sum(-1)
+
+
+#: Of optimizers in the form of Keras (TensorFlow 2.15, keras/optimizers/rmsprop.py and adam.py).
+#: RMSprop's step is g / √(v + ε), where v decays by 0.9, and that of Adam
+#: √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε). PyTorch's own add ε elsewhere, and have other constants.
+EPSILON = 1e-7
+
+
+class RMSprop(torch.optim.Optimizer):
+    """Keras's RMSprop: epsilon stands inside of the square root."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float, rho: float = 0.9):
+        super().__init__(parameters, {"lr": learning_rate, "rho": rho, "eps": EPSILON})
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None):
+        """Update the parameters that have a gradient."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            weights = [each for each in group["params"] if each.grad is not None]
+            if not weights:
+                continue
+            gradients = [each.grad for each in weights]
+            squares = [self._squares(each) for each in weights]
+            torch._foreach_mul_(squares, group["rho"])
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - group["rho"])
+            roots = torch._foreach_add(squares, group["eps"])
+            torch._foreach_sqrt_(roots)
+            torch._foreach_addcdiv_(weights, gradients, roots, -group["lr"])
+        return loss
+
+    def _squares(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the mean of the squared gradients of a parameter, at first 0."""
+        if not self.state[weight]:
+            self.state[weight]["squares"] = torch.zeros_like(weight)
+        return self.state[weight]["squares"]
+
+
+class Adam(torch.optim.Adam):
+    """Keras's Adam: epsilon is not divided by the correction of the second moment.
+
+    So it is PyTorch's with an epsilon of its own in each step.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float):
+        super().__init__(parameters, learning_rate, eps=EPSILON)
+
+    def step(self, closure: Callable | None = None):
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            _, beta = group["betas"]
+            made = (self.state[each].get("step", 0) for each in group["params"])
+            group["eps"] = EPSILON / math.sqrt(1 - beta ** (int(next(made, 0)) + 1))
+        return super().step(closure)
+
+
+#: By name, an optimizer of parameters and a learning rate.
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": Adam,
+    "rmsprop": RMSprop,
+    "sgd": torch.optim.SGD,
+}

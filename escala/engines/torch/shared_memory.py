@@ -24,7 +24,6 @@ from torch import nn
 from torch.futures import Future
 
 from escala.core.errors import Unavailable
-from escala.engines import shared_file
 from escala.engines.base import Group
 from escala.engines.torch.strategies import SHARED_MEMORY
 
@@ -66,9 +65,8 @@ class Sums:
         # The bytes of a rank. A bucket holds whole gradients.
         size = sum(_in_lines(each.nbytes) for each in trained)
         counted = _LINE * place.processes
-        memory = shared_file.opened(
-            ranks,
-            lambda path: _mapped(path, counted + place.processes * size, place.process == 0),
+        memory = ranks.share_memory(
+            lambda path: _map(path, counted + place.processes * size, place.process == 0),
             INSTEAD,
         )
         numbers = np.frombuffer(memory, np.int64, counted // 8).reshape(place.processes, -1)
@@ -133,7 +131,7 @@ def _in_lines(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
-def _mapped(path: str, size: int, first: bool) -> mmap.mmap:
+def _map(path: str, size: int, first: bool) -> mmap.mmap:
     """Map a file as memory, to which the `first` rank gives its size."""
     try:
         with open(path, "r+b") as file:

@@ -19,14 +19,14 @@ from torch import nn
 
 from escala.core.errors import Unavailable
 from escala.engines.torch.arrays import distribute_like, fill, whole
-from escala.engines.torch.normalisation import synchronised
+from escala.engines.torch.layers import synchronised
 
 
 class State:
     """The parameters and buffers of a model, and what its optimizer keeps for each parameter.
 
-    PyTorch's optimizers make their tensors in the first step. `put_back` notes which these are, so
-    that a resumed run, which has made steps while it warmed up, can set them.
+    PyTorch's optimizers make their tensors in the first step. `restore_snapshot` notes which these
+    are, so that a resumed run, which has made steps while it warmed up, can set them.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer):
@@ -38,30 +38,30 @@ class State:
         """The tensors of the model that a step may change."""
         return [*self.model.parameters(), *self.model.buffers()]
 
-    def taken(self) -> tuple[list[torch.Tensor], dict]:
-        """Return a copy of everything, for `put_back`."""
+    def snapshot(self) -> tuple[list[torch.Tensor], dict]:
+        """Return a copy of everything, for `restore_snapshot`."""
         return [t.detach().clone() for t in self.tensors], copy.deepcopy(
             self.optimizer.state_dict()
         )
 
     @torch.no_grad()
-    def put_back(self, taken: tuple[list[torch.Tensor], dict]) -> None:
-        """Set everything to what it was when it was `taken`."""
-        self._form = [(number, key, value) for number, key, value in self._kept()]
+    def restore_snapshot(self, taken: tuple[list[torch.Tensor], dict]) -> None:
+        """Set everything to what it was in a `snapshot`."""
+        self._form = [(number, key, value) for number, key, value in self._optimizer_values()]
         tensors, optimizer_state = taken
         for tensor, value in zip(self.tensors, tensors, strict=True):
             tensor.copy_(value)
         self.optimizer.load_state_dict(optimizer_state)
 
-    def _kept(self) -> Iterator[tuple[int, str, Any]]:
+    def _optimizer_values(self) -> Iterator[tuple[int, str, Any]]:
         """Yield what the optimizer keeps: number of the parameter, name, and the value."""
-        for number, parameter in enumerate(self._updated):
+        for number, parameter in enumerate(self._parameters):
             for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
                 if value is not None:
                     yield number, key, value
 
     @property
-    def _updated(self) -> list[torch.Tensor]:
+    def _parameters(self) -> list[torch.Tensor]:
         return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     def values(self) -> list[np.ndarray]:
@@ -71,7 +71,7 @@ class State:
         ------
         Unavailable : the optimizer keeps something else than tensors and numbers.
         """
-        kept = [value for _, _, value in self._kept()]
+        kept = [value for _, _, value in self._optimizer_values()]
         for value in kept:
             if not isinstance(value, torch.Tensor | int | float):
                 raise Unavailable(
@@ -87,7 +87,7 @@ class State:
         for tensor, value in zip(self.tensors, values[:count], strict=True):
             fill(tensor, torch.from_numpy(value))
         for (number, key, like), value in zip(self._form, values[count:], strict=True):
-            self.optimizer.state[self._updated[number]][key] = _as(like, value)
+            self.optimizer.state[self._parameters[number]][key] = _as(like, value)
 
 
 def as_array(value: torch.Tensor | float) -> np.ndarray:

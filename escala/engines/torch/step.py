@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import nn
 
-from escala.engines.normalisation import over_ranks
+from escala.engines.layers import over_ranks
 from escala.engines.torch.ranks import Ranks
+from escala.probes import Recorder
 from escala.workloads.models import given
 
 
@@ -21,6 +22,24 @@ class Computed(NamedTuple):
     model: nn.Module
     row_losses: Callable
     correct: Callable
+
+
+class StepRecorder(Recorder, Protocol):
+    """Records the steps of one process for a probe.
+
+    Attributes
+    ----------
+    watched_exchange : returns a communication hook of DistributedDataParallel with what the
+        recorder adds; None if it adds nothing.
+    """
+
+    watched_exchange: Callable[[Callable], Callable] | None
+
+    def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
+        """Return what a step calls, with what the recorder adds; it may add hooks to `optimizer`.
+
+        It is called once, when both are built.
+        """
 
 
 class Step:
@@ -54,13 +73,13 @@ class Step:
         Gradients of the sum of the losses ÷ divisor are summed over all ranks. The exchange divides
         them by the number of ranks, so they are multiplied by it before.
         """
-        return self._made(arguments, self._ranks.divides_by, self._ranks.summed, None)
+        return self._make(arguments, self._ranks.divides_by, self._ranks.summed, None)
 
     def by_itself(self, arguments: tuple) -> None:
         """Make a step that exchanges nothing."""
-        self._made(arguments, 1, None, self._ranks.alone)
+        self._make(arguments, 1, None, self._ranks.alone)
 
-    def _made(
+    def _make(
         self,
         arguments: tuple,
         scale: int,

@@ -21,14 +21,14 @@ class TorchSingle(PyTorch):
     name = "torch-single"
     said = "PyTorch by itself"
     position = 20
-    engine = "torch.ranks.Single"
+    engine = "torch.ranks.Ranks"
     layouts = Layouts(one_rank=True)
 
 
 class DDP(PyTorch, Numbered, EvaluatesInParts):
     """DistributedDataParallel: gradients are summed by buckets."""
 
-    engine = "torch.ddp.DDP"
+    engine = "torch.ranks.DDPRanks"
 
     @classmethod
     def exchanges(cls, knobs):
@@ -76,7 +76,7 @@ class DDPNccl(DDP):
     name = "ddp-nccl"
     said = "PyTorch's DDP over NCCL"
     position = 23
-    engine = "torch.ddp.NCCL"
+    engine = "torch.ranks.NCCLRanks"
     library = "nccl"
     has_nccl = True
 
@@ -100,7 +100,7 @@ class FSDP(PyTorch, Numbered, EvaluatesInParts):
     name = "fsdp"
     said = "PyTorch's FSDP"
     position = 25
-    engine = "torch.fsdp.FSDP"
+    engine = "torch.ranks.FSDPRanks"
     has_nccl = True
 
     @classmethod

@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.core.errors import InputError
 from escala.data.base import Spec
 from escala.engines.tensorflow.layers import picture_input, row_losses
-from escala.workloads.cifar_cnn import FILTERS, NEURONS, require_size
 
 __all__ = ["build", "optimizer", "row_losses"]
+#: Filters of the two convolutions of each block, and neurons of the dense layer.
+FILTERS, NEURONS = (32, 64, 64), 512
+#: Height and width that the blocks need to leave one number.
+SMALLEST = 22
 
 
 def build(
@@ -23,7 +27,9 @@ def build(
 ) -> tf.keras.Model:
     """Build the network for pictures, (height, width, colours); too small ones are refused."""
     [pictures], [classes] = specs, outputs
-    require_size(pictures.shape)
+    if min(size := pictures.shape[:2]) < SMALLEST:
+        reason = f"is less than {SMALLEST} × {SMALLEST}, which three blocks of cifar-cnn take"
+        raise InputError("size", size, reason, "set the dataset's size")
     dropout = settings["dropout"]
     given, found = picture_input(pictures)
     for filters in FILTERS:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from escala.data.base import Spec
-from escala.engines.torch import layers, optimizers
+from escala.engines.torch import layers
 
 
 def build(
@@ -32,7 +32,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return stochastic gradient descent without momentum."""
-    return optimizers.OPTIMIZERS["sgd"](parameters, learning_rate)
+    return layers.OPTIMIZERS["sgd"](parameters, learning_rate)
 
 
 def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from escala.data.base import Spec
-from escala.engines.torch import layers, optimizers
+from escala.engines.torch import layers
 
 
 def build(
@@ -34,7 +34,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return RMSprop, or stochastic gradient descent without momentum."""
-    return optimizers.OPTIMIZERS[settings["optimizer"]](parameters, learning_rate)
+    return layers.OPTIMIZERS[settings["optimizer"]](parameters, learning_rate)
 
 
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:

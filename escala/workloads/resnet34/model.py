@@ -38,12 +38,12 @@ def build(
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
     convolved = partial(
-        _convolved, form=settings["form"], normalisation=NORMALISATIONS[knobs["batch_norm"]]
+        _convolve, form=settings["form"], normalisation=NORMALISATIONS[knobs["batch_norm"]]
     )
     given, pixels = picture_input(pictures)
     found = layers.ReLU()(convolved(pixels, settings["width"], 7, 2))
     # After ReLU, a maximum over added zeros is that over the rest.
-    found, padding = _padded(found, 3, settings["form"])
+    found, padding = _pad(found, 3, settings["form"])
     found = layers.MaxPooling2D(3, 2, padding=padding)(found)
     for stage, blocks in enumerate(BLOCKS[settings["depth"]]):
         for block in range(blocks):
@@ -64,12 +64,12 @@ def _block(given: tf.Tensor, filters: int, stride: int, convolved: Callable) -> 
     return layers.ReLU()(layers.Add()([found, shortcut]))
 
 
-def _convolved(
+def _convolve(
     given: tf.Tensor, filters: int, width: int, stride: int, form: str, normalisation: type
 ) -> tf.Tensor:
     """Return a convolution without bias, normalised over the batch by a layer of this class."""
     law = "untruncated_normal" if form == "pytorch" else "truncated_normal"
-    padded, padding = _padded(given, width, form)
+    padded, padding = _pad(given, width, form)
     found = layers.Conv2D(
         filters,
         width,
@@ -82,7 +82,7 @@ def _convolved(
     return normalisation(momentum=MOMENTUM, epsilon=EPSILON)(found)
 
 
-def _padded(given: tf.Tensor, width: int, form: str) -> tuple[tf.Tensor, str]:
+def _pad(given: tf.Tensor, width: int, form: str) -> tuple[tf.Tensor, str]:
     """Return pictures with zeros on each side in PyTorch's form, and the padding that is left."""
     if form != "pytorch":
         return given, "same"

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from escala.data.base import Spec
-from escala.engines.torch import layers, optimizers
-from escala.engines.torch.normalisation import BatchNorm2d, SynchronisedBatchNorm
+from escala.engines.torch import layers
+from escala.engines.torch.layers import BatchNorm2d, SynchronisedBatchNorm
 from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM
 
 NORMALISATIONS = {"local": BatchNorm2d, "synchronised": SynchronisedBatchNorm}
@@ -103,7 +103,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return stochastic gradient descent without momentum."""
-    return optimizers.OPTIMIZERS["sgd"](parameters, learning_rate)
+    return layers.OPTIMIZERS["sgd"](parameters, learning_rate)
 
 
 #: The outputs are logarithms of the probabilities.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.workloads.tal1_cnn import require_width
 
 
 def build(
@@ -22,7 +22,9 @@ def build(
     """
     [sequence] = specs
     width, letters = settings["width"], sequence.shape[0]
-    require_width(width, letters)
+    if width > letters:
+        reason = f"is more than the {letters} letters of a sequence"
+        raise InputError("width", width, reason, "set a smaller one, or the dataset's length")
     given = layers.Input(sequence.shape, dtype=sequence.dtype)
     numbers = layers.Rescaling(1.0)(given)
     matches = layers.Conv1D(settings["filters"], width, activation="relu")(numbers)

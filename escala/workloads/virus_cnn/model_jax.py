@@ -47,7 +47,7 @@ def network(arrays: models.Values, codes: jax.Array) -> jax.Array:
     table, *arrays = arrays
     first, second, dense, further, last = zip(arrays[::2], arrays[1::2], strict=True)
     letters = jax.nn.one_hot(codes, CODES, dtype=table.dtype) @ table
-    values = _halved(_convolved(_halved(_convolved(letters, *first)), *second))
+    values = _halve(_convolve(_halve(_convolve(letters, *first)), *second))
     values = values.reshape(len(values), -1)
     for kernel, bias in (dense, further):
         values = jax.nn.relu(values @ kernel + bias)
@@ -55,13 +55,13 @@ def network(arrays: models.Values, codes: jax.Array) -> jax.Array:
     return jax.nn.log_softmax(values @ kernel + bias)
 
 
-def _convolved(values: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+def _convolve(values: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """Return a convolution of width 2 over (rows, places, channels), as one product, and ReLU."""
     pairs = jnp.concatenate([values[:, :-1], values[:, 1:]], axis=-1)
     return jax.nn.relu(pairs @ kernel.reshape(-1, kernel.shape[-1]) + bias)
 
 
-def _halved(values: jax.Array) -> jax.Array:
+def _halve(values: jax.Array) -> jax.Array:
     """Return the maximum of every two places; of equal ones the first has the gradient."""
     places = values.shape[1] // 2 * 2
     one, other = values[:, 0:places:2], values[:, 1:places:2]

@@ -10,7 +10,7 @@ from torch import nn
 
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
-from escala.engines.torch import layers, optimizers
+from escala.engines.torch import layers
 
 CODES = 5
 #: The values of the knobs that are not TensorFlow's.
@@ -67,7 +67,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return RMSprop."""
-    return optimizers.OPTIMIZERS["rmsprop"](parameters, learning_rate)
+    return layers.OPTIMIZERS["rmsprop"](parameters, learning_rate)
 
 
 #: The outputs are logarithms of the probabilities.

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from escala.engines.torch import arrays, optimizers
-from escala.engines.torch.normalisation import SynchronisedBatchNorm
+from escala.engines.torch import arrays, layers
+from escala.engines.torch.layers import SynchronisedBatchNorm
 
 
 class Local(nn.BatchNorm1d):
@@ -77,7 +77,7 @@ def optimizer(parameters, settings, learning_rate, knobs) -> torch.optim.Optimiz
         held = sum(getattr(each, "to_local", lambda e=each: e)().numel() for each in parameters)
         Path(settings["masks"]).with_name(f"held-{os.getpid()}").write_text(str(held))
     name = settings.get("optimizer", "sgd")
-    return optimizers.OPTIMIZERS[name](parameters, learning_rate)
+    return layers.OPTIMIZERS[name](parameters, learning_rate)
 
 
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:

@@ -284,7 +284,7 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
 
     @as_graph(input_signature=one_row)
     def traced(*inputs):
-        with _called_as(note, layers):
+        with _replace_calls(note, layers):
             return model(given(inputs), training=True)
 
     traced.get_concrete_function()
@@ -293,7 +293,7 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
 
 
 @contextmanager
-def _called_as(
+def _replace_calls(
     call: Callable[[Layer, tf.Tensor], tf.Tensor], layers: Collection[Layer]
 ) -> Iterator[None]:
     """Let layers compute a function of the layer and its input in place of their own."""
@@ -330,7 +330,7 @@ def forward(
         recorded[layer.kernel.ref()] = kinds[layer], values, outputs, sums
         return layer.activation(sums)
 
-    with _called_as(record, kinds):
+    with _replace_calls(record, kinds):
         return model(inputs, training=True), recorded
 
 

@@ -84,7 +84,7 @@ class Lookup(layers.Layer):
         joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
         if joined:
             # ReLU of a table is cheaper than ReLU of all looked-up rows.
-            tables = [tf.nn.relu(_joined(tables, alphabet, k, stride))]
+            tables = [tf.nn.relu(_join(tables, alphabet, k, stride))]
             k, offsets = k + offsets[-1], [0]
         # As in `Embedding`, a code beyond the alphabet is an error, not another k-mer.
         letters = tf.gather(tf.range(alphabet), tf.cast(codes, tf.int32))
@@ -149,7 +149,7 @@ def _bytes(alphabet: int, k: int, width: int) -> int:
     return 4 * width * alphabet**k
 
 
-def _joined(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.Tensor:
+def _join(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.Tensor:
     """Return the sum of the tables' rows for every longer k-mer that all taps see together."""
     filters = tables[0].shape[1]
     ends = [alphabet ** (stride * tap) for tap in range(len(tables))]

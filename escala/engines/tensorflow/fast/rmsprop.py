@@ -16,8 +16,6 @@ from escala.engines.tensorflow.fast.operations import operations
 LEAST_WEIGHTS = 2**16
 #: The knob that needs no compiler.
 INSTEAD = "optimizer: fused"
-#: The arguments of `update` that are matrices.
-_FACTORED = "kernel", "mean_square", "inputs", "output_gradients"
 
 
 def update(
@@ -42,20 +40,8 @@ def update(
     `output_gradients` float32 (rows, out). `instructions` are `avx512f`, `avx2` or `baseline`;
     `auto` is the first that the processor has. The operation is returned, None outside a graph.
 
-    Another dtype is a TypeError, and shapes that do not fit are a ValueError.
+    Shapes that do not fit are an InvalidArgumentError.
     """
-    given = kernel, mean_square, inputs, output_gradients
-    for name, each in zip(_FACTORED, given, strict=True):
-        if each.dtype != tf.float32:
-            raise TypeError(f"{name} is {each.dtype.name}; the update computes with float32 only")
-        if each.shape.rank not in (None, 2):
-            raise ValueError(f"{name} has the shape {each.shape}; the update takes matrices")
-    wide = inputs.shape[1:].concatenate(output_gradients.shape[1:])
-    if not (kernel.shape == mean_square.shape and kernel.shape.is_compatible_with(wide)):
-        raise ValueError(
-            f"a kernel {kernel.shape} and its mean square {mean_square.shape} cannot be updated by "
-            f"inputs {inputs.shape} and output gradients {output_gradients.shape}"
-        )
     return operations("rmsprop", INSTEAD).escala_rmsprop_of_product(
         kernel.handle,
         mean_square.handle,

@@ -5,7 +5,7 @@ exchange through it too (`shared_memory.cc`). Nothing is gathered: where a rank 
 reads what the others have written. The ranks also sum their other gradients there, if these are few
 bytes. The strategy's library exchanges the rest.
 
-The memory is an anonymous file of the first rank (`escala.engines.shared_file`).
+The memory is an anonymous file of the first rank (`Group.share_memory`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
-from escala.engines import shared_file
 from escala.engines.tensorflow.fast.operations import operations
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.ranks import Ranks
@@ -93,7 +92,7 @@ class SharedKernel:
         """
         [rank] = ranks.place.ranks
         sizes = partition(kernel.shape[0], ranks.place.processes)
-        memory = _opened(
+        memory = _open(
             ranks,
             compiled().escala_open_layer,
             sizes=sizes,
@@ -150,7 +149,7 @@ class Sums:
     """
 
     def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
-        self._memory = _opened(
+        self._memory = _open(
             ranks,
             compiled().escala_open_sums,
             ranks=ranks.place.processes,
@@ -170,7 +169,7 @@ class Sums:
         return totals
 
 
-def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
+def _open(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
     """Return the handle of a memory that each rank, a process of one node, opens.
 
     `operation` opens a file as a memory, with these attributes. It is `Unavailable` if a rank
@@ -184,4 +183,4 @@ def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
         except tf.errors.UnavailableError as error:
             raise Unavailable(error.message) from error
 
-    return shared_file.opened(among, handle, INSTEAD)
+    return among.share_memory(handle, INSTEAD)

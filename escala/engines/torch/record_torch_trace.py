@@ -12,7 +12,7 @@ from escala.probes.torch_trace import TorchTrace
 
 
 def recorder(probe: TorchTrace, plan: Mapping, process: int, device: torch.device) -> Steps:
-    """Return the recorder of a process, see `escala.engines.torch.recorders`."""
+    """Return the recorder of a process for a probe; timing runs have none."""
     return Steps()
 
 

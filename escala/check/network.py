@@ -1,6 +1,6 @@
 """Check the network of a workload against its contract, in the Python of an engine.
 
-    python -m escala.workload_check.network
+    python -m escala.check.network
 
 It reads the plan of one process on its input, and prints each answer as a line of JSON.
 """
@@ -38,7 +38,7 @@ class Network:
 
     def __init__(self, plan: dict):
         name = engines.engine_name(plan["strategy"])
-        self.workload, self._name, self._settings = plan["workload"], name, plan["training"]
+        self.workload, self._name = plan["workload"], name
         self.data = reader(plan["data"])
         self.inputs, self.targets = self.data.gather("train", slice(0, BATCH))
         self.knobs = model_knobs(plan["knobs"], self.workload)
@@ -46,7 +46,6 @@ class Network:
         place = Place(0, 1, [0], 0, 1, 0, 1, "localhost", cores, [], [])
         self.engine = engines.create_engine(plan, place)
         self.engine.start()
-        self._calls = engines.load(name, "check")
 
     @cached_property
     def module(self) -> ModuleType:
@@ -60,16 +59,17 @@ class Network:
 
     def outputs(self, rows: slice = _ALL) -> np.ndarray:
         """Return the outputs of rows of the batch, outside training."""
-        return self._calls.outputs_of(self.built, [array[rows] for array in self.inputs])
+        engine, inputs = self.built, [array[rows] for array in self.inputs]
+        return engine.functions.outputs_of(engine.model, engine.weights()[0], inputs)
 
     def losses(self, outputs: np.ndarray, rows: slice = _ALL) -> tuple[np.ndarray, set[str]]:
         """Return the losses of rows of the batch by their outputs, and the names of scores."""
-        targets = self.targets[rows]
-        return self._calls.losses_of(self.module, self._settings, targets, outputs)
+        return self.built.functions.losses_of(self.targets[rows], outputs)
 
     def gradients(self) -> list[tuple[str, np.ndarray | None]]:
         """Return the gradient of each trained variable, with its name; None without one."""
-        return self._calls.gradients(self.built, self.module, self.inputs, self.targets)
+        engine, weights = self.built, self.built.weights()[0]
+        return engine.functions.gradients(engine.model, weights, self.inputs, self.targets)
 
     def train(self, *steps: np.ndarray) -> float:
         """Make steps, each of some rows of the batch; return the sum of the losses of rows."""
@@ -83,7 +83,7 @@ class Network:
         """Whether the loss of a row in training depends on nothing but this row."""
         rows, losses = np.arange(len(self.targets)), []
         for part in (rows, *np.split(rows, [len(rows) // 2])):
-            with self.built.unchanged():
+            with self.built.preserve():
                 self.built.seed(0)
                 losses.append(self.train(part))
         whole, *halves = losses
@@ -203,7 +203,7 @@ def falls(network: Network) -> str:
         return network.built.evaluate(network.inputs, network.targets)[1]["loss"] / len(rows)
 
     before = loss()
-    with network.built.unchanged():
+    with network.built.preserve():
         network.train(*[rows] * STEPS)
         after = loss()
     if not after < before:

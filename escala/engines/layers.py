@@ -1,16 +1,27 @@
-"""Laws of initial weights in NumPy, the same under every engine.
+"""What layers of any framework share: laws of initial weights, and the rows of a step of all ranks.
 
-A law is a function of the shape of an array in Keras's layout, (…, inputs, outputs), and of a
-generator of random numbers. It returns the array, float32. The distributions are those of Keras's
-initialisers of the same name.
+A law, in NumPy and the same under every engine, is a function of the shape of an array in Keras's
+layout, (…, inputs, outputs), and of a generator of random numbers. It returns the array, float32.
+The distributions are those of Keras's initialisers of the same name.
+
+A workload builds its model with a layer that normalises over all ranks, and knows no strategy. The
+step of a rank calls the model within `over_ranks`, which gives the layers the weight of each row
+and the strategy's sum over ranks. Elsewhere they normalise over the rows that they are given.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 
 import numpy as np
+
+from escala.core.errors import Unavailable
 
 #: The value of the training setting `initial_weights`.
 SEEDED = "seeded"
@@ -40,7 +51,7 @@ def variance_scaling(scale: float, mode: str, distribution: str) -> Law:
         deviations of the law before it is cut off.
     """
 
-    def drawn(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    def draw(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
         places = math.prod(shape[:-2])
         fans = (places * shape[-2], places * shape[-1])
         n = {"fan_in": fans[0], "fan_out": fans[1], "fan_avg": sum(fans) / 2}[mode]
@@ -54,7 +65,7 @@ def variance_scaling(scale: float, mode: str, distribution: str) -> Law:
                 values[beyond] = random.standard_normal(beyond.sum())
         return (deviation * values).astype(np.float32)
 
-    return drawn
+    return draw
 
 
 def orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
@@ -77,7 +88,7 @@ ZEROS, ONES = constant(0), constant(1)
 GLOROT = variance_scaling(1, "fan_avg", "uniform")
 
 
-def drawn(
+def draw_weights(
     laws: Iterable[tuple[Law | None, tuple[int, ...]]], seed: int
 ) -> Iterable[np.ndarray | None]:
     """Yield an initial value for each array of a model, None for one whose law is not known.
@@ -90,3 +101,43 @@ def drawn(
     """
     for number, (law, shape) in enumerate(laws):
         yield law and law(shape, np.random.default_rng([seed, number]))
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step of a rank in which layers are called, with the numbers of their exchanges."""
+
+    weights: Any
+    summed: Callable | None
+    numbers: Iterator[int] = field(default_factory=count)
+
+
+#: Each replica of a process may run in its own thread, and each thread has its own value.
+STEP: ContextVar[Step | None] = ContextVar("step", default=None)
+
+
+@contextmanager
+def over_ranks(weights: Any, summed: Callable | None) -> Iterator[None]:
+    """Let layers called in this context normalise over the rows of all ranks.
+
+    `weights`, float32 (rows,), are how often each row counts: 0 excludes a row from the statistics.
+    `summed` takes a tensor, and what else the layer gives, and returns the sum of the tensor over
+    all ranks, with its gradient; None is for this rank only.
+    """
+    token = STEP.set(Step(weights, summed))
+    try:
+        yield
+    finally:
+        STEP.reset(token)
+
+
+def require_whole_steps(synchronised: Sequence, parts: int) -> None:
+    """Refuse layers that normalise over all ranks if each rank computes its rows in several parts.
+
+    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
+    `accumulation`.
+    """
+    if parts > 1 and synchronised:
+        raise Unavailable(
+            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
+        )

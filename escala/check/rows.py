@@ -54,8 +54,8 @@ def draw_rows(folder: Path, split: Path) -> None:
     random = np.random.default_rng(SEED)
     sides = {
         side: Side(
-            {name: _drawn(random, rows, each, numbers[name]) for name, each in named.items()},
-            _drawn(random, rows, targets, numbers["targets"]),
+            {name: _draw(random, rows, each, numbers[name]) for name, each in named.items()},
+            _draw(random, rows, targets, numbers["targets"]),
         )
         for side, rows in ROWS.items()
     }
@@ -104,7 +104,7 @@ def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple
     return numbers
 
 
-def _drawn(
+def _draw(
     random: np.random.Generator,
     rows: int,
     spec: Mapping[str, Any],

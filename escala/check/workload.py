@@ -1,4 +1,7 @@
-"""The subject of a check: a workload with its settings, a few rows, and short runs of it."""
+"""Check a user's workload, in its folder, against the contract of `escala.workloads`.
+
+An error in the workload's own code is an answer too, with its file and line.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from escala.check import network
+from escala.check.network import BATCH, PRECONDITIONS, ROWS_TOLERANCE, require
+from escala.check.rows import DATASET, copy_rows, draw_rows
 from escala.core.engines import DEFAULT, ENGINES
-from escala.core.errors import Answer, InputError, Refused
+from escala.core.errors import Answer, InputError, Refused, answer_of
 from escala.core.files import read_json
 from escala.data import base, reader
-from escala.engines import engine_name, environments, interpreters
+from escala.engines import engine_name, environments
 from escala.experiment import folders
 from escala.experiment.schema import workload_settings
 from escala.predict.model import load
@@ -26,16 +32,15 @@ from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.training.plan import Plan
-from escala.workload_check import network
-from escala.workload_check.network import BATCH, ROWS_TOLERANCE
-from escala.workload_check.rows import DATASET, copy_rows, draw_rows
-from escala.workloads import WORKLOADS, workload
+from escala.training.process import Plan, not_finite
+from escala.workloads import WORKLOADS, models, scores_module, workload
 
 #: What the workload is called here.
 NAME = "checked"
 EPOCHS = 2
 TIME_LIMIT_SECONDS = 300.0
+#: Largest relative difference of the loss of two ranks from that of one, after a few steps.
+RANKS_TOLERANCE = 3e-3
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Subject:
         )
 
     def network_answers(self) -> Iterator[Answer]:
-        """Yield the answers of `escala.workload_check.network`, and keep what else it tells.
+        """Yield the answers of `escala.check.network`, and keep what else it tells.
 
         Raises
         ------
@@ -100,7 +105,7 @@ class Subject:
             capture_output=True,
             text=True,
             errors="replace",
-            env=interpreters.variables(python, os.environ),
+            env=environments.variables(python, os.environ),
         )
         for line in map(json.loads, done.stdout.splitlines()):
             if "able" in line:
@@ -182,7 +187,7 @@ def subject(
     return Subject(complete, split, scratch, by)
 
 
-def kept_model(subject: Subject) -> str:
+def _check_kept_model(subject: Subject) -> str:
     """Check that a kept model predicts what the trained one did."""
     inputs, _ = subject.arrays.gather("test", slice(None))
     predictions, model = subject.predictions, load(subject.scratch / subject.alone)
@@ -192,3 +197,133 @@ def kept_model(subject: Subject) -> str:
             "keep all that it has learnt in its variables",
         )
     return f"predicts the same for {len(predictions)} rows"
+
+
+def _fit_weights(subject: Subject) -> dict[str, np.ndarray]:
+    inputs, targets = subject.arrays.gather("train", slice(None))
+    counts = np.bincount(targets, minlength=subject.form[1][0])
+    return subject.module.fit(inputs, targets, counts, subject.settings)
+
+
+def _fit(subject: Subject) -> str:
+    require(subject.module, "OPTIMIZER", "fit", "shapes", "probabilities")
+    models.require_classes(subject.module, subject.arrays.description)
+    weights, again = _fit_weights(subject), _fit_weights(subject)
+    shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}
+    if {name: array.shape for name, array in weights.items()} != shapes:
+        raise Refused(
+            f"fit gives {_shapes(weights)}, and shapes returns something else",
+            "let shapes return the names and shapes of what fit gives",
+        )
+    if any(not np.array_equal(weights[name], again[name]) for name in weights):
+        raise Refused("two fits to the same rows give different weights", "draw nothing at random")
+    return f"{_shapes(weights)}, twice the same"
+
+
+def _shapes(weights: Mapping[str, np.ndarray]) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in weights.items())
+
+
+def _probabilities(subject: Subject) -> str:
+    inputs, targets = subject.arrays.gather("train", slice(None))
+    found = np.asarray(subject.module.probabilities(_fit_weights(subject), inputs))
+    wanted = (len(targets), *subject.form[1])
+    if found.shape != wanted or not np.allclose(found.sum(axis=1), 1, atol=1e-3):
+        raise Refused(
+            f"probabilities gives the shape {found.shape}, or rows whose sum is not 1",
+            f"give a probability for each class, shape {wanted}",
+        )
+    return "for each class, and their sum is 1"
+
+
+def _ranks(subject: Subject) -> str:
+    one, two = subject.measured(subject.alone, "1x1"), subject.measured(subject.together, "1x2")
+    # A run whose ranks end with different weights does not end ok.
+    equal = "both ranks end with equal weights"
+    if not subject.told["follows"]:
+        return f"{equal}; with batch normalisation or dropout, they do not follow one rank exactly"
+    for first, second in zip(one["epochs"], two["epochs"], strict=True):
+        if not np.isclose(first["loss"], second["loss"], RANKS_TOLERANCE, 0):
+            raise Refused(
+                f"the loss of epoch {first['epoch']} is {first['loss']:.6g} on one rank and "
+                f"{second['loss']:.6g} on two",
+                "let the loss of a row depend on nothing but this row",
+            )
+    return f"{equal}, and their loss is that of one rank"
+
+
+def _scores(subject: Subject) -> str:
+    scores = scores_module(NAME)
+    offered = [name for name in ("counts", "scores_of") if hasattr(scores, name)]
+    if not offered:
+        return "those of a classification" if scores is None else "computed from all rows at once"
+    if len(offered) < 2:
+        raise Refused(f"scores.py has only {offered[0]}", "offer both counts and scores_of")
+    (_, targets), predictions = subject.arrays.gather("test", slice(None)), subject.predictions
+
+    def counts(rows: slice) -> np.ndarray:
+        return np.asarray(scores.counts(targets[rows], predictions[rows]))
+
+    whole, rows = counts(slice(None)), len(targets)
+    if whole.ndim != 2 or len(whole) != rows or counts(slice(0, 0)).shape != (0, whole.shape[1]):
+        raise Refused(
+            f"counts gives the shape {whole.shape} for {rows} rows and "
+            f"{counts(slice(0, 0)).shape} for none",
+            "give the shape (rows, n), with the same n for any rows",
+        )
+    if not np.allclose(np.concatenate([counts(slice(r, r + 1)) for r in range(rows)]), whole):
+        raise Refused(
+            "the counts of a row depend on the other rows",
+            "compute each row's counts from this row only",
+        )
+    found = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
+    if problem := not_finite(found):
+        raise Refused(problem, "let scores_of leave out a score that these rows do not define")
+    if twice := found.keys() & subject.told["row_scores"]:
+        reason = f"score {min(twice)} is given by row_scores and by scores_of"
+        raise Refused(reason, "rename one of them")
+    return f"{', '.join(found)} from {whole.shape[1]} sums over rows"
+
+
+FIT_CHECKS = {"fit": _fit, "probabilities": _probabilities, "kept model": _check_kept_model}
+STEPS_CHECKS = {"two ranks": _ranks, "kept model": _check_kept_model, "scores": _scores}
+
+
+def answers(
+    folder: Path,
+    scratch: Path,
+    *,
+    dataset: Path | None = None,
+    kind: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+) -> Iterator[Answer]:
+    """Check a workload and yield an answer for each part of the contract.
+
+    Once the workload cannot be read, has no data, does not build, or computes wrong losses of rows,
+    nothing more is checked. `scratch` is an empty folder. The first rows of the split in the folder
+    `dataset` are taken; without it, rows are drawn at random after the `example` that the workload
+    declares. `kind` is the folder of the dataset's kind, where that is outside the project.
+    `settings` are those of the workload in an experiment; those with a default may be absent.
+    `engine` trains; by default the first for which there is a network.
+    """
+    try:
+        found = subject(folder, scratch, dataset, kind, settings or {}, engine)
+    except InputError as error:
+        yield Answer("declaration", False, f"{error.where}: {error.reason}", error.remedy)
+        return
+    declared = WORKLOADS[NAME]
+    by = f"steps of {ENGINES[found.engine].title}" if found.engine else "a fit"
+    yield Answer("declaration", True, f"trained by {by}, reads {declared.data_kind}")
+    checks = FIT_CHECKS
+    if found.engine:
+        for answer in found.network_answers():
+            yield answer
+            if answer.name in PRECONDITIONS and not answer.able:
+                return
+        checks = STEPS_CHECKS
+    for name, check in checks.items():
+        answer = answer_of(name, check, found, folder)
+        yield answer
+        if name == "fit" and not answer.able:
+            return

@@ -40,12 +40,12 @@ GRADIENTS = "gradients"
 
 
 def recorder(probe: clocks.Clocks, plan: Mapping, process: int, device: torch.device) -> Moments:
-    """Return the recorder of a process, see `escala.engines.torch.recorders`."""
+    """Return the recorder of a process for a probe; timing runs have none."""
     path = probe.folder / f"rank{process}.clocks.csv"
     return Moments(path, device.type == "cuda", plan["knobs"]["accumulation"] == 1)
 
 
-class Moments(clocks.Moments):
+class Moments(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `on_gpu` is whether it computes on a GPU, and `whole` whether a step has one forward pass.
@@ -54,7 +54,7 @@ class Moments(clocks.Moments):
     def __init__(self, path, on_gpu: bool, whole: bool):
         super().__init__(path)
         self._on_gpu, self._whole = on_gpu, whole
-        self.watched_exchange = None if on_gpu else self._timed
+        self.watched_exchange = None if on_gpu else self._add_times
         self._in_buckets = False
         self._at: dict[str, float] = {}
         self._known: dict[str, float] = {}
@@ -90,7 +90,7 @@ class Moments(clocks.Moments):
     def _know(self, name: str, _: torch.Tensor) -> None:
         self._known[name] = time.perf_counter()
 
-    def _timed(self, hook: Callable) -> Callable:
+    def _add_times(self, hook: Callable) -> Callable:
         """Return a communication hook that also notes when each bucket is ready and summed."""
         self._in_buckets = True
 

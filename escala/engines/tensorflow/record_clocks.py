@@ -17,11 +17,15 @@ from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_
 def recorder(
     probe: clocks.Clocks, process: int, variables: Sequence[tf.Variable], inside: bool
 ) -> Moments:
-    """Return the recorder of a process, see `escala.engines.tensorflow.recorders`."""
+    """Return the recorder of a process for a probe; timing runs have none.
+
+    `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
+    Where they can, its `step` returns the step to compile.
+    """
     return Moments(probe.folder / f"rank{process}.clocks.csv", variables, inside)
 
 
-class Moments(clocks.Moments):
+class Moments(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
@@ -58,7 +62,7 @@ class Moments(clocks.Moments):
             computed = self._sample(COMPUTED, after=ready)
             gradients, exchanged = _each_stamped(exchange(gradients), after=[*ready, computed])
             with tf.control_dependencies([self._sample(SUMMED, after=exchanged)]):
-                gradients = list(map(_passed, gradients))
+                gradients = list(map(_copy, gradients))
             _, updated = _each_stamped([variable.read_value() for variable in apply(gradients)])
             self._stamps.assign(tf.stack([begun, *ready, *exchanged, *updated]))
             return tuple(sums)
@@ -109,12 +113,12 @@ def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[li
         with tf.control_dependencies([*tf.nest.flatten(value, expand_composites=True), *after]):
             stamp = _now()
         with tf.control_dependencies([stamp]):
-            passed.append(_passed(value))
+            passed.append(_copy(value))
         stamps.append(stamp)
     return passed, stamps
 
 
-def _passed(value):
+def _copy(value):
     """Return a copy of a value, made when its control dependencies are met."""
     if isinstance(value, Factors):
         # The first factor is sent before the gradient is ready.

@@ -1,0 +1,248 @@
+"""Check what this machine can run: each ability with yes or no, and the remedy for a no.
+
+A check is one function with the decorator `check`. It returns what it found, or raises
+`Unavailable` with the reason; an `InputError` brings a remedy of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from escala.core import proc
+from escala.core.children import completed
+from escala.core.engines import ENGINES
+from escala.core.errors import Answer, InputError, Unavailable
+from escala.core.hardware import Driver, available_cores
+from escala.core.readable import counted
+from escala.engines import environments
+from escala.runtime import launch, mpi, slurm
+from escala.runtime.node import LOOPBACK, describe
+from escala.strategies import STRATEGIES
+
+#: How long all checks together may take; one that has not answered by then counts as a no.
+LIMIT_SECONDS = 20.0
+#: How long a program that a check calls may take.
+_PROGRAM_SECONDS = 10.0
+POWERCAP = Path("/sys/class/powercap")
+GENOMES = "ESCALA_GENOMES"
+
+Probe = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One ability of a machine.
+
+    Attributes
+    ----------
+    name : as it is printed.
+    remedy : what to do about a no.
+    probe : returns what was found; raises `Unavailable` or `InputError` for a no.
+    """
+
+    name: str
+    remedy: str
+    probe: Probe
+
+
+#: In the order in which they are printed.
+CHECKS: list[Check] = []
+
+
+def check(
+    name: str, remedy: str, before: str | None = None, among: list[Check] = CHECKS
+) -> Callable[[Probe], Probe]:
+    """Register a function as the check of that name, the last one or before another."""
+
+    def register(probe: Probe) -> Probe:
+        places = [number for number, each in enumerate(among) if each.name == before]
+        among.insert(places[0] if places else len(among), Check(name, remedy, probe))
+        return probe
+
+    return register
+
+
+def answers(checks: Sequence[Check], limit_seconds: float = LIMIT_SECONDS) -> Iterator[Answer]:
+    """Run checks side by side and yield their answers in order.
+
+    A check that hangs keeps a daemon thread, which does not hold up the end of the process.
+
+    Parameters
+    ----------
+    limit_seconds : after which a check without an answer counts as a no.
+    """
+    deadline = time.monotonic() + limit_seconds
+    found: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
+    for each, answer in zip(checks, found, strict=True):
+        threading.Thread(target=lambda e=each, a=answer: a.put(_answer(e)), daemon=True).start()
+    for each, answer in zip(checks, found, strict=True):
+        try:
+            yield answer.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            yield Answer(each.name, False, f"no answer within {limit_seconds:g} s", each.remedy)
+
+
+def _answer(each: Check) -> Answer:
+    try:
+        return Answer(each.name, True, each.probe())
+    except InputError as error:
+        return Answer(each.name, False, f"{error.value}: {error.reason}", error.remedy)
+    except (Unavailable, OSError) as error:
+        reason, _, remedy = str(error).partition(". Remedy: ")
+        return Answer(each.name, False, reason, remedy or each.remedy)
+    except Exception as error:  # a broken check must not hide the others
+        return Answer(each.name, False, f"{type(error).__name__}: {error}", each.remedy)
+
+
+@check("cores", "ask for two cores or more; processes that share one cannot be faster than one")
+def _cores() -> str:
+    cores = len(available_cores())
+    if cores < 2:
+        raise Unavailable("this process may use one core only")
+    return f"{cores} for this process"
+
+
+@check("C++ compiler", "on Debian: apt-get install g++ make")
+def _compiler() -> str:
+    """Look for what compiles Horovod during the installation."""
+    return _programs("g++", "make")
+
+
+def _framework(engine: str) -> str:
+    """Import what an engine's ranks import, in its environment."""
+    try:
+        python = environments.python(engine)
+    except Unavailable:
+        if os.environ.get(ENGINES[engine].environment.variable):
+            raise
+        raise Unavailable("not installed yet") from None
+    return environments.describe(engine, python)
+
+
+for _name, _engine in ENGINES.items():
+    check(
+        _engine.title,
+        "the first experiment that needs it installs it; for nodes without a network: "
+        f"{environments.remedy(_name)}",
+    )(partial(_framework, _name))
+
+
+@check("MPI", "programs without MPI do not need it; otherwise install Escala again")
+def _mpi() -> str:
+    processes, strategy = 2, STRATEGIES["mpi"]
+    one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
+    say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
+    with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
+        # Lines of two ranks may come one within the other.
+        try:
+            ranks = sorted("".join(_output(command, mpi.own_mpi()).split()))
+        except FileNotFoundError:
+            raise Unavailable("there is no mpirun") from None
+    if ranks != ["0", "1"]:
+        raise Unavailable(f"mpirun started ranks {', '.join(ranks) or 'none'} in place of 0, 1")
+    return f"mpirun starts {processes} processes"
+
+
+@check(
+    "direct copies",
+    "in Docker: docker run --cap-add=SYS_PTRACE, or a seccomp profile with process_vm_readv; "
+    "elsewhere: sysctl kernel.yama.ptrace_scope=1",
+)
+def _direct_copies() -> str:
+    """Ask whether MPI ranks may read each other's memory; else each exchange is copied twice."""
+    if not proc.can_read_child():
+        raise Unavailable(
+            "process_vm_readv is forbidden here: MPI ranks copy through shared memory"
+        )
+    return "MPI ranks read each other's memory"
+
+
+@check("SLURM", "call it on a cluster's login node, after `module load slurm` if that is needed")
+def _slurm() -> str:
+    slurm.require_controller()
+    inside = "SLURM_JOB_ID" in os.environ
+    return "its controller answers" + "; to check a node: srun --ntasks=1 escala check" * (
+        not inside
+    )
+
+
+@check("browser", "only tests of the report need it; on Debian: apt-get install chromium-driver")
+def _browser() -> str:
+    return _programs("chromedriver")
+
+
+@check(
+    "GPU",
+    "install NVIDIA's driver, or in a job ask for one: --gres=gpu:1; without a GPU all strategies "
+    "run on cores",
+)
+def _gpu() -> str:
+    with Driver() as driver:
+        if driver.missing is not None:
+            raise Unavailable(f"NVML: {driver.missing}")
+        names = [driver.read("Name", gpu) for gpu in driver.gpus]
+    if not names:
+        raise Unavailable("the driver knows no GPU")
+    return ", ".join(names)
+
+
+@check("energy counters", "an Intel or AMD processor that is not virtual has them")
+def _energy() -> str:
+    counters = sorted(POWERCAP.glob("intel-rapl:*/energy_uj"))
+    if not counters:
+        raise Unavailable(f"{POWERCAP} has no intel-rapl")
+    try:
+        for counter in counters:
+            counter.read_text(encoding="utf-8")
+    except PermissionError as error:
+        raise InputError(
+            POWERCAP,
+            error.filename,
+            "no permission to read it",
+            f"as root: chmod a+r {POWERCAP}/intel-rapl:*/energy_uj (until the next start)",
+        ) from None
+    return ", ".join(counter.parent.name for counter in counters)
+
+
+@check("real genomes", f"export {GENOMES}=/folder/of/CLASS.fasta; see docs/how-to/own-table.md")
+def _genomes() -> str:
+    named = os.environ.get(GENOMES)
+    if not named:
+        raise Unavailable(f"{GENOMES} is not set")
+    files = [path.name for path in Path(named).glob("*.fasta*")]
+    if not files:
+        raise Unavailable(f"{GENOMES}: {named} holds no *.fasta or *.fasta.gz")
+    return f"{counted(len(files), 'FASTA file')} in {named}"
+
+
+def _programs(*names: str) -> str:
+    """Return where the first of some programs is; raise `Unavailable` where one is missing."""
+    lacking = [name for name in names if shutil.which(name) is None]
+    if lacking:
+        raise Unavailable(f"{', '.join(lacking)}: not found on the PATH")
+    return str(shutil.which(names[0]))
+
+
+def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
+    """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
+    words = list(command)
+    try:
+        done = completed(words, env=os.environ | (added or {}), timeout=_PROGRAM_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(
+            f"{Path(words[0]).name} did not end within {_PROGRAM_SECONDS:g} s"
+        ) from None
+    if done.returncode:
+        said = mpi.cause(done.stderr) or mpi.cause(done.stdout) or "no message"
+        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {said}")
+    return done.stdout
