@@ -33,13 +33,13 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from escala.analysis.tables import schema
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_yaml, sha256_file
 from escala.core.hardware import available_cores
 
 LOCATION, DEFAULT = "ESCALA_HISTORY", ".escala/history"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "history.schema.yaml"
-RUNS_SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "tables" / "runs.schema.yaml"
 #: Columns of the table `runs` that say something of one folder of results only.
 FOLDER_COLUMNS = ("current", "comparable", "incomparable_because", "file")
 #: The column of the view `documents`, which few queries read.
@@ -86,8 +86,8 @@ def location() -> Path:
 @cache
 def columns() -> dict[str, str]:
     """Return the columns of a measurement in the history, with their types in SQL."""
-    history_columns, run_columns = (read_yaml(path)["properties"] for path in (SCHEMA, RUNS_SCHEMA))
-    types = {name: _type(column) for name, column in {**run_columns, **history_columns}.items()}
+    described = schema("runs")["properties"] | read_yaml(SCHEMA)["properties"]
+    types = {name: _type(column) for name, column in described.items()}
     for name in FOLDER_COLUMNS:
         del types[name]
     return types | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}
@@ -100,14 +100,14 @@ def _type(column: Mapping[str, Any]) -> str:
 
 def files(folder: Path) -> Files:
     """Find the files of a history, and check the bytes of each; no folder is an empty history."""
-    found = Files([], {})
+    checked = Files([], {})
     for path in sorted(folder.glob("*.parquet")):
         reason = _damage(path)
         if reason is None:
-            found.intact.append(path)
+            checked.intact.append(path)
         else:
-            found.damaged[path] = reason
-    return found
+            checked.damaged[path] = reason
+    return checked
 
 
 def _damage(path: Path) -> str | None:
@@ -187,20 +187,20 @@ def read(
     A database with the views `runs`, `measurements` and `documents`, which reads the files at each
     query.
     """
-    found = files(folder)
+    checked = files(folder)
     try:
-        database = _viewed(found.intact)
+        database = _viewed(checked.intact)
     except duckdb.Error:
         # The bytes are as written, yet DuckDB cannot read them. Single files show which ones.
-        for path in list(found.intact):
+        for path in list(checked.intact):
             try:
                 _viewed([path]).close()
             except duckdb.Error:
-                found.intact.remove(path)
-                found.damaged[path] = UNREADABLE
-        database = _viewed(found.intact)
-    if found.damaged:
-        named = "; ".join(f"{path} {reason}" for path, reason in found.damaged.items())
+                checked.intact.remove(path)
+                checked.damaged[path] = UNREADABLE
+        database = _viewed(checked.intact)
+    if checked.damaged:
+        named = "; ".join(f"{path} {reason}" for path, reason in checked.damaged.items())
         remedy = "remove it, and add its session again or copy it anew"
         warn(f"not read: {named}. Remedy: {remedy}.")
     database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM held")
