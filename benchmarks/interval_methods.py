@@ -53,7 +53,7 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.verdicts import simultaneous_level
 from escala.experiment.runs import DUPLICATE
-from escala.report.history.rows import run_files
+from escala.report.history import run_files
 from escala.report.tables import runs
 from escala.report.tables.base import is_timed
 from escala.report.tables.speedup import DECIMALS
@@ -315,7 +315,7 @@ def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
         for path in run_files(folder):
             run = read_run(path) | {"comparable": True}
             run |= {"current": True, "incomparable_because": None}
-            usable = is_timed(run) and run["training"]["kind"] == "steps"
+            usable = is_timed(run) and run["training"]["steps_per_epoch"]
             if usable and run["instrument"] is None and run["series"] in (None, DUPLICATE):
                 seconds = runs.row(run)["train_seconds_per_epoch"]
                 name = (*(run[key] for key in (*CONFIGURATION, "series", "repeat")), folder)

@@ -81,7 +81,7 @@ def _experiment(folder: Path, runs: int, repeats: int) -> FakeExperiment:
 
 def _tables(experiment: FakeExperiment, folder: Path) -> dict:
     """Build the tables, write them with their checks, and read them."""
-    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    frames = tables.tables(experiment.runs, experiment.dataset_files)
     tables.write(frames, folder)
     return tables.read(folder)
 

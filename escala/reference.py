@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
-import yaml
-
+from escala.analysis.tables import SCHEMAS as TABLES
+from escala.analysis.tables import schema as table_schema
 from escala.core.files import read_yaml
 from escala.experiment import schema as experiment
 from escala.record import schema as run
@@ -65,7 +64,10 @@ def outdated(folder: Path, texts: Mapping[str, str]) -> list[str]:
 def _body(files: list[Path]) -> list[str]:
     lines = []
     for file in files:
-        schema = _COMPOSED.get(file.name, dict)(yaml.safe_load(file.read_text(encoding="utf-8")))
+        if file.parent == TABLES:
+            schema = table_schema(file.name.partition(".")[0])
+        else:
+            schema = _COMPOSED.get(file.name, dict)(read_yaml(file))
         top = schema["title"] if len(files) > 1 else "Top level"
         for heading, node in _objects(schema, schema, ""):
             lines += ["", f"## {heading or top}", ""]
@@ -101,16 +103,10 @@ def _resolved(node: dict, root: dict) -> dict:
     """Return a schema with what its `$ref` names merged in; its own keys win."""
     if "$ref" not in node:
         return node
-    file, _, path = node["$ref"].partition("#/")
-    root = target = _table_schema(file) if file else root
-    for part in path.split("/"):
+    target = root
+    for part in node["$ref"].removeprefix("#/").split("/"):
         target = target[part]
     return _resolved(target, root) | {key: v for key, v in node.items() if key != "$ref"}
-
-
-@cache
-def _table_schema(file: str) -> dict:
-    return read_yaml(SCHEMAS / "tables" / file)
 
 
 def _table(node: dict, root: dict) -> list[str]:

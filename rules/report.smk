@@ -6,7 +6,6 @@
 #                                                            captured data
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
-#   results/{experiment}/data/{dataset}/classes.csv
 #   results/{experiment}/predictions.json                    if there are predictions
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
@@ -27,7 +26,6 @@ rule page:
     input:
         measurements=lambda wildcards: measurements_of(experiment(wildcards)),
         datasets=lambda wildcards: experiment(wildcards).largest.dataset_files(),
-        classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: experiment(wildcards).largest.leakage_files(),
         predictions=predictions_if_any,
         history=history_files(),
@@ -80,7 +78,6 @@ rule page:
             --settings @/dev/fd/3 \
             --measurements {input.measurements:q} \
             --datasets {input.datasets:q} \
-            --classes {input.classes:q} \
             --predictions {input.predictions:q} \
             --pilot {params.pilot:q} \
             --history {input.history:q} \

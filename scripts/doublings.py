@@ -17,7 +17,6 @@ from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.experiment import Experiment, load
-from escala.report.figures import DECLARED
 from escala.report.study.doublings import doublings, file_of
 
 #: The document, in the folder of the experiment.
@@ -62,7 +61,6 @@ def _report(file: Path) -> int:
 def _write(e: Experiment, files: dict[str, Path]) -> None:
     """Write the document of an experiment from its reported doublings."""
     from escala.analysis.measurements import read_run
-    from escala.core.files import atomic
     from escala.report import study, tables
     from escala.report.figures import common, figure
 
@@ -71,26 +69,14 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
         there = filter(Path.exists, (Path(run.file) for run in load(file).largest.runs))
         frames = tables.read(Path("results", name, "tables"))
         parts.append(study.Part(name, frames, [read_run(path) for path in there]))
-    found, joined = study.joined(parts, e.title, e.settings["scaling"])
+    found, joined = study.join(parts, e.title, e.settings["scaling"])
     page = Path("results", e.name, f"{NAME}.html")
-    drawing, caption = page.with_suffix(".svg"), DECLARED["scaling"].caption.replace("``", "`")
+    drawing, table = page.with_suffix(".svg"), page.with_suffix(".csv")
     environment.claim_results(page.parent)
     with common.style():
         common.save(figure("scaling").draw(joined), drawing)
-    texts = {
-        page: study.html(
-            found, drawing.read_text(encoding="utf-8"), caption, [f"{NAME}.csv", drawing.name]
-        ),
-        page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
-        page.with_suffix(".tex"): "\n".join(study.latex(found)),
-        page.with_suffix(".csv"): tables.csv(joined["scaling"]),
-    }
-    for path, text in texts.items():
-        with atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    reason = study.pdf(page, page.with_suffix(".pdf"))
-    print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
-    print(f"No PDF: {reason}. To hand in: {page}" if reason else page.with_suffix(".pdf"))
+    table.write_text(tables.csv(joined["scaling"]), encoding="utf-8")
+    study.write(found, page, drawing.read_text(encoding="utf-8"), [table.name, drawing.name])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ def main() -> None:
         settings=cli.json_or_file,  # `escala.report.products.settings` of the experiment.
         measurements=Path,  # The table of them.
         datasets=[Path],
-        classes=[Path],
         predictions=[Path],  # If there are any, and so the pilot.
         pilot=[Path],
         history=[Path],
@@ -64,7 +63,6 @@ def _make(
     frames = tables.tables(
         run_files=runs,
         dataset_files=given.datasets,
-        class_files=given.classes,
         probe_files=probed,
         series_files=series,
         rungs=settings["rungs"],
@@ -97,7 +95,7 @@ def _make(
 
 def _read(given: Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of besides runs, with those alongside them."""
-    yield from (*given.classes, *given.predictions, *given.pilot, *given.history)
+    yield from (*given.predictions, *given.pilot, *given.history)
     for dataset in given.datasets:
         yield dataset
         yield from filter(Path.exists, map(dataset.with_name, SPLIT_FILES))

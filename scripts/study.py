@@ -7,7 +7,6 @@ from pathlib import Path
 
 from escala import cli
 from escala.measure import table
-from escala.report.figures import DECLARED
 
 #: What `escala submit` writes alongside the document.
 JOB_SCRIPT = "job.sh"
@@ -25,7 +24,6 @@ def main() -> None:
     )
 
     from escala.analysis.measurements import read_run
-    from escala.core.files import atomic
     from escala.report import study, tables
 
     page = given.output
@@ -37,20 +35,8 @@ def main() -> None:
         job_script(page.with_name(JOB_SCRIPT)),
     )
     links = ["tables/scaling.csv", *(page.with_suffix(each).name for each in (".md", ".tex"))]
-    caption = DECLARED["scaling"].caption.replace("``", "`")
-    texts = {
-        page: study.html(
-            found, (given.figures / "scaling.svg").read_text(encoding="utf-8"), caption, links
-        ),
-        page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
-        page.with_suffix(".tex"): "\n".join(study.latex(found)),
-    }
-    for path, text in texts.items():
-        with atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    reason = study.pdf(page, page.with_suffix(".pdf"))
-    print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
-    print(f"No PDF: {reason}." if reason else f"To hand in: {page.with_suffix('.pdf')}")
+    figure = (given.figures / "scaling.svg").read_text(encoding="utf-8")
+    study.write(found, page, figure, links)
 
 
 def job_script(file: Path) -> str | None:

@@ -6,7 +6,6 @@ configuration and one verdict.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -183,12 +182,12 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
     table : `best_use`, with the columns `label` and `alternative_label`.
     tables : with `configurations` and `pooled`, if scores are known.
     """
-    found = []
+    uses = []
     keys = ["dataset", "workload", "task"]
     for (dataset, workload, task), rows in table.fillna({"task": ""}).groupby(keys, sort=False):
         first = rows.iloc[0]
         names = tuple(with_layout(first[list(CONFIGURATION)]).values())
-        found.append(
+        uses.append(
             BestUse(
                 dataset,
                 workload,
@@ -200,7 +199,7 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
                 learning(tables, names) if "pooled" in tables else None,
             )
         )
-    return found
+    return uses
 
 
 def _alternative(row: pd.Series) -> Alternative:
@@ -211,11 +210,7 @@ def _alternative(row: pd.Series) -> Alternative:
         Resources(*(int(row[f"alternative_{each}"]) for each in Resources._fields)),
         row["uses"],
         UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
-        Ratio(*(_number(row[f"ratio{end}"]) for end in ("", "_low", "_high")), int(row["matches"])),
+        Ratio(*row[["ratio", "ratio_low", "ratio_high"]].astype(float), int(row["matches"])),
         row["ratio_of"],
         row,
     )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if pd.isna(value) else float(value)

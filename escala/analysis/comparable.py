@@ -85,17 +85,11 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 
 
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
-    parts = {
-        "settings": _settings,
-        "knobs": lambda run: run["knobs"],
-        "ranks": lambda run: run["ranks"]["asked"],
-        "versions": versions,
-        "source": lambda run: run["source_sha256"],
-        "command": lambda run: _program(run).get("command"),
-    }
-    for name, part in parts.items():
-        if part(one) != part(other):
-            yield f"measured with other {name}"
+    mine, theirs = (
+        _asked_for(run) | {"versions": versions(run), "source": run["source_sha256"]}
+        for run in (one, other)
+    )
+    yield from (f"measured with other {name}" for name in mine if mine[name] != theirs[name])
     cores = [_cores_available(run) for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
@@ -106,9 +100,14 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         yield f"machines of different speeds: {first} and {second} ms for the same computation"
 
 
-def _settings(run: Measurement) -> dict[str, Any]:
+def _asked_for(run: Measurement) -> dict[str, Any]:
     """Return what was trained and how, without the results."""
-    return {key: value for key, value in run["training"].items() if key not in _RESULTS}
+    return {
+        "settings": {key: v for key, v in run["training"].items() if key not in _RESULTS},
+        "knobs": run["knobs"],
+        "ranks": run["ranks"]["asked"],
+        "command": _program(run).get("command"),
+    }
 
 
 def _program(run: Measurement) -> Mapping[str, Any]:
@@ -188,6 +187,11 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
     if not is_noise and not alike_rates(*rates):
         first, second = (f"{rate:.0f}" for rate in rates)
         yield f"links of different rates: {first} and {second} Mbit/s measured"
+
+
+def is_fit(run: Measurement) -> bool:
+    """Return whether a run is a baseline: fitted at once, without steps and epochs."""
+    return run["training"]["steps_per_epoch"] is None and "program" not in run
 
 
 def is_emulated(run: Measurement) -> bool:
@@ -303,10 +307,8 @@ def series(run: Measurement) -> dict[str, Any]:
         "environment": dict(sorted(_environment(run))),
         "single_copy": run["ranks"].get("single_copy") != "none",
         "data": run["data"]["sha256"],
-        "settings": _settings(run),
-        "program": [_program(run).get(key) for key in ("command", "known_by")],
-        "knobs": run["knobs"],
-        "ranks": run["ranks"]["asked"],
+        **_asked_for(run),
+        "known_by": _program(run).get("known_by"),
         "link": [run["ranks"]["interface"], run["link"]["rate"]] if across else None,
     }
 
@@ -385,6 +387,11 @@ class Matched(NamedTuple):
     references: list[Measurement]
     refused: list[str]
 
+    @property
+    def pairs(self) -> list[tuple[Measurement, Measurement]]:
+        """Each run with its reference."""
+        return list(zip(self.runs, self.references, strict=True))
+
     def why_none(self) -> str:
         """Return why there is no match."""
         return "; ".join(dict.fromkeys(self.refused)) or "no two runs share session and repeat"
@@ -397,20 +404,20 @@ def matched(runs: Iterable[Measurement], references: Iterable[Measurement]) -> M
     machine between sessions.
     """
     by_series = {(run["session"], run["repeat"]): run for run in references}
-    found = Matched([], [], [])
+    matches = Matched([], [], [])
     for run in runs:
         reference = by_series.get((run["session"], run["repeat"]))
         if reference is None:
             continue
         if reason := refusal(run, reference):
-            found.refused.append(reason)
+            matches.refused.append(reason)
         else:
-            found.runs.append(run)
-            found.references.append(reference)
-    return found
+            matches.runs.append(run)
+            matches.references.append(reference)
+    return matches
 
 
-def newest_of_repeats(found: Matched) -> Matched:
+def newest_of_repeats(every: Matched) -> Matched:
     """Return one match of each repeat: that of the current run, else the newest.
 
     An interval is of its session, so matches of older sessions are left out. A current run that
@@ -418,15 +425,12 @@ def newest_of_repeats(found: Matched) -> Matched:
 
     Parameters
     ----------
-    found : of measurements as `escala.analysis.measurements` marks them, by the key `current`.
+    every : of measurements as `escala.analysis.measurements` marks them, by the key `current`.
     """
-    by_age = sorted(
-        zip(found.runs, found.references, strict=True),
-        key=lambda match: (match[0]["current"], match[0]["started"]),
-    )
+    by_age = sorted(every.pairs, key=lambda match: (match[0]["current"], match[0]["started"]))
     newest = {match[0]["repeat"]: match for match in by_age}
     matches = [newest[repeat] for repeat in sorted(newest)]
-    return Matched([run for run, _ in matches], [run for _, run in matches], found.refused)
+    return Matched([run for run, _ in matches], [run for _, run in matches], every.refused)
 
 
 def left_out(matches: int, refused: Sequence[str]) -> str | None:

@@ -28,26 +28,23 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 
+from escala.analysis.tables import schema
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_yaml, sha256_file
 from escala.core.hardware import available_cores
 
 LOCATION, DEFAULT = "ESCALA_HISTORY", ".escala/history"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "history.schema.yaml"
-RUNS_SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "tables" / "runs.schema.yaml"
 #: Columns of the table `runs` that say something of one folder of results only.
 FOLDER_COLUMNS = ("current", "comparable", "incomparable_because", "file")
 #: The column of the view `documents`, which few queries read.
 DOCUMENT = "run"
 UNREADABLE = "holds no measurements that can be read"
-#: Queries that need no argument: a file each, which begins with a comment on what it shows.
-QUERIES = {path.stem: path for path in sorted((Path(__file__).parent / "queries").glob("*.sql"))}
 
 _DIGITS, _OF_COLUMNS = 16, 8
 _SESSION = re.compile(r"[A-Za-z0-9._-]+")
@@ -89,11 +86,11 @@ def location() -> Path:
 @cache
 def columns() -> dict[str, str]:
     """Return the columns of a measurement in the history, with their types in SQL."""
-    own, run_columns = (read_yaml(path)["properties"] for path in (SCHEMA, RUNS_SCHEMA))
-    found = {name: _type(column) for name, column in {**run_columns, **own}.items()}
+    described = schema("runs")["properties"] | read_yaml(SCHEMA)["properties"]
+    types = {name: _type(column) for name, column in described.items()}
     for name in FOLDER_COLUMNS:
-        del found[name]
-    return found | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}
+        del types[name]
+    return types | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}
 
 
 def _type(column: Mapping[str, Any]) -> str:
@@ -103,14 +100,14 @@ def _type(column: Mapping[str, Any]) -> str:
 
 def files(folder: Path) -> Files:
     """Find the files of a history, and check the bytes of each; no folder is an empty history."""
-    found = Files([], {})
+    checked = Files([], {})
     for path in sorted(folder.glob("*.parquet")):
         reason = _damage(path)
         if reason is None:
-            found.intact.append(path)
+            checked.intact.append(path)
         else:
-            found.damaged[path] = reason
-    return found
+            checked.damaged[path] = reason
+    return checked
 
 
 def _damage(path: Path) -> str | None:
@@ -175,7 +172,6 @@ def _columns_digest(types: Mapping[str, str]) -> str:
 
 def read(
     folder: Path,
-    where: str = "true",
     warn: Callable[[str], object] = warnings.warn,
 ) -> duckdb.DuckDBPyConnection:
     """Read a history, and return a database to query.
@@ -184,44 +180,32 @@ def read(
 
     Parameters
     ----------
-    where : a condition in SQL on the rows to read; DuckDB takes it for nothing but that.
     warn : called with the warning, if there is one.
 
     Returns
     -------
     A database with the views `runs`, `measurements` and `documents`, which reads the files at each
     query.
-
-    Raises
-    ------
-    InputError : the condition is not one in SQL on these columns.
     """
-    found = files(folder)
+    checked = files(folder)
     try:
-        database = _viewed(found.intact)
+        database = _viewed(checked.intact)
     except duckdb.Error:
         # The bytes are as written, yet DuckDB cannot read them. Single files show which ones.
-        for path in list(found.intact):
+        for path in list(checked.intact):
             try:
                 _viewed([path]).close()
             except duckdb.Error:
-                found.intact.remove(path)
-                found.damaged[path] = UNREADABLE
-        database = _viewed(found.intact)
-    if found.damaged:
-        named = "; ".join(f"{path} {reason}" for path, reason in found.damaged.items())
+                checked.intact.remove(path)
+                checked.damaged[path] = UNREADABLE
+        database = _viewed(checked.intact)
+    if checked.damaged:
+        named = "; ".join(f"{path} {reason}" for path, reason in checked.damaged.items())
         remedy = "remove it, and add its session again or copy it anew"
         warn(f"not read: {named}. Remedy: {remedy}.")
-    try:
-        database.view("held").filter(where).create_view("selected")
-        # Some conditions are refused only where there are values, such as a text for a number.
-        database.execute("SELECT run_sha256 FROM selected LIMIT 1").fetchall()
-    except duckdb.Error as error:
-        database.close()
-        raise _refused("--where", where, error) from None
-    database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM selected")
+    database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM held")
     database.execute(
-        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM selected"
+        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM held"
     )
     database.execute(_MEASUREMENTS)
     return database
@@ -239,7 +223,9 @@ def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     _create_table(database, "declared", columns())
     alike: dict[str, list[str]] = {}
     for path in paths:
-        alike.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(_literal(path))
+        # DuckDB takes a path to read for a pattern.
+        literal = _quoted(glob.escape(str(path)))
+        alike.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(literal)
     parts = ["declared", *(f"read_parquet([{', '.join(each)}])" for each in alike.values())]
     rows = " UNION ALL BY NAME ".join(f"FROM {part}" for part in parts)
     # A measurement may be there without its ratio, from before its reference was added.
@@ -270,19 +256,9 @@ def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
             raise InputError("--sql", sql, "is empty", "write a query, such as FROM runs")
         return Table([name for name, *_ in result.description or ()], result.fetchall())
     except duckdb.Error as error:
-        raise _refused("--sql", sql, error) from None
-
-
-def named_query(name: str) -> str:
-    """Return the SQL of one of `QUERIES`."""
-    return QUERIES[name].read_text(encoding="utf-8")
-
-
-def describe_query(name: str) -> str:
-    """Return what one of `QUERIES` shows: the comment at its beginning, in one line."""
-    lines = named_query(name).splitlines()
-    comment = takewhile(lambda line: line.startswith("--"), lines)
-    return " ".join(line.removeprefix("--").strip() for line in comment)
+        message = " ".join(str(error).split("\n\n")[0].split())
+        remedy = "docs/how-to/history.md lists tables and examples"
+        raise InputError("--sql", sql, message, remedy) from None
 
 
 def _database() -> duckdb.DuckDBPyConnection:
@@ -300,16 +276,6 @@ def _create_table(
 def _quoted(path: Path | str) -> str:
     """Return a path as a string in SQL."""
     return "'" + str(path).replace("'", "''") + "'"
-
-
-def _literal(path: Path) -> str:
-    """Return a path to read as a string in SQL. DuckDB takes it for a pattern."""
-    return _quoted(glob.escape(str(path)))
-
-
-def _refused(where: str, sql: str, error: duckdb.Error) -> InputError:
-    message = " ".join(str(error).split("\n\n")[0].split())
-    return InputError(where, sql, message, "docs/how-to/history.md lists tables and examples")
 
 
 def document(run: Mapping[str, Any]) -> str:

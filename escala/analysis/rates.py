@@ -187,11 +187,11 @@ def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
     configurations, pooled = tables["configurations"], tables["pooled"]
     row = configurations.loc[matching(configurations)].dropna(subset=["accuracy"])
     rows = pooled.loc[matching(pooled), "actual"]
-    if row.empty or row["training_kind"].iloc[0] == "command" or not rows.sum():
+    if row.empty or not rows.sum():
         return Learning(UNKNOWN)
     interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())
     largest = float(rows.max() / rows.sum())
-    is_fit = (configurations["training_kind"] == "fit") & (configurations["dataset"] == names[0])
+    is_fit = configurations["fit"] & (configurations["dataset"] == names[0])
     fits = configurations[is_fit].dropna(subset=["accuracy"]).sort_values("accuracy")
     best = fits[["accuracy", "workload"]].iloc[-1] if len(fits) else (None, None)
     return Learning(LEARNS if interval.low > largest else DOES_NOT_LEARN, *interval, largest, *best)

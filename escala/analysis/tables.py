@@ -24,15 +24,34 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 def schema(name: str) -> dict:
     """Return the JSON schema of a table's rows; its properties have the order of the columns.
 
-    A column that another table describes, `{$ref: "TABLE.schema.yaml#/properties/COLUMN"}`, is
-    replaced by that description.
+    A column without a type is a number, or empty. A file names columns that another table describes
+    as `one, other: {$ref: TABLE.schema.yaml}`. A column with `interval: PREFIX` has the ends of its
+    interval after it, `PREFIX_low…` and `PREFIX_high…`, of 95 % if there is no other `level`.
     """
-    content = read_yaml(SCHEMAS / f"{name}.schema.yaml")
-    for key, column in content["properties"].items():
+    table = read_yaml(SCHEMAS / f"{name}.schema.yaml")
+    columns: dict[str, dict] = {}
+    for key, column in table["properties"].items():
         if "$ref" in column:
-            file, _, described = column["$ref"].partition("#/properties/")
-            content["properties"][key] = schema(file.partition(".")[0])["properties"][described]
-    return content
+            described = schema(column["$ref"].partition(".")[0])["properties"]
+            columns |= {each: described[each] for each in key.split(", ")}
+            continue
+        number = {"type": ["number", "null"]}
+        columns[key] = number | {n: column[n] for n in column if n not in ("interval", "level")}
+        if prefix := column.get("interval"):
+            level = column.get("level", 95)
+            about = "interval" if level is None else f"{level} % interval"
+            unit = {"unit": column["unit"]} if "unit" in column else {}
+            for end, words in (("low", "lower"), ("high", "upper")):
+                described = {"description": f"The {words} end of its {about}."} | unit | number
+                columns[f"{prefix}_{end}{key.removeprefix(prefix)}"] = described
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"{name}.csv",
+        "type": "object",
+        "additionalProperties": False,
+        **table,
+        "properties": columns,
+    }
 
 
 @cache

@@ -250,14 +250,14 @@ def drift(
     relative = np.concatenate([each - np.median(each) for each in logs])[order]
     if when[0] == when[-1]:
         return None
-    found = scipy.stats.theilslopes(relative, when, LEVEL)
-    slopes = np.array([found.slope, found.low_slope, found.high_slope])
+    fit = scipy.stats.theilslopes(relative, when, LEVEL)
+    slopes = np.array([fit.slope, fit.low_slope, fit.high_slope])
     change = Interval(*map(float, np.expm1(slopes * (when[-1] - when[0]))))
     random = np.random.default_rng(0)
     ranks = scipy.stats.rankdata(relative)
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
-    found, drawn = (np.square(np.diff(each)).sum(axis=-1) for each in (ranks, permuted))
-    return Drift(change, (int((drawn <= found).sum()) + 1) / (RESAMPLES + 1))
+    squares, drawn = (np.square(np.diff(each)).sum(axis=-1) for each in (ranks, permuted))
+    return Drift(change, (int((drawn <= squares).sum()) + 1) / (RESAMPLES + 1))
 
 
 class Quiet(NamedTuple):
@@ -292,10 +292,9 @@ def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> 
     all gives 11 to 95 % false verdicts; leaving out what is found 2 to 3 %, and up to 16 % if only
     half of it is found. With the limit that is at most 4 % (`benchmarks/interval_methods.py`).
     """
-    sides = list(zip(matches.runs, matches.references, strict=True))
-    quiet = [side for side in sides if not any(map(is_disturbed, side))]
-    disturbed = len(sides) - len(quiet)
-    too_many = disturbed > MOST_DISTURBED * len(sides) or len(quiet) < fewest
+    quiet = [pair for pair in matches.pairs if not any(map(is_disturbed, pair))]
+    disturbed = len(matches.runs) - len(quiet)
+    too_many = disturbed > MOST_DISTURBED * len(matches.runs) or len(quiet) < fewest
     if disturbed and too_many:
         return Quiet(matches, disturbed, True)
     kept = Matched([run for run, _ in quiet], [run for _, run in quiet], matches.refused)

@@ -243,13 +243,11 @@ def _describe_ranks(plan: Plan) -> dict:
 
 
 def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
-    # The steps of a program are its own affair.
-    kind, steps = "command", None
-    if "start" not in plan:
-        kind = "steps" if plan["engine"] else "fit"
+    # A fit takes none, and those of a program are its affair.
+    steps = None
+    if plan["engine"]:
         steps = Shards.planned(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
     return {
-        "kind": kind,
         **{
             name: plan[name]
             for name in ("global_batch", "learning_rate", "train_rows", "validated_on")

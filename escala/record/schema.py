@@ -21,7 +21,7 @@ from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
 #: Of a run.json. Files of others are refused.
-FORMAT = 9
+FORMAT = 10
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 

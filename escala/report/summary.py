@@ -108,7 +108,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     beside the best use.
     """
     tables, configurations = report.tables, report.table("configurations")
-    speedup = tables["speedup"].set_index(list(CONFIGURATION), drop=False)
+    speedup = tables["speedup"].query("basis == 'epoch'").set_index(list(CONFIGURATION), drop=False)
     to_main, beside = speedup[speedup["reference"] == 1], report.verdicts()
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))

@@ -21,7 +21,7 @@ from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
 from escala.record.plan import AROUND
-from escala.record.schema import validate_run
+from escala.record.schema import FORMAT, validate_run
 from tests.conftest import KNOBS
 
 VERSIONS = ("python", *ENGINES["tensorflow"].distributions, *AROUND)
@@ -119,14 +119,6 @@ class FakeExperiment:
         data = self.folder / "data" / self.dataset
         data.mkdir(parents=True, exist_ok=True)
         records = [900, 700, 250, 250, 250]
-        pd.DataFrame(
-            {
-                "class": CLASSES, "label": range(5), "records": records,
-                "duplicates_genome": 0, "duplicates_encoded": 12, "kept": records,
-                "length_min": 9000, "length_median": 29500.5, "length_max": 30100,
-                "ambiguous_fraction": 0.0012,
-            }
-        ).to_csv(data / "classes.csv", index=False)  # fmt: skip
         for seed in self.seeds:
             train = [n - t for n, t in zip(records, SUPPORT, strict=True)]
             counts = {
@@ -153,10 +145,6 @@ class FakeExperiment:
     @property
     def dataset_files(self) -> list[Path]:
         return sorted((self.folder / "data").glob("*/split*/dataset.json"))
-
-    @property
-    def class_files(self) -> list[Path]:
-        return sorted((self.folder / "data").glob("*/classes.csv"))
 
     def add(
         self,
@@ -237,7 +225,7 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 9, "status": status, "reason": reason, "experiment": self.name,
+            "format": FORMAT, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "series": None, "instrument": None, "session": session,
@@ -253,7 +241,7 @@ class FakeExperiment:
                 "threads": {"intra_op": 1, "inter_op": 1},
             },
             "training": {
-                "kind": "steps", "global_batch": 32 * ranks, "rows_per_rank": 32,
+                "global_batch": 32 * ranks, "rows_per_rank": 32,
                 "learning_rate": 0.001,
                 "optimizer": "RMSprop" if ok else None, "epochs_asked": 3,
                 "steps_per_epoch": epochs[0]["steps"],
@@ -292,7 +280,7 @@ def as_fit(run: dict, workload: str) -> None:
     """Make a run one of a workload that is fitted at once."""
     run |= {"workload": workload, "seeds": {"weights": None, "shuffle": None}}
     run["training"] |= {
-        "kind": "fit", "learning_rate": None, "epochs_asked": 1, "steps_per_epoch": 1,
+        "learning_rate": None, "epochs_asked": 1, "steps_per_epoch": None,
         "validated_on": None, "target_accuracy": None,
         "global_batch": run["training"]["train_rows"],
     }  # fmt: skip
@@ -327,7 +315,7 @@ def as_program(
         },
     }  # fmt: skip
     run["training"] |= {
-        "kind": "command", "learning_rate": None, "optimizer": None, "steps_per_epoch": None,
+        "learning_rate": None, "optimizer": None, "steps_per_epoch": None,
         "parameters": None, "train_rows": None, "test_rows": None, "validated_on": None,
         "target_accuracy": None,
     }  # fmt: skip

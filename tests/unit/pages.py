@@ -37,9 +37,14 @@ def drawn(frames: dict[str, pd.DataFrame], folder: Path, names: Iterable[str]) -
     return found
 
 
+def of_epochs(frames: dict) -> pd.DataFrame:
+    """Return the rows of `speedup` that compare the times of an epoch."""
+    return frames["speedup"].query("basis == 'epoch'")
+
+
 def tabled(experiment: FakeExperiment, **more) -> dict[str, pd.DataFrame]:
     """Return the tables of a made-up experiment."""
-    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files, **more)
+    return tables.tables(experiment.runs, experiment.dataset_files, **more)
 
 
 def three(folder: Path) -> dict[str, pd.DataFrame]:

@@ -455,7 +455,8 @@ def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, /
         "ratio_high": high,
         "matches": 7,
         "verdict": verdict,
-        "verdict_on": "epoch",
+        "basis": "epoch",
+        "decides": True,
         "over_sessions": False,
         "sessions": 1,
     } | others

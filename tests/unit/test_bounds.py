@@ -224,7 +224,7 @@ def test_times_of_a_program_come_from_its_runs(tmp_path):
     def add(part: list, number: int, change: dict) -> None:
         content = read_json(run)
         content |= {key: value for key, value in change.items() if key != "training"}
-        content["training"] |= {"kind": "command", **change.get("training", {})}
+        content["training"] |= {**change.get("training", {})}
         path = tmp_path / f"{len(part)}-{number}" / "run.json"
         write_json(path, content)
         (path.parent / "ranks").mkdir()

@@ -366,7 +366,7 @@ def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base)
 
 @pytest.mark.parametrize("change", [dict, _hard])
 def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, change):
-    frames = change(tables.tables([], [], [], sampled(tmp_path)))
+    frames = change(tables.tables(probe_files=sampled(tmp_path)))
     words = _drawn("resources", frames)
     for expected in ("processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"):
         assert expected in words
@@ -386,7 +386,7 @@ def _on_nodes(root: Path) -> dict[str, pd.DataFrame]:
         network = {"network": run["variant"], "variant": "tuned"}
         network["link"] = link if run["variant"] == "slow" else None
         changed([path], repeat=None, instrument="resources", resources=processes, **network)
-    return tables.tables([], [], [], experiment.runs)
+    return tables.tables(probe_files=experiment.runs)
 
 
 def test_means_of_resources_are_drawn_by_nodes_and_network(tmp_path):
@@ -447,7 +447,7 @@ def test_a_step_is_drawn_as_long_as_it_took(clocks):
 
 def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     _, files, rungs = laddered(tmp_path)
-    frames = tables.tables([], [], [], series_files=files, rungs=rungs)
+    frames = tables.tables(series_files=files, rungs=rungs)
     words = _drawn("ladder", frames)
     for expected in ("from slow to slower", "0.40 (-3.60 s)", "all changes multiplied"):
         assert expected in words

@@ -54,7 +54,7 @@ def test_strategies_differ_for_colour_blind_readers(blindness, what):
 
 def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):
     frames = three(tmp_path)
-    resources = tables.tables([], [], [], sampled(tmp_path / "sampled"))
+    resources = tables.tables(probe_files=sampled(tmp_path / "sampled"))
     look, label = strategy_look("horovod-mpi"), "horovod-mpi 1x2"
     with common.style():
         accuracy, speedup, seconds, processes = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import as_program, changed, laddered, program, three_configurations
-from pages import drawn
+from pages import drawn, of_epochs
 from sentences import check
 
 from escala.analysis import comparable
@@ -18,9 +18,8 @@ from escala.report import pilot, tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS, section_findings
 from escala.report.findings.context import Report
-from escala.report.history.rows import add
-from escala.report.page import page
-from escala.report.page.runs import provenance
+from escala.report.history import add
+from escala.report.page import page, provenance
 from escala.report.summary import overview, summary
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -109,7 +108,7 @@ def test_a_program_and_another_workload_stand_beside_each_other(tmp_path):
     mine, other = program(tmp_path, **NOTHING), three_configurations(tmp_path)
     changed(other.runs, training={"global_batch": 64})
     tables.write(
-        tables.tables([*mine.runs, *other.runs], other.dataset_files, other.class_files),
+        tables.tables([*mine.runs, *other.runs], other.dataset_files),
         tmp_path / "tables",
     )
     frames = tables.read(tmp_path / "tables")
@@ -228,7 +227,7 @@ def test_times_that_are_known_in_different_ways_are_not_compared(tmp_path):
             told = read_json(path)["program"] | {"known_by": "output"}
             changed([path], program=told)
     frames = frames_of(experiment, tmp_path / "tables")
-    (row,) = frames["speedup"].itertuples()
+    (row,) = of_epochs(frames).itertuples()
     assert row.kind == "unavailable" and "in different ways: hook and output" in row.reason
 
 

@@ -67,7 +67,7 @@ def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path, capsys):
     assert f"{cut}: '0 bytes': is empty, cut off" in said
     # An older measurement is needed by nothing else. It is named once, and left out.
     for _ in range(2):
-        tables(experiment.runs[1:], experiment.dataset_files, experiment.class_files)
+        tables(experiment.runs[1:], experiment.dataset_files)
     said_of_it = capsys.readouterr().err
     assert said_of_it.count(str(session)) == 1 and "is empty, cut off" in said_of_it
     said = _script("retry", experiment.folder)

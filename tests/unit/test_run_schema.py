@@ -63,7 +63,7 @@ def test_losses_and_scores_after_an_epoch_may_be_recorded_or_absent(ok):
 
 def test_a_fit_is_valid_and_has_no_rate(ok):
     """It is one epoch of one step, and nothing is compiled or drawn."""
-    ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
+    ok["training"] |= {"steps_per_epoch": None, "learning_rate": None, "optimizer": "lbfgs"}
     ok["seconds"] |= dict.fromkeys(STEP_TIMES)
     ok["seeds"] = {"weights": None, "shuffle": None}
     validate_run(ok)

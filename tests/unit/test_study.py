@@ -280,7 +280,7 @@ def test_an_emulated_cluster_is_named_in_the_first_sentence(tmp_path, change, is
     first = document.series[0].statement.split(". ")[0]
     figure = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>'
     texts = [document.kind, first, "\n".join(list(study.markdown(document))[:3])]
-    texts.append(Parsed(study.html(document, figure, "C")).text_of("p")[0])
+    texts.append(Parsed(study.html(document, figure)).text_of("p")[0])
     assert [("emulated" in text) for text in texts] == [is_emulated] * len(texts)
 
 
@@ -586,7 +586,7 @@ def test_predicted_times_stand_beside_the_measured_ones(whole):
 def test_the_forms_hold_the_same_tables(whole):
     found, frames, folder = whole
     figure = drawn(frames, folder, ["scaling"])["scaling"]
-    page = Parsed(study.html(found, figure, "The `caption`.", ["tables/scaling.csv"]))
+    page = Parsed(study.html(found, figure, ["tables/scaling.csv"]))
     assert not page.errors and page.text_of("h1") == ["Nodes | and <cores>"]
     rows = [row for table in found.series[0].tables.values() for row in table.to_numpy()]
     cells = [cell for row in rows for cell in row]
@@ -603,7 +603,7 @@ def test_the_forms_hold_the_same_tables(whole):
 def test_the_job_script_is_part_of_the_document(whole):
     found = whole[0]._replace(script="#SBATCH --nodes=4\nescala run <file>")
     figure = drawn(whole[1], whole[2], ["scaling"])["scaling"]
-    page = Parsed(study.html(found, figure, "Caption."))
+    page = Parsed(study.html(found, figure))
     assert page.text_of("pre") == [found.script]
     assert "#SBATCH --nodes=4" in list(study.markdown(found))
     assert not any("Job script" in line for line in study.markdown(whole[0]))
@@ -684,7 +684,7 @@ def test_doublings_of_jobs_of_their_own_are_one_table_whose_speedups_are_product
         doubling(tmp_path, "12", {"1x1": 12.0, "2x1": 7.0}),
         doubling(tmp_path, "31", {"2x1": 7.7, "4x1": 5.5}),
     ]
-    found, joined = study.joined(parts, "T", settings())
+    found, joined = study.join(parts, "T", settings())
     rows = joined["scaling"].set_index("layout", drop=False)
     assert list(rows["layout"]) == list(SECONDS)
     # The ratio of each doubling is of its own job: 12 s to 7 s, and 7.7 s to 5.5 s.
@@ -709,8 +709,8 @@ def test_doublings_of_jobs_of_their_own_are_one_table_whose_speedups_are_product
 
 
 def test_the_interval_of_a_product_combines_those_of_its_doublings():
-    from escala.report.study.joined import Interval as Ends
-    from escala.report.study.joined import _product
+    from escala.report.study.doublings import Interval as Ends
+    from escala.report.study.doublings import _product
 
     found = _product(Ends(2.0, 1.0, 4.0), Ends(1.5, 1.5, 1.5))
     assert found == pytest.approx((3.0, 1.5, 6.0))
@@ -726,7 +726,7 @@ def test_there_is_no_product_over_runs_that_may_not_be_compared(tmp_path):
         doubling(tmp_path, "12", {"1x1": 12.0, "2x1": 7.0}),
         doubling(tmp_path, "31", {"2x1": 7.0, "4x1": 5.0}, **other),
     ]
-    found, joined = study.joined(parts, "T", settings())
+    found, joined = study.join(parts, "T", settings())
     rows = joined["scaling"].set_index("layout")
     assert np.isnan(rows.loc["4x1", "speedup"])
     assert rows.loc["4x1", "doubling_efficiency"] == pytest.approx(7 / 5 / 2)
@@ -739,7 +739,7 @@ def test_a_doubling_that_is_missing_leaves_no_product(tmp_path):
         doubling(tmp_path, "12", {"1x1": 12.0, "2x1": 7.0}),
         doubling(tmp_path, "48", {"4x1": 5.0, "8x1": 4.0}),
     ]
-    rows = study.joined(parts, "T", settings())[1]["scaling"].set_index("layout")
+    rows = study.join(parts, "T", settings())[1]["scaling"].set_index("layout")
     assert rows["speedup"].isna().to_list() == [False, False, True, True]
     assert "begins with 4x1" in rows.loc["8x1", "gain_reason"]
     assert rows.loc["8x1", "doubling_efficiency"] == pytest.approx(5 / 4 / 2)

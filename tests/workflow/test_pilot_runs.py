@@ -7,7 +7,7 @@ import re
 
 import pandas as pd
 
-from escala.report.history.rows import add
+from escala.report.history import add
 from tests.workflow.conftest import SIMULATED, experiment_of
 from tests.workflow.measured import FAKE
 

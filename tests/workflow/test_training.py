@@ -312,7 +312,7 @@ def test_a_fit_is_measured_like_any_run(
 ):
     request = request_for("single", "1x1", workload=workload, save_model=True)
     result = measured(request, small_split, tmp_path / "run")
-    assert result["training"]["kind"] == "fit"
+    assert result["training"]["steps_per_epoch"] is None
     assert result["training"]["parameters"] == {"kmer-logreg": 5 * 2081, "majority": 5}[workload]
     assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
     assert result["seconds"]["first_step"] is None

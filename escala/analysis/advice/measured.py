@@ -112,7 +112,7 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
     speedup = [
         row
         for row in measured.get("speedup", ())
-        if row["ratio_low"] is not None and row["verdict_on"] == "epoch"
+        if row["ratio_low"] is not None and row["decides"] and row["basis"] == "epoch"
     ]
     return Measured(uses, speedup, measured.get("configurations", ()), memories(folder))
 

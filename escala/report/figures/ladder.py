@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, describe_data, wrap
 from escala.report.findings.names import Names, words
-from escala.report.tables.ladder import DIRECT, PRODUCT, RUNG
+from escala.report.tables.series import DIRECT, PRODUCT, RUNG
 from escala.report.tables.views import unit
 
 CATEGORY = "Time"

@@ -48,7 +48,7 @@ def draw(tables: common.Tables) -> Figure:
     runs = shown["runs"]
     if runs.empty:
         return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
-    speedup = labelled(shown["speedup"], runs)
+    speedup = labelled(shown["speedup"].query("basis == 'epoch'"), runs)
     unknown = speedup["kind"] == "unavailable"
     measured = speedup[~unknown]
     if measured.empty:

@@ -231,7 +231,7 @@ def _with_main(row, names: Names) -> str:
 def _scores(answer: BestUse, report: Report) -> Iterator[str]:
     """Compare the scores of the best use with those of what it is set against."""
     scores, names = over_repeats(report), report.names
-    for row in report.table("speedup").itertuples():
+    for row in report.comparisons.itertuples():
         pair = {configuration_of(row), configuration_of(row, "reference_")}
         if pair != {answer.names, answer.closest.names}:
             continue

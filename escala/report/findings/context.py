@@ -21,7 +21,8 @@ from escala.core.readable import counted, in_words
 from escala.experiment.runs import Configuration
 from escala.report.findings.names import Names, words
 from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import same_batch, trained_by_steps
+from escala.report.tables.base import EPOCH
+from escala.report.tables.views import trained_by_steps
 
 
 class Report:
@@ -70,9 +71,24 @@ class Report:
         return set().union(*(answer.behind for answer in self.answers))
 
     @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """The rows of `speedup` on the times of an epoch, with labels and the column `decision`.
+
+        It is the `Headline` of the basis that decides.
+        """
+        rows = self.table("speedup")
+        decisions = {
+            (*configuration_of(row), row.reference): _decision(row)
+            for row in rows[rows["decides"]].itertuples()
+        }
+        rows = rows[rows["basis"] == EPOCH]
+        listed = [decisions[(*configuration_of(row), row.reference)] for row in rows.itertuples()]
+        return rows.assign(decision=pd.Series(listed, rows.index, dtype=object))
+
+    @cached_property
     def against_main(self) -> dict[tuple, tuple]:
         """The rows of `speedup` against main references, with labels, by their configurations."""
-        rows = self.steps.table("speedup")
+        rows = self.steps.comparisons
         rows = rows[rows["reference"] == 1].itertuples()
         return {configuration_of(row): row for row in rows}
 
@@ -125,20 +141,16 @@ class Headline(NamedTuple):
 
 
 def headline(row) -> Headline:
-    """Return the comparison of a row of `speedup` that decides.
+    """Return what decides of a row of `Report.comparisons`."""
+    if row.kind == UNAVAILABLE:
+        return Headline(UNAVAILABLE, Ratio(math.nan, math.nan, math.nan, 0), False)
+    return row.decision
 
-    With equal batches it is that of an epoch. With different batches, epochs have different numbers
-    of updates, and the time to the target accuracy decides.
-    """
-    nothing = Ratio(math.nan, math.nan, math.nan, 0)
-    if row.kind == "unavailable":
-        return Headline(UNAVAILABLE, nothing, False)
-    if same_batch(row):
-        return Headline(row.verdict, ratio_of(row), False)
-    if row.time_to_target_kind == "unavailable":
-        return Headline(NO_VERDICT, nothing, False)
-    to_target = ratio_of(row, "time_to_target_ratio", "time_to_target_matches")
-    return Headline(row.verdict, to_target, True)
+
+def _decision(row) -> Headline:
+    if row.kind == UNAVAILABLE:
+        return Headline(NO_VERDICT, Ratio(math.nan, math.nan, math.nan, 0), False)
+    return Headline(row.verdict, ratio_of(row), row.basis != EPOCH)
 
 
 def ratio_of(row, name: str = "ratio", matches: str = "matches") -> Ratio:

@@ -14,7 +14,7 @@ from escala.report.findings.names import Names
 from escala.report.findings.runs import retry_phrase, without_result
 from escala.report.findings.sure import runs_for_times, runs_ok
 from escala.report.findings.words import Finding, a, among, joined, quote, sentence
-from escala.report.tables.energy import MODEL
+from escala.report.tables.probes import MODEL
 from escala.report.tables.views import is_among, names_of_rows, programs, unit
 
 _SECONDS_PER_HOUR = 3600

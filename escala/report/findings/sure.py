@@ -14,8 +14,8 @@ from escala.report.findings.context import Report, ratio_of
 from escala.report.findings.names import Names
 from escala.report.findings.why import parts_of_steps
 from escala.report.findings.words import Finding, among, of, quote, sentence
-from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
+from escala.report.tables.series import DIRECT, PRODUCT
 from escala.report.tables.views import names_of_rows
 from escala.runtime.layout import Layout
 

@@ -20,7 +20,7 @@ from escala.programs.marks import HOOK
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.names import Names
 from escala.report.findings.words import Finding, a, among, of, quote, sentence, significant
-from escala.report.tables.ladder import PRODUCT, RUNG, TOLERANCE
+from escala.report.tables.series import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -389,7 +389,7 @@ def links(report: Report) -> Iterator[Finding]:
     """
     ratios = {
         (configuration_of(row), configuration_of(row, "reference_")): ratio_of(row)
-        for row in report.table("speedup").itertuples()
+        for row in report.comparisons.itertuples()
         if row.kind != "unavailable"
     }
     table = report.tables["configurations"].dropna(subset=["train_seconds_per_epoch"])

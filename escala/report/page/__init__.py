@@ -16,15 +16,17 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from escala.analysis.tables import records
+from escala.core.readable import counted, name_first
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
 from escala.report.findings.runs import failures
-from escala.report.findings.words import Tables
+from escala.report.findings.words import Tables, span
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.page.runs import headings, provenance, rows
 from escala.report.page.svg import Drawings
 from escala.report.summary import explanation, overview
+from escala.report.tables.views import only_whole_runs
 from escala.strategies.base import TRACE
 
 #: Characters of figures in a page. Those beyond are links to their files.
@@ -40,6 +42,24 @@ _SECTION_OF_CATEGORY = {
 #: Units stay with their numbers.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
+#: More files and variables of a program are counted only.
+_MOST_NAMES = 12
+#: Columns of the table `runs`, with their headings, and the digits of numbers after the point.
+COLUMNS = {
+    "dataset": ("dataset", None),
+    "workload": ("workload", None),
+    "strategy": ("strategy", None),
+    "layout": ("layout", None),
+    "variant": ("variant", None),
+    "network": ("network", None),
+    "repeat": ("repeat", 0),
+    "status": ("status", None),
+    "train_seconds_per_epoch": ("training s per epoch", 3),
+    "step_median_seconds": ("median step (s)", 4),
+    "accuracy": ("accuracy", 3),
+    "wall_seconds": ("whole run (s)", 1),
+    "session": ("session", None),
+}
 
 
 class Drawing(NamedTuple):
@@ -48,6 +68,13 @@ class Drawing(NamedTuple):
     name: str
     caption: str
     svg: str | None
+
+
+class Cell(NamedTuple):
+    """A value as it is shown, and for a number as it is sorted."""
+
+    text: str
+    value: float | None = None
 
 
 def page(
@@ -69,49 +96,49 @@ def page(
     question : as in `escala.report.first_screen`.
     """
     report = Report(tables, name)
-    found = all_findings(report)
+    findings = all_findings(report)
     # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
     only_ladders = not report.against_main and not tables["ladder"].empty
     first = "ladder" if only_ladders else "seconds_per_epoch"
-    screen = first_screen(report, found, question)
+    screen = first_screen(report, findings, question)
     drawings = Drawings()
-    drawn = dict(_drawn(figures, found, drawings, first))
-    style, script = (
-        (_FOLDER / "page.css").read_text(encoding="utf-8"),
-        (_FOLDER / "page.js").read_text(encoding="utf-8"),
-    )
+    drawn = {each.name: each for each in _draw(figures, findings, drawings, first)}
+    sections = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
+    for section in reversed(findings):
+        sections |= {each.figure: section for each in findings[section] if each.figure in drawn}
+    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     style += drawings.rules + labels_of_runs(headings(tables).values())
+    script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     columns, configurations = overview(report)
-    template = templates().get_template("page.html")
-    return template.render(
-        title=title,
-        screen=screen,
-        lines=[finding for answer in screen.answers for finding in answer.findings],
-        style=style,
-        script=script,
-        style_digest=digest(style),
-        script_digest=digest(script),
-        first=drawn.get(first),
-        sections=SECTIONS,
-        findings=found,
-        drawings={
-            section: [
-                drawing
-                for name, drawing in drawn.items()
-                if name != first and _section_of(name, found) == section
-            ]
-            for section in found
-        },
-        links=lambda finding: _links(finding, drawn, files),
-        columns=columns,
-        configurations=configurations,
-        explanation=explanation(tables),
-        headings=headings(tables),
-        runs=list(rows(tables)),
-        failures=list(failures(report)),
-        provenance=list(provenance(tables, name)),
-        traces=[file for file in files if file.endswith(f"/{TRACE}")],
-        files=[file for file in files if not file.endswith(f"/{TRACE}")],
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            screen=screen,
+            lines=[finding for answer in screen.answers for finding in answer.findings],
+            style=style,
+            script=script,
+            style_digest=digest(style),
+            script_digest=digest(script),
+            first=drawn.get(first),
+            sections=SECTIONS,
+            findings=findings,
+            drawings={
+                section: [drawn[n] for n in drawn if n != first and sections[n] == section]
+                for section in findings
+            },
+            links=lambda finding: _links(finding, drawn, files),
+            columns=columns,
+            configurations=configurations,
+            explanation=explanation(tables),
+            headings=headings(tables),
+            runs=list(rows(tables)),
+            failures=list(failures(report)),
+            provenance=list(provenance(tables, name)),
+            traces=[file for file in files if file.endswith(f"/{TRACE}")],
+            files=[file for file in files if not file.endswith(f"/{TRACE}")],
+        )
     )
 
 
@@ -140,31 +167,26 @@ def digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _drawn(
+def _draw(
     figures: Mapping[str, str],
-    found: Mapping[str, Collection[Finding]],
+    findings: Mapping[str, Collection[Finding]],
     drawings: Drawings,
     first: str,
-) -> Iterator[tuple[str, Drawing]]:
-    """Yield figures by name: the first one, those that findings name, others; inline what fits."""
-    findings = [finding for each in found.values() for finding in each]
-    named = [first, *(finding.figure for finding in findings)]
+) -> Iterator[Drawing]:
+    """Yield figures: the first one, those that findings name, others; inline what fits."""
+    every = [finding for of_section in findings.values() for finding in of_section]
     size = 0
-    for name in dict.fromkeys([*(name for name in named if name in figures), *figures]):
+    for name in dict.fromkeys([first, *(finding.figure for finding in every), *figures]):
+        if name not in figures:
+            continue
         caption = DECLARED[name].caption.replace("``", "`")
         title, _, _ = caption.partition(". ")
-        shows = [finding.text for finding in findings if finding.figure == name]
+        shows = [finding.text for finding in every if finding.figure == name]
         words = " ".join(shows or [caption]).replace("`", "")
         svg = drawings.inline(figures[name], f"figure-{name}", f"{title.rstrip('.')}.", words)
         fits = size + len(svg) <= FIGURE_SIZE
         size += len(svg) * fits
-        yield name, Drawing(name, caption, svg if fits else None)
-
-
-def _section_of(name: str, found: Mapping[str, Collection[Finding]]) -> str:
-    """Return the section of a figure: the first that names it, else that of its category."""
-    naming = (key for key, findings in found.items() if name in {each.figure for each in findings})
-    return next(naming, _SECTION_OF_CATEGORY[DECLARED[name].category])
+        yield Drawing(name, caption, svg if fits else None)
 
 
 def _links(
@@ -176,3 +198,47 @@ def _links(
     table = f"tables/{finding.table}.csv"
     if table in files:
         yield "table", table
+
+
+def headings(tables: Tables) -> dict[str, str]:
+    """Return the heading of each column."""
+    whole = {"train_seconds_per_epoch": "s per run"} if only_whole_runs(tables) else {}
+    return {key: heading for key, (heading, _) in COLUMNS.items()} | whole
+
+
+def rows(tables: Tables) -> Iterator[list[Cell]]:
+    """Yield the cells of each measurement, in the order of `COLUMNS`."""
+    for row in records(tables["runs"]):
+        yield [
+            Cell("–")
+            if row[key] is None
+            else Cell(str(row[key]))
+            if digits is None
+            else Cell(f"{row[key]:.{digits}f}", float(row[key]))
+            for key, (_, digits) in COLUMNS.items()
+        ]
+
+
+def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values: experiment, runs, sessions, hosts, systems, splits and code."""
+    runs = tables["runs"]
+    yield "experiment", name
+    yield "measurements", counted(len(runs), "measurement")
+    yield "sessions", ", ".join(sorted(runs["session"].unique()))
+    yield "started", " to ".join(sorted({runs["started"].min(), runs["started"].max()}))
+    hosts = {host for names in runs["hosts"].dropna() for host in names.split(";") if host}
+    yield "hosts", ", ".join(sorted(hosts)) or "unavailable"
+    yield "kernel", ", ".join(sorted(runs["kernel"].dropna().unique()))
+    for dataset, group in runs.groupby("dataset", sort=False):
+        seeds = ", ".join(map(str, sorted(group["split_seed"].unique())))
+        tested = group["test_rows"].dropna()
+        rows = f", {span(tested)} test rows" if len(tested) else ""
+        source = group["provenance"].iloc[0]
+        yield f"dataset {dataset}", f"{source}, split seed {seeds}{rows}"
+    for workload, group in runs.groupby("workload", sort=False):
+        for command in group["command"].dropna().unique():
+            yield f"program {workload}", command
+        for what in ("files", "variables"):
+            for names in group[f"program_{what}"].dropna().unique():
+                yield f"{what} of {workload}", name_first(names.split(";"), _MOST_NAMES)
+    yield "digests of the code", ", ".join(sorted(runs["source_sha256"].dropna().unique()))

@@ -5,18 +5,16 @@ sets them against what was measured. What is not known says so.
 
 | module | content |
 |---|---|
-| `content` | what the document says: tables of text, and notes |
+| `content` | what the document says: tables of text, notes, and how it was measured |
 | `statement` | a paragraph to paste, and the largest size that passes |
-| `provenance` | where, when and with what it was measured |
-| `joined` | the same of doublings that were measured in jobs of their own |
-| `cells` | numbers as text |
+| `doublings` | doublings in jobs of their own: their experiments, and the same document of them |
 | `forms` | the same as HTML, Markdown, LaTeX, and as PDF if Chromium is installed |
 """
 
 from __future__ import annotations
 
 from escala.report.study.content import Study, study
-from escala.report.study.forms import html, latex, markdown, pdf
-from escala.report.study.joined import Part, joined
+from escala.report.study.doublings import Part, join
+from escala.report.study.forms import html, latex, markdown, pdf, write
 
-__all__ = ["Part", "Study", "html", "joined", "latex", "markdown", "pdf", "study"]
+__all__ = ["Part", "Study", "html", "join", "latex", "markdown", "pdf", "study", "write"]

@@ -8,13 +8,23 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.core.readable import counted, size
+from escala.analysis.tables import records
+from escala.core import packages
+from escala.core.engines import ENGINES
+from escala.core.readable import UNAVAILABLE, counted, number, size
 from escala.experiment.runs import NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
-from escala.report.findings.words import Tables, joined
-from escala.report.study.cells import UNKNOWN, in_words, interval, layout, number, with_ends
-from escala.report.study.provenance import provenance
-from escala.report.study.statement import EMULATED, judged, statement, units
+from escala.report.findings.words import Tables, joined, span
+from escala.report.study.statement import (
+    EMULATED,
+    in_words,
+    interval,
+    judged,
+    layout,
+    rule_in_words,
+    statement,
+    units,
+)
 from escala.report.tables.views import unit
 
 #: Counts of nodes that sites ask for at least, the largest fraction of a run that its start may
@@ -23,6 +33,12 @@ FEWEST_NODE_COUNTS, MOST_SET_UP, FEW_MINUTES = 3, 0.5, 180
 #: Scores of a workload that the document has.
 _MOST_SCORES = 3
 SERIES = ["dataset", "workload", "variant", "study_strategy", "study_network"]
+#: Packages by which training or exchange differ.
+_VERSIONS = (
+    "python",
+    *dict.fromkeys(name for engine in ENGINES.values() for name in engine.distributions),
+    "snakemake",
+)
 
 
 class Series(NamedTuple):
@@ -120,25 +136,21 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
             ("weak " if is_weak else "") + "efficiency": interval(row, "efficiency"),
             "speed-up of whole runs": interval(row, "whole_speedup"),
             judged: "–" if row["layout"] == row["baseline"] else interval(row, "rule_efficiency"),
-            f"≥ {rule['efficiency']:.0%}": _verdict(row),
+            f"≥ {rule['efficiency']:.0%}": "baseline"
+            if row["layout"] == row["baseline"]
+            else "shares cores"
+            if row["shares_cores"]
+            else row["passes"] or "not judged",
         }
-        for row in rows.to_dict("records")
+        for row in records(rows)
     )
-
-
-def _verdict(row: Mapping) -> str:
-    if row["layout"] == row["baseline"]:
-        return "baseline"
-    if row["shares_cores"]:
-        return "shares cores"
-    return "not judged" if pd.isna(row["passes"]) else row["passes"]
 
 
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
     planned, margin = settings["planned_runs"], settings["margin"]
     unit_name = settings["unit"]["name"]
-    found = []
-    for row in rows.to_dict("records"):
+    lines = []
+    for row in records(rows):
         memory, sent = row["node_memory_bytes"], row["sent_bytes_per_step"]
         one_node = row["nodes"] == 1
         columns = {
@@ -151,10 +163,10 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
             "test and saving (s)": number(row["closing_seconds"]),
             "not accounted for (s)": number(row["unaccounted_seconds"]),
             "input, in the set-up (s)": number(row["loading_seconds"]),
-            "memory of a node": UNKNOWN if pd.isna(memory) else size(memory),
+            "memory of a node": UNAVAILABLE if pd.isna(memory) else size(memory),
             "sent by a node in a step": "–"
             if one_node
-            else UNKNOWN
+            else UNAVAILABLE
             if pd.isna(sent)
             else size(sent),
             "node-hours": number(row["node_hours"]),
@@ -165,30 +177,32 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
             columns["GPU-hours"] = number(row["gpu_hours"])
             columns["use of GPUs (%)"] = number(row["gpu_percent"])
         asked = f"{planned} run{'s' * (planned > 1)} + {margin:.0%} ({unit_name})"
-        found.append(columns | {asked: number(units(row, settings))})
-    return pd.DataFrame(found)
+        lines.append(columns | {asked: number(units(row, settings))})
+    return pd.DataFrame(lines)
 
 
 def _further_table(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     a_run = unit(tables, rows.iloc[0]["workload"])
     scores = _scores(rows, tables)
-    found = []
-    for row in rows.to_dict("records"):
+    lines = []
+    for row in records(rows):
         measured, predicted = row["seconds_per_epoch"], row["predicted_seconds_per_epoch"]
-        own = scores[
+        of_layout = scores[
             (scores[list(CONFIGURATION)] == [row[key] for key in CONFIGURATION]).all(axis=1)
         ]
-        values = {each["score"]: interval(each, "mean") for each in own.to_dict("records")}
-        found.append(
+        values = {each["score"]: interval(each, "mean") for each in records(of_layout)}
+        lines.append(
             {
                 "layout": layout(row),
                 "rows in a step": number(row["global_batch"], ".0f"),
-                **{name: values.get(name, UNKNOWN) for name in scores["score"].unique()},
-                f"predicted s per {a_run}": _predicted(row),
-                "predicted / measured": number(predicted / measured),
+                **{name: values.get(name, UNAVAILABLE) for name in scores["score"].unique()},
+                f"predicted s per {a_run}": interval(row, "predicted", "_seconds_per_epoch"),
+                "predicted / measured": number(
+                    None if None in (predicted, measured) else predicted / measured
+                ),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(lines)
 
 
 def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
@@ -198,20 +212,15 @@ def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     return scores.drop_duplicates([*CONFIGURATION, "score"])
 
 
-def _predicted(row: Mapping) -> str:
-    names = [f"predicted{end}_seconds_per_epoch" for end in ("", "_low", "_high")]
-    return with_ends(*(row[name] for name in names))
-
-
 def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what is unavailable and why, and what weakens the series."""
-    measured = rows[(rows["kind"] != UNKNOWN) & ~rows["shares_cores"].astype(bool)]
+    measured = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].astype(bool)]
     counts = sorted(measured["nodes"].unique())
     if len(counts) < FEWEST_NODE_COUNTS:
         listed = joined(map(str, counts)) or "none"
         yield f"Sites ask for {FEWEST_NODE_COUNTS} counts of nodes at least; measured: {listed}."
     start = measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]
-    for row in measured[start > MOST_SET_UP * measured["wall_seconds"]].to_dict("records"):
+    for row in records(measured[start > MOST_SET_UP * measured["wall_seconds"]]):
         yield (
             f"Set-up and what is not accounted for are more than half of a whole run on "
             f"{in_words(row)}. Sites ask for runs in which the start does not dominate: train for "
@@ -227,17 +236,17 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     runs = tables["runs"].merge(rows[list(CONFIGURATION)])
     if disturbed := int((runs["disturbed"].eq(True) & runs["current"]).sum()):
         yield f"Other work disturbed {counted(disturbed, 'run')} of {int(runs['current'].sum())}."
-    for row in rows[rows["shares_cores"].astype(bool)].to_dict("records"):
+    for row in records(rows[rows["shares_cores"].astype(bool)]):
         yield (
             f"The cores of {in_words(row)} were shared: these times say nothing about scaling, and "
             "are left out of the statement and the figure."
         )
-    for row in configurations[configurations["kind"] == UNKNOWN].itertuples():
+    for row in configurations[configurations["kind"] == UNAVAILABLE].itertuples():
         yield f"No time of {layout_in_words(row.layout, row.strategy)}: {row.reason}."
     for row in rows[rows["gain_reason"].notna() & ~rows["shares_cores"].astype(bool)].itertuples():
         which = layout_in_words(row.layout, row.strategy)
         yield f"No comparison of {which} with each smaller layout: {row.gain_reason}."
-    for row in rows[rows["rule_reason"].notna()].to_dict("records"):
+    for row in records(rows[rows["rule_reason"].notna()]):
         yield f"Not judged by the rule: {in_words(row)}, since {row['rule_reason']}."
     if rows["provenance"].eq("simulated").any():
         yield "The data are simulated. Times hold for real data of the same shape, scores do not."
@@ -254,7 +263,7 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
     laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
     laws = laws[laws["extrapolated_times"] > laws["cores"] / laws["reference_cores"]]
-    for law in laws.to_dict("records"):
+    for law in records(laws):
         yield (
             f"Beyond {in_words(last.iloc[0])} nothing was measured. By the universal scalability "
             f"law, fitted to these times, {law['extrapolated_times']:g} times the cores of "
@@ -283,3 +292,123 @@ def _lacking(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
         yield "There are no predictions: escala predict makes them."
     if _scores(rows, tables).empty:
         yield "The runs have no scores."
+
+
+def provenance(
+    tables: Tables, settings: Mapping[str, Any], runs: Sequence[Mapping]
+) -> Iterator[tuple[str, str]]:
+    """Yield names and values, in the order in which a reviewer asks for them."""
+    ok = [run for run in runs if run["status"] == "ok"]
+    dates = sorted(run["started"][:10] for run in ok)
+    yield "date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else UNAVAILABLE
+    yield "software", _versions(ok)
+    for workload in tables["scaling"]["workload"].unique():
+        yield f"case: {workload}", _case(workload, tables)
+    strategies = ", ".join(f"{strategy_in_words(each)} ({each})" for each in settings["strategies"])
+    yield "parallel strategy", f"{strategies} (data parallel; one rank runs as one process)"
+    yield "machine", _machines(ok)
+    yield (
+        "hosts",
+        ", ".join(sorted({host for run in ok for host in run["ranks"]["hosts"]})) or UNAVAILABLE,
+    )
+    yield "interconnect", _interconnect(ok)
+    yield (
+        "started by",
+        ", ".join(sorted({str(run["ranks"]["launcher"]) for run in ok})) or UNAVAILABLE,
+    )
+    yield "jobs", _jobs(ok)
+    yield "paired runs", _matches(tables["speedup"])
+    yield "rule", f"{settings['rules']['name']}: {rule_in_words(settings['rules'])}"
+    yield (
+        "method",
+        "A speed-up is a ratio of paired runs, which are of one repeat and session. Its interval "
+        "of 95 % is by signed ranks, from six pairs on. A whole run is from its request to its "
+        "result; its parts are timed apart.",
+    )
+
+
+def _versions(ok: Sequence[Mapping]) -> str:
+    """Return the versions of the packages that decide, of all runs."""
+    versions: dict[str, set[str]] = {}
+    for run in ok:
+        for name in _VERSIONS:
+            if run["versions"].get(name, packages.ABSENT) != packages.ABSENT:
+                versions.setdefault(name, set()).add(run["versions"][name])
+    return (
+        ", ".join(f"{name} {' and '.join(sorted(each))}" for name, each in versions.items())
+        or UNAVAILABLE
+    )
+
+
+def _case(workload: str, tables: Tables) -> str:
+    """Return what was trained: rows of an epoch, parameters, epochs, or the command."""
+    runs = tables["runs"]
+    runs = runs[(runs["workload"] == workload) & runs["current"]]
+    if command := next(iter(runs["command"].dropna()), None):
+        return command
+    parts = {
+        "training rows": runs["train_rows"],
+        "parameters": runs["parameters"],
+        "epochs": runs["epochs_asked"],
+    }
+    return ", ".join(
+        f"{name} {span(values.dropna())}" for name, values in parts.items() if values.notna().any()
+    )
+
+
+def _machines(ok: Sequence[Mapping]) -> str:
+    """Return the kinds of the nodes."""
+    kinds = {
+        f"{machine['cpu']}, {counted(machine['cores_available'], 'core')} available, "
+        f"{size(machine['memory_bytes'])} of memory"
+        + "".join(f", {gpu}" for gpu in machine.get("gpus", []))
+        for run in ok
+        for machine in run["ranks"]["machines"]
+    }
+    return "; ".join(sorted(kinds)) or UNAVAILABLE
+
+
+def _interconnect(ok: Sequence[Mapping]) -> str:
+    """Return interface, transport, rate and latency of the links between nodes."""
+    across = [run for run in ok if run["layout"].nodes > 1]
+    if not across:
+        return "one node: ranks exchange through its memory or loopback interface"
+    named = sorted({f"interface {run['ranks']['interface']}" for run in across})
+    told = [each for run in across if (each := run["ranks"].get("transport"))]
+    chosen = {"/".join([each["pml"], *(each["btl"] or ())]) for each in told}
+    named += sorted(f"transport {each}" for each in chosen) or [f"transport {UNAVAILABLE}"]
+    links = [run["link"] for run in across if run["link"]]
+    for key, name, text in (
+        ("mbit_per_second", "rate", "{:.0f} Mbit/s"),
+        ("latency_ms", "latency", "{:.3g} ms"),
+    ):
+        known = [link[key] for link in links if link[key] is not None]
+        value = text.format(pd.Series(known).median()) if known else UNAVAILABLE
+        named.append(f"{name} {value}")
+    if any(link.get("measured_by") for link in links):
+        named[-1] += " (of one TCP connection between two nodes, once a job)"
+    return ", ".join(named)
+
+
+def _jobs(ok: Sequence[Mapping]) -> str:
+    """Return the jobs of SLURM, its version, and whether they had their nodes to themselves."""
+    jobs = [job for run in ok if (job := run.get("job"))]
+    if not jobs:
+        return "none: the runs were not in a job of SLURM, or are from older files"
+    numbers = sorted({str(job["number"]) for job in jobs}, key=lambda each: (len(each), each))
+    versions = sorted({job["slurm"] for job in jobs} - {None})
+    shared = {job["exclusive"] for job in jobs}
+    nodes = "exclusive nodes" if shared == {True} else "nodes that others could use"
+    nodes = nodes if None not in shared else f"exclusive nodes: {UNAVAILABLE}"
+    return ", ".join([*numbers, *(f"SLURM {each}" for each in versions), nodes])
+
+
+def _matches(speedup: pd.DataFrame) -> str:
+    """Return whether the runs of a match had the same nodes, and how far apart they began."""
+    matched = speedup[speedup["decides"]].dropna(subset=["same_nodes"])
+    if matched.empty:
+        return UNAVAILABLE
+    where = "the same nodes" if matched["same_nodes"].all() else "other nodes in some pairs"
+    return (
+        f"the two runs of a ratio on {where}, begun {matched['seconds_apart'].median():.0f} s apart"
+    )

@@ -1,20 +1,64 @@
-"""Divide an experiment over node counts into one of each doubling, for jobs of their own.
+"""Measure each doubling of a scaling study in a job of its own, and join what they measured.
 
-A job of all counts holds the nodes of the largest one for the runs of all others, too. A job that
-compares n nodes with 2n holds twice the nodes of its smaller side at most.
+A job of all counts of nodes holds the nodes of the largest one for the runs of all others, too. A
+job that compares n nodes with 2n holds twice the nodes of its smaller side at most.
+
+The two sizes of a doubling run in one job on the same nodes, and its ratio is of matches there. A
+speed-up over several doublings is the product of theirs, which takes the time of the size that two
+jobs share as equal. Where the runs of that size may not be compared, there is no product.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
+
+from escala.analysis.comparable import CONFIGURATION, refusal
+from escala.analysis.statistics import Interval
+from escala.analysis.tables import records
+from escala.core.readable import UNAVAILABLE, with_interval
 from escala.core.yaml12 import read
 from escala.experiment.matrix import Experiment
-from escala.experiment.scaling import layouts_of
+from escala.experiment.scaling import BASELINE, RUN, layouts_of
+from escala.report.findings.words import Tables
+from escala.report.study.content import SERIES, Study, study
+from escala.report.study.statement import in_words, interval
+from escala.report.tables.scaling import efficiency_of, verdict
 from escala.runtime.layout import Layout
+
+#: Tables of a part that the document reads.
+_JOINED = (
+    "scaling", "configurations", "mean_scores", "runs", "speedup", "amdahl", "resources",
+)  # fmt: skip
+_ENDS = ("", "_low", "_high")
+_NOTHING = Interval(None, None, None)
+_SPEEDUPS = ("speedup", "whole_speedup")
+PRODUCT = (
+    "Each doubling was measured in a job of its own, both of its sizes on the same nodes. A "
+    "speed-up over several doublings is the product of theirs, and its interval combines their "
+    "intervals as those of independent ratios."
+)
+
+
+class Part(NamedTuple):
+    """One doubling: the name of its experiment, its tables, and its timing runs."""
+
+    name: str
+    tables: Tables
+    runs: Sequence[Mapping]
+
+
+class _Series(NamedTuple):
+    """The sizes of a series, its doublings as text, and what is to be known of them."""
+
+    rows: list[dict]
+    doublings: list[dict]
+    notes: list[str]
 
 
 def doublings(e: Experiment) -> dict[str, dict[str, Any]]:
@@ -29,16 +73,16 @@ def doublings(e: Experiment) -> dict[str, dict[str, Any]]:
     """
     layouts = {run.layout for run in e.runs}
     counts = sorted({layout.nodes for layout in layouts})
-    found = {
-        f"{e.name}-{count}to{2 * count}": _doubling(e, read(e.origin), count)
+    experiments = {
+        f"{e.name}-{count}to{2 * count}": _experiment(e, read(e.origin), count)
         for count in counts
         if 2 * count in counts
     }
-    if not found:
+    if not experiments:
         listed = ", ".join(sorted(map(str, layouts)))
         remedy = "list layouts such as 1x4, 2x4 and 4x4"
         raise e.error("layouts", listed, "none has twice the nodes of another", remedy)
-    return found
+    return experiments
 
 
 def file_of(e: Experiment, name: str) -> Path:
@@ -46,17 +90,19 @@ def file_of(e: Experiment, name: str) -> Path:
     return Path("results", e.name, f"{name}.yaml")
 
 
-def _doubling(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[str, Any]:
-    def kept(layouts: list[Layout]) -> list[str]:
+def _experiment(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[str, Any]:
+    def those_of(layouts: list[Layout]) -> list[str]:
         return [str(each) for each in layouts if each.nodes in (count, 2 * count)]
 
     changed = copy.deepcopy({key: value for key, value in settings.items() if key != "ladders"})
     changed["experiment"] = f"{e.name}-{count}to{2 * count}"
     changed["title"] = f"{e.title} ({count} and {2 * count} nodes)"
-    entries = [each | {"layouts": kept(each["layouts"])} for each in e.settings["configurations"]]
+    entries = [
+        each | {"layouts": those_of(each["layouts"])} for each in e.settings["configurations"]
+    ]
     changed["configurations"] = [each for each in entries if each["layouts"]]
     if scaling := changed.get("scaling"):
-        scaling["layouts"] = kept(layouts_of(scaling))
+        scaling["layouts"] = those_of(layouts_of(scaling))
         scaling.pop("up_to", None)
     if count > 1:
         smaller = {
@@ -69,3 +115,168 @@ def _doubling(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[st
             {"strategy": strategy, "layout": layout} for strategy, layout in smaller
         ]
     return changed
+
+
+def join(
+    parts: Sequence[Part], title: str, settings: Mapping[str, Any]
+) -> tuple[Study, dict[str, pd.DataFrame]]:
+    """Return the document of several doublings, and their tables as those of one experiment.
+
+    Parameters
+    ----------
+    parts : from the smallest doubling to the largest.
+    settings : the key `scaling` of the whole experiment, with all defaults.
+    """
+    tables = {name: _together(parts, name) for name in _JOINED}
+    keys = tables["scaling"][SERIES].drop_duplicates().to_dict("records")
+    series = [_series(key, parts, settings) for key in keys]
+    rows = [row for each in series for row in each.rows]
+    kept = tables["scaling"]
+    tables["scaling"] = pd.DataFrame(rows, columns=kept.columns).astype(kept.dtypes.to_dict())
+    # A law is fitted to times of one job.
+    tables["amdahl"] = tables["amdahl"].iloc[:0]
+    whole = study(tables, title, settings, [run for part in parts for run in part.runs])
+    several = [
+        each._replace(
+            statement=f"{each.statement} {PRODUCT}",
+            tables={"Doublings": pd.DataFrame(own.doublings)} | each.tables,
+            notes=[*own.notes, *each.notes],
+        )
+        for each, own in zip(whole.series, series, strict=True)
+    ]
+    return whole._replace(series=several), tables
+
+
+def _together(parts: Sequence[Part], name: str) -> pd.DataFrame:
+    """Return a table of all parts; a configuration of two parts has the row of the first."""
+    frames = [part.tables[name] for part in parts]
+    frame = pd.concat([each for each in frames if len(each)] or frames[:1], ignore_index=True)
+    one = name in ("configurations", "mean_scores")
+    by = [*CONFIGURATION, *(["score"] if name == "mean_scores" else [])]
+    return frame.drop_duplicates(by) if one else frame
+
+
+def _series(key: Mapping, parts: Sequence[Part], settings: Mapping) -> _Series:
+    """Return a series as a chain of doublings, from its first size with a time."""
+    chained, broken, before = _Series([], [], []), None, None
+    #: Row, speed-ups and fewest paired runs of each size that is compared.
+    chain: dict[tuple, tuple[dict, dict[str, Interval], int]] = {}
+    for part in parts:
+        table = part.tables["scaling"]
+        sizes = records(table[(table[list(key)] == pd.Series(key)).all(axis=1)])
+        measured = [row for row in sizes if row["baseline"] is not None]
+        if not measured:
+            chained.rows.extend(row for row in sizes if _size(row) not in map(_size, chained.rows))
+            continue
+        same = dict.fromkeys(_SPEEDUPS, Interval(1.0, 1.0, 1.0))
+        last, start, pairs = chain.get(_size(measured[0]), (None, same, 0))
+        if chain:
+            broken = broken or _gap(last, measured[0], before, part)
+            chained.notes.extend(_agreement(last, measured[0], before, part))
+        for row in sizes:
+            if _size(row) in map(_size, chained.rows):
+                continue
+            chained.rows.append(row)
+            if row not in measured:
+                continue
+            total = dict.fromkeys(_SPEEDUPS, _NOTHING) if broken else start
+            fewest = min((each for each in (pairs, row["rule_matches"]) if each), default=0)
+            if chain:
+                gains = {name: Interval(*(row[f"{name}{end}"] for end in _ENDS)) for name in total}
+                total = {name: _product(total[name], gains[name]) for name in total}
+                first = next(iter(chain.values()))[0]
+                times = row["cores"] / first["cores"]
+                row |= {"baseline": first["layout"]}
+                for name, gain in total.items():
+                    row |= gain.columns(name)
+                row |= efficiency_of(total["speedup"], times).columns("efficiency")
+                if settings["rules"]["against"] == BASELINE:
+                    is_whole = settings["rules"]["time"] == RUN
+                    judged = total["whole_speedup" if is_whole else "speedup"]
+                    efficiency = efficiency_of(judged, times)
+                    row |= efficiency.columns("rule_efficiency") | {"rule_matches": fewest}
+                    row |= verdict(efficiency, fewest, settings, broken)
+                row["gain_reason"] = row["gain_reason"] or broken
+                if row["doubled_from"]:
+                    chained.doublings.append(_doubling(row, sizes, part))
+            chain[_size(row)] = row, total, fewest
+        before = part
+    return chained
+
+
+def _size(row: Mapping) -> tuple[str, str]:
+    return row["strategy"], row["layout"]
+
+
+def _product(one: Interval, other: Interval) -> Interval:
+    """Return the product of two independent ratios; their errors add as squares of logarithms."""
+    if one.estimate is None or other.estimate is None:
+        return _NOTHING
+    value = one.estimate * other.estimate
+    if None in (*one, *other):
+        return Interval(value, None, None)
+    below, above = (
+        math.hypot(*(math.log(end / each.estimate) for each, end in ends))
+        for ends in (
+            ((one, one.low), (other, other.low)),
+            ((one, one.high), (other, other.high)),
+        )
+    )
+    return Interval(value, value / math.exp(below), value * math.exp(above))
+
+
+def _gap(last: Mapping | None, first: Mapping, before: Part, part: Part) -> str | None:
+    """Return why a part cannot go on from a size of those before; None if it can."""
+    if last is None:
+        return f"{part.name} begins with {first['layout']}, which no smaller doubling has"
+    one, other = (
+        {
+            run["repeat"]: run
+            for run in each.runs
+            if run["status"] == "ok" and all(run[key] == first[key] for key in CONFIGURATION)
+        }
+        for each in (before, part)
+    )
+    # Repeats may have other splits.
+    if not (common := one.keys() & other.keys()):
+        return f"{before.name} and {part.name} have no repeat of {first['layout']} in common"
+    why = refusal(one[max(common)], other[max(common)])
+    return f"{first['layout']} in {before.name} and in {part.name}: {why}" if why else None
+
+
+def _agreement(last: Mapping | None, first: Mapping, before: Part, part: Part) -> Iterator[str]:
+    """Yield how the times of the size that two parts share compare."""
+    if last is None:
+        return
+    one, other = (interval(each, "seconds_per_epoch") for each in (last, first))
+    more = first["seconds_per_epoch"] / last["seconds_per_epoch"] - 1
+    text = (
+        f"An epoch on {in_words(first)} takes {one} s in {before.name} and {other} s in "
+        f"{part.name}, {more:+.1%}. A product takes the two as equal"
+    )
+    ends = [each[f"seconds_per_epoch{end}"] for each in (last, first) for end in ("_low", "_high")]
+    if None not in ends and (ends[0] > ends[3] or ends[2] > ends[1]):
+        text += ": the jobs differ by more than their intervals, and the product may be so far off"
+    yield f"{text}."
+
+
+def _doubling(row: Mapping, sizes: Sequence[Mapping], part: Part) -> dict:
+    """Return a doubling as a row of text: each ratio is of runs of one experiment."""
+    before = next(each for each in sizes if each["layout"] == row["doubled_from"])
+    # How many times as fast it is, from the efficiency of each doubling.
+    doublings = math.log2(row["cores"] / before["cores"])
+    ends = (row[f"doubling_efficiency{end}"] for end in _ENDS)
+    gain = Interval(*(each and (2 * each) ** doublings for each in ends))
+    ok = [run for run in part.runs if run["status"] == "ok"]
+    jobs = {str(job["number"]) for run in ok if (job := run.get("job"))}
+    hosts = {host for run in ok for host in run["ranks"]["hosts"]}
+    return {
+        "from": row["doubled_from"] or UNAVAILABLE,
+        "to": row["layout"],
+        "speed-up of the doubling": with_interval(*gain),
+        "efficiency": interval(row, "doubling_efficiency"),
+        "paired runs": str(row["matches"] or UNAVAILABLE),
+        "experiment": part.name,
+        "jobs": ", ".join(sorted(jobs, key=lambda each: (len(each), each))) or "none",
+        "hosts": ", ".join(sorted(hosts)) or UNAVAILABLE,
+    }

@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from escala.core.files import atomic
+from escala.report.figures import DECLARED
 from escala.report.page import digest, templates
 from escala.report.page.svg import Drawings
 from escala.report.study.content import Study
@@ -22,15 +21,37 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PDF_SECONDS = 120
 
 
-def html(study: Study, figure: str, caption: str, links: Sequence[str] = ()) -> str:
+def write(study: Study, page: Path, figure: str, links: Sequence[str]) -> None:
+    """Write the document as `page` and beside it, and print its statements and what to hand in.
+
+    Parameters
+    ----------
+    page : the HTML file; other forms have its name and their suffixes.
+    figure, links : as in `html`.
+    """
+    texts = {
+        page: html(study, figure, links),
+        page.with_suffix(".md"): "\n".join(markdown(study)) + "\n",
+        page.with_suffix(".tex"): "\n".join(latex(study)),
+    }
+    for path, text in texts.items():
+        with atomic(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    printed = page.with_suffix(".pdf")
+    reason = pdf(page, printed)
+    print("\n".join(f"{each.heading}\n{each.statement}\n" for each in study.series))
+    print(f"No PDF: {reason}. To hand in: {page}" if reason else f"To hand in: {printed}")
+
+
+def html(study: Study, figure: str, links: Sequence[str] = ()) -> str:
     """Return the document as one page that loads nothing.
 
     Parameters
     ----------
-    figure : an SVG file, as Matplotlib writes it.
-    caption : of the figure.
+    figure : the SVG file of the figure `scaling`, as Matplotlib writes it.
     links : addresses of files to link to, relative to the page.
     """
+    caption = DECLARED["scaling"].caption.replace("``", "`")
     drawings = Drawings()
     svg = drawings.inline(figure, "figure-scaling", "Scaling.", caption)
     style = (_PAGE / "page.css").read_text(encoding="utf-8") + drawings.rules
@@ -47,7 +68,9 @@ def markdown(study: Study) -> Iterator[str]:
         yield from ("", f"## {series.heading}", "", series.statement)
         for caption, table in series.tables.items():
             yield from ("", f"**{caption}**", "")
-            yield from _markdown_rows(table)
+            dashes = ["---"] * len(table.columns)
+            for row in [list(table.columns), dashes, *table.to_numpy().tolist()]:
+                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
         if series.notes:
             yield from ("", *(f"- {note}" for note in series.notes))
     yield from ("", "## How it was measured", "")
@@ -56,12 +79,6 @@ def markdown(study: Study) -> Iterator[str]:
         # A fence is longer than any run of its sign within.
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", study.script)), default=0))
         yield from ("", "## Job script", "", f"{fence}bash", *study.script.splitlines(), fence)
-
-
-def _markdown_rows(table: pd.DataFrame) -> Iterator[str]:
-    rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
 
 def latex(study: Study) -> Iterator[str]:
@@ -105,8 +122,8 @@ def pdf(page: Path, output: Path) -> str | None:
         except subprocess.TimeoutExpired:
             return f"{browser} took more than {_PDF_SECONDS} s"
         if not printed.exists():
-            said = done.stderr.strip().splitlines() or ["it gave no reason"]
-            return f"{browser} wrote no PDF: {said[-1]}"
+            lines = done.stderr.strip().splitlines() or ["it gave no reason"]
+            return f"{browser} wrote no PDF: {lines[-1]}"
         with atomic(output) as temporary:
             shutil.copyfile(printed, temporary)
     return None

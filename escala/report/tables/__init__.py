@@ -37,20 +37,20 @@ def _builders() -> dict[str, Callable]:
         import_module(f"escala.report.tables.{path.stem}")
         for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
     ]
-    found = {
+    builders = {
         name: function
         for module in modules
         for name, function in vars(module).items()
         if isfunction(function) and function.__module__ == module.__name__
         if name in TABLES or [*signature(function).parameters] == ["evidence", "tables"]
     }
-    for name in found.keys() ^ set(TABLES):
+    for name in builders.keys() ^ set(TABLES):
         if name in TABLES:
             reason = f"no module of escala/report/tables has a function {name}(evidence, tables)"
         else:
             reason = f"is missing, and the function {name}(evidence, tables) makes a table"
         raise InputError(SCHEMAS / f"{name}.schema.yaml", None, reason, "write it, or rename it")
-    return found
+    return builders
 
 
 class _Tables(dict):
@@ -66,8 +66,8 @@ class _Tables(dict):
 
 def tables(*files: Any, only: Collection[str] = TABLES, **more: Any) -> dict[str, pd.DataFrame]:
     """Build all tables, or some `only`, from the arguments of `Evidence`."""
-    found = _Tables(Evidence(*files, **more))
-    return {name: found[name] for name in only}
+    built = _Tables(Evidence(*files, **more))
+    return {name: built[name] for name in only}
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:

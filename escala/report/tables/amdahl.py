@@ -24,14 +24,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, left_out, work
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
 from escala.experiment.runs import Configuration, one_process
-from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut, ratios
+from escala.report.tables.base import ABOUT, EPOCH, Evidence, Tables, is_cut, ratios
 from escala.report.tables.speedup import Comparison, comparisons, inverse
 
 #: Parts of a run after its set-up that are never divided among processes, besides evaluation.
@@ -51,23 +49,16 @@ _OF_SPEEDUP = (
     *CONFIGURATION, "reference", *(f"reference_{part}" for part in Configuration._fields),
     "ranks", "cores", "reference_cores", *ABOUT,
 )  # fmt: skip
-#: What layouts over which a fraction is fitted have in common.
-_SERIES = ("dataset", "workload", "strategy", "variant", "network", "reference")
 
 
 def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
-    both = list(zip(comparisons(evidence), records(tables["speedup"]), strict=True))
-    found = [_row(row, *_whole(each.newest)) for each, row in both]
-    points = [_Point.of(each, row) for each, row in both]
-    law = cache(lambda series: _law([each for each in points if each.series == series]))
-    fraction = cache(lambda series: _fitted([e for e in found if _series_key(e) == series]))
-    for row, point in zip(found, points, strict=True):
-        yield row | fraction(_series_key(row)) | law(point.series)
-
-
-def _series_key(row: Mapping) -> tuple:
-    return tuple(row[key] for key in _SERIES)
+    of_epochs = [row for row in records(tables["speedup"]) if row["basis"] == EPOCH]
+    both = list(zip(comparisons(evidence), of_epochs, strict=True))
+    points = [_Point.of(*each) for each in both]
+    law = cache(lambda series: _law([point for point in points if point.series == series]))
+    for (each, row), point in zip(both, points, strict=True):
+        yield _row(row, *_whole(each.newest)) | law(point.series)
 
 
 def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
@@ -75,18 +66,18 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
 
     Parameters
     ----------
-    trained : its row of the table `speedup`.
+    trained : its row of the table `speedup`, on the basis of an epoch.
     matches : run and reference of each match whose whole times can be compared.
     """
     spent = [tuple(map(seconds, match)) for match in matches]
     totals = [(sum(mine.values()), sum(theirs.values())) for mine, theirs in spent]
     gained = inverse(ratio_interval([mine / theirs for mine, theirs in totals]))
     undivided = [
-        (sum(mine[part] for part in parts), sum(theirs[part] for part in parts) / total)
-        for match, (mine, theirs), (_, total) in zip(matches, spent, totals, strict=True)
+        sum(theirs[part] for part in parts) / total
+        for match, (_, theirs), (_, total) in zip(matches, spent, totals, strict=True)
         if (parts := undivided_of(*match)) is not None
     ]
-    fraction = median_interval([fraction for _, fraction in undivided])
+    fraction = median_interval(undivided)
     times = _times(trained)
     fractions = [karp_flatt(each, times) for each in (gained.estimate, gained.high, gained.low)]
     return {
@@ -94,17 +85,9 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
         "matches": len(matches),
         "kind": "measured" if matches else "unavailable",
         "reason": left_out(len(matches), refused) if trained["matches"] else trained["reason"],
-        **{
-            f"train_{name}": trained[name]
-            for name in ("speedup", "speedup_low", "speedup_high", "efficiency")
-        },
-        "train_serial_fraction": karp_flatt(trained["speedup"], times)
-        if trained["work"] == 1
-        else None,
+        "train_speedup": trained["speedup"],
         **gained.columns("speedup"),
-        "efficiency": gained.estimate / times if gained.estimate and times else None,
         **Interval(*fractions).columns("serial_fraction"),
-        "undivided_seconds": median_interval([seconds for seconds, _ in undivided]).estimate,
         **fraction.columns("undivided_fraction"),
         "possible_speedup": None
         if fraction.estimate is None or not times
@@ -144,36 +127,16 @@ def karp_flatt(gained: float | None, times: float | None) -> float | None:
     return (1 / gained - 1 / times) / (1 - 1 / times)
 
 
-def _fitted(alike: Sequence[Mapping]) -> dict:
-    """Return the serial fraction fitted over the layouts of some rows.
-
-    It is the s of T(n) / T(1) = s + (1 − s) / n with the least sum of squared differences.
-    """
-    points = [
-        (1 / times, 1 / row["speedup"])
-        for row in alike
-        if row["speedup"] and (times := _times(row) or 1) > 1
-    ]
-    even, ratios = np.reshape(points, (-1, 2)).T
-    weights = 1 - even
-    return {
-        "fitted_layouts": len(points),
-        "fitted_serial_fraction": float(weights @ (ratios - even) / (weights @ weights))
-        if points
-        else None,
-    }
-
-
 def _times(row: Mapping) -> float | None:
     """Return how many times the cores of the reference a configuration has."""
     baseline = row["reference_cores"]
     return row["cores"] / baseline if baseline else None
 
 
-def _whole(found: Matched) -> tuple[list[tuple], list[str]]:
+def _whole(matched: Matched) -> tuple[list[tuple], list[str]]:
     """Return the matches whose whole times can be compared, and why each other cannot."""
-    matches, refused = [], list(found.refused)
-    for match in zip(found.runs, found.references, strict=True):
+    matches, refused = [], list(matched.refused)
+    for match in matched.pairs:
         reason = _refusal(*match)
         if reason is None:
             matches.append(match)
@@ -186,7 +149,7 @@ def _refusal(mine: Measurement, theirs: Measurement) -> str | None:
     """Return why the whole times of two runs cannot be compared, or None."""
     if work(mine, theirs) != 1:
         return _WEAK
-    if mine["training"]["kind"] == "command":
+    if "program" in mine:
         return "a program does not tell what it does besides its epochs"
     if is_cut(mine) or is_cut(theirs):
         return "epochs were cut to some of their steps"
@@ -230,8 +193,8 @@ class _Point(NamedTuple):
             last = (row["layout"], row["global_batch"], json.dumps(knobs, sort_keys=True))
         keys = ("dataset", "workload", "strategy", "network", "reference")
         repeats = [] if row["oversubscribed"] else [run["repeat"] for run in runs]
-        found = dict(zip(repeats, map(float, ratios(compared.newest)), strict=False))
-        return cls((over, *(row[key] for key in keys), *last), _times(row) or 1.0, found)
+        by_repeat = dict(zip(repeats, map(float, ratios(compared.newest)), strict=False))
+        return cls((over, *(row[key] for key in keys), *last), _times(row) or 1.0, by_repeat)
 
 
 def _law(points: Sequence[_Point]) -> dict:
@@ -249,7 +212,7 @@ def _law(points: Sequence[_Point]) -> dict:
         over = None
     if over is None or not repeats:
         return {"law_kind": "unavailable", "law_reason": reason}
-    found = laws.fitted(times, [[each.ratios[n] for each in points] for n in repeats])
+    fit = laws.fitted(times, [[each.ratios[n] for each in points] for n in repeats])
     most = EXTRAPOLATED * max(times)
     return {
         "law_kind": "estimated",
@@ -259,10 +222,10 @@ def _law(points: Sequence[_Point]) -> dict:
         "law_over": over,
         "law_points": len(set(times)) + 1,
         "law_repeats": len(repeats),
-        **laws.interval(found.serial).columns("amdahl_fraction"),
-        **found.contention.columns("contention"),
-        **found.coherency.columns("coherency"),
-        **found.fastest.columns("fastest_times"),
+        **laws.interval(fit.serial).columns("amdahl_fraction"),
+        **fit.contention.columns("contention"),
+        **fit.coherency.columns("coherency"),
+        **fit.fastest.columns("fastest_times"),
         "extrapolated_times": most,
-        **found.speedup(most).columns("extrapolated_speedup"),
+        **fit.speedup(most).columns("extrapolated_speedup"),
     }

@@ -24,6 +24,8 @@ PARTS = (
     "averaging", "evaluation", "save",
 )  # fmt: skip
 ABOUT = ("provenance", "leaky")
+#: Which times of two configurations are compared: those of an epoch, or to the target accuracy.
+EPOCH, TARGET = "epoch", "target"
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -36,7 +38,6 @@ class Evidence:
     ----------
     run_files : run.json files of timing runs.
     dataset_files : dataset.json files of the splits.
-    class_files : classes.csv files of their datasets.
     probe_files : run.json files of probe runs.
     series_files : run.json files of duplicates of references, and of the rungs of ladders.
     rungs : the `escala.experiment.Rung`s of ladders.
@@ -51,7 +52,6 @@ class Evidence:
 
     run_files: Sequence[str | Path] = ()
     dataset_files: Sequence[str | Path] = ()
-    class_files: Sequence[str | Path] = ()
     probe_files: Sequence[str | Path] = ()
     series_files: Sequence[str | Path] = ()
     rungs: Sequence[Mapping[str, Any]] = ()
@@ -228,28 +228,23 @@ def gpus_of(run: Measurement) -> int:
     return len({(place // per_node, each) for place, those in enumerate(devices) for each in those})
 
 
-def ratios(found: Matched) -> np.ndarray:
+def ratios(matches: Matched) -> np.ndarray:
     """Return the ratio of the seconds per epoch of each match, for the same work.
 
     With weak scaling, an epoch of several ranks has more rows than one of their reference.
     """
-    sides = ([*map(seconds_per_epoch, side)] for side in (found.runs, found.references))
-    return np.divide(*map(np.array, sides)) / works(found)
+    sides = ([*map(seconds_per_epoch, side)] for side in (matches.runs, matches.references))
+    return np.divide(*map(np.array, sides)) / works(matches)
 
 
-def works(found: Matched) -> np.ndarray:
+def works(matches: Matched) -> np.ndarray:
     """Return the work of an epoch of each run over that of its reference."""
-    return np.array([*map(work, found.runs, found.references)])
+    return np.array([*map(work, matches.runs, matches.references)])
 
 
 def over(runs: pd.DataFrame, column: str) -> Interval:
     """Return the median of a column over some runs, with its interval."""
     return median_interval(runs[column].dropna())
-
-
-def kind_of(interval: Interval) -> str:
-    """Return whether there is an estimate."""
-    return "unavailable" if interval.estimate is None else "measured"
 
 
 def least_certain(kinds: Iterable[str]) -> str:

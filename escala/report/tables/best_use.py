@@ -17,6 +17,7 @@ from escala.analysis.comparable import (
     Matched,
     Measurement,
     is_emulated,
+    is_fit,
     left_out,
     other_exchange,
     other_updates,
@@ -32,8 +33,14 @@ from escala.analysis.verdicts import (
 from escala.experiment.runs import Configuration, reference_number
 from escala.programs.marks import WHOLE
 from escala.report.tables import base
-from escala.report.tables.base import Evidence, Tables
-from escala.report.tables.speedup import Comparison, Judge, Judgement, unmatched, usable
+from escala.report.tables.base import TARGET, Evidence, Tables
+from escala.report.tables.speedup import (
+    Comparison,
+    Judge,
+    Judgement,
+    unmatched,
+    usable,
+)
 
 #: Longest run that is projected, in epochs.
 _MOST_EPOCHS = 10**6
@@ -61,62 +68,47 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
         names: run
         for names, runs in base.by_configuration(evidence.runs).items()
         if (run := next((run for run in runs if run["current"]), None))
-        and run["training"]["kind"] != "fit"
+        and not is_fit(run)
         and other_exchange(run) is None
         and not (is_emulated(run) and run["ranks"]["oversubscribed"])
     }
     for _, same in groupby(current, key=lambda names: names[:2]):
         runs = {names: current[names] for names in same}
-        found: list[tuple[str | None, dict]] = []
-        for network in _networks(runs):
-            models = list(_models(_over(network, runs), evidence))
+        models_over: list[tuple[str | None, dict]] = []
+        networks = dict.fromkeys(names[-1] for names in runs if names[3].nodes > 1)
+        for network in networks or [None]:
+            over = {n: run for n, run in runs.items() if n[-1] == network or n[3].nodes == 1}
+            models = _models(over, evidence)
             # What trains another model than a main reference is no use of what is there.
-            own = [model for model in models if any(_is_main(names, evidence) for names in model)]
-            for model in own or models:
+            main = [model for model in models if 1 in (_number(n, evidence) for n in model)]
+            for model in main or models:
                 # Configurations of one node are the same over each network.
-                if len(model) > 1 and all(model != other for _, other in found):
+                if len(model) > 1 and all(model != other for _, other in models_over):
                     within = all(names[3].nodes == 1 for names in model)
-                    found.append((None if within else network, model))
-        for network, model in found:
+                    models_over.append((None if within else network, model))
+        for network, model in models_over:
             rows = next(iter(model.values()))["training"]["global_batch"]
             parts = {
-                f"over {network}": network and len({other for other, _ in found}) > 1,
-                f"{rows} rows in a step": sum(other == network for other, _ in found) > 1,
+                f"over {network}": network and len({other for other, _ in models_over}) > 1,
+                f"{rows} rows in a step": sum(other == network for other, _ in models_over) > 1,
             }
             name = ", ".join(part for part, is_needed in parts.items() if is_needed)
             yield Task(name or None, model)
 
 
-def _is_main(names: tuple, evidence: Evidence) -> bool:
-    return reference_number(Configuration(*names[2:]), evidence.references) == 1
+def _number(names: tuple, evidence: Evidence) -> int | None:
+    """Return which reference a configuration is, 1 the main one; None if it is none."""
+    return reference_number(Configuration(*names[2:]), evidence.references)
 
 
-def _networks(runs: dict[tuple, Measurement]) -> Sequence[str | None]:
-    """Return the networks between the nodes of several configurations; None if there is none."""
-    networks = {names[-1]: None for names in runs if names[3].nodes > 1}
-    return list(networks) or [None]
-
-
-def _over(network: str | None, runs: dict[tuple, Measurement]) -> dict[tuple, Measurement]:
-    return {
-        names: run for names, run in runs.items() if names[-1] == network or names[3].nodes == 1
-    }
-
-
-def _models(
-    runs: dict[tuple, Measurement], evidence: Evidence
-) -> Iterator[dict[tuple, Measurement]]:
-    """Yield configurations by the model that they train, that of the main reference first.
+def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tuple, Measurement]]:
+    """Return configurations by the model that they train, that of the main reference first.
 
     A target accuracy makes all of them one: each is trained until it is as good. With weak scaling
     it does not, since the times that are compared are those of a row.
     """
-
-    def position(names: tuple) -> int:
-        return reference_number(Configuration(*names[2:]), evidence.references) or len(runs) + 9
-
     models: list[dict[tuple, Measurement]] = []
-    for names in sorted(runs, key=position):
+    for names in sorted(runs, key=lambda n: _number(n, evidence) or len(evidence.references) + 1):
         run = runs[names]
         for model in models:
             first = next(iter(model.values()))
@@ -127,7 +119,7 @@ def _models(
                 break
         else:
             models.append({names: run})
-    yield from models
+    return models
 
 
 def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
@@ -138,7 +130,7 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
         def compare(names: tuple, other: tuple, level=level) -> tuple[Comparison, Judgement]:
             each = Comparison.of(names, other, timed)
-            return each, judge.judgement(each, level)
+            return each, judge.judge(each, level)
 
         def least_ratio(names: tuple, other: tuple, compare=compare) -> float | None:
             ratio = compare(names, other)[1].ratio
@@ -148,20 +140,14 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         rows = [
             _row(task, level, *compare(best, other), judge) for other in task.runs if other != best
         ]
-        closest = _closest(rows)
+        # What decides is of the least time among those that use no more. Rows without a verdict
+        # come first, then those that cannot be told from the best use.
+        known = [row for row in rows if row["verdict"]]
+        rivals = [row for row in known if row["uses"] != "more"] or known
+        for kind in (NO_VERDICT, NOT_DISTINGUISHABLE):
+            rivals = [row for row in rivals if row["verdict"] == kind] or rivals
+        closest = max(rivals or rows[:1], key=lambda row: row["ratio"] or 0.0)
         yield from (row | {"closest": row is closest} for row in rows)
-
-
-def _closest(rows: Sequence[dict]) -> dict:
-    """Return the row that decides: of the least time, among those that use no more.
-
-    Rows without a verdict come first, then those that cannot be told from the best use.
-    """
-    known = [row for row in rows if row["verdict"]]
-    rivals = [row for row in known if row["uses"] != "more"] or known
-    for kind in (NO_VERDICT, NOT_DISTINGUISHABLE):
-        rivals = [row for row in rivals if row["verdict"] == kind] or rivals
-    return max(rivals or rows[:1], key=lambda row: row["ratio"] or 0.0)
 
 
 def _quickest(
@@ -183,9 +169,9 @@ def _quickest(
     # By other matches than those of each time, another may be quicker.
     for _ in task.runs:
         quicker = {
-            other: found
+            other: times
             for other in task.runs
-            if other != best and (found := ratio(best, other)) is not None and found > 1
+            if other != best and (times := ratio(best, other)) is not None and times > 1
         }
         if not quicker:
             break
@@ -197,10 +183,10 @@ def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: J
     run, other = (task.runs[names] for names in (each.names, each.reference_names))
     mine, theirs = base.resources_of(run), base.resources_of(other)
     uses_no_more = all(t <= m for m, t in zip(mine, theirs, strict=True))
-    sides = list(zip(each.newest.runs, each.newest.references, strict=True))
+    pairs = each.newest.pairs
     names = ("nodes", "cores", "gpus")
     known_by = (run.get("program") or {}).get("known_by")
-    ratio_of = "target" if judge.is_to_target(each) else "run" if known_by == WHOLE else "steps"
+    ratio_of = "target" if judge.basis(each) == TARGET else "run" if known_by == WHOLE else "steps"
     return {
         **base.named(each.names),
         "task": task.name,
@@ -213,18 +199,13 @@ def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: J
         "uses": "as much" if mine == theirs else "less" if uses_no_more else "more",
         "configurations": len(task.runs),
         "level": level,
-        "matches": judged.matches,
         "disturbed_matches": each.disturbed,
-        "stays_disturbed": each.stays_disturbed and not judged.is_over_sessions,
         "needed": max(VALUES_FOR_INTERVAL, matches_needed(level)),
-        "sessions": judged.sessions,
-        "over_sessions": judged.is_over_sessions,
-        "kind": base.least_certain(base.kind(run) for side in sides for run in side),
-        "reason": left_out(len(sides), each.newest.refused) if sides else unmatched(each, judge),
-        "verdict": judged.verdict.kind if sides else None,
+        "kind": base.least_certain(base.kind(run) for pair in pairs for run in pair),
+        "reason": left_out(len(pairs), each.newest.refused) if pairs else unmatched(each, judge),
+        "verdict": judged.verdict.kind if pairs else None,
         "ratio_of": ratio_of,
-        "detectable_decrease": judged.verdict.detectable,
-        **judged.ratio.columns("ratio"),
+        **judged.columns(),
         "epochs": run["training"]["epochs_asked"],
         **_whole_runs(each, judged.verdict.kind == FASTER, level, judge),
         **base.data_of(run, base.ABOUT),
@@ -243,12 +224,14 @@ def _whole_runs(each: Comparison, is_faster: bool, level: float, judge: Judge) -
     if any(map(base.is_cut, (*runs, *references))) or len(done) != 1:
         return {}
 
-    def ratios(found: Matched, epochs: int | None = None) -> np.ndarray:
-        return np.divide(*(_whole_seconds(side, epochs) for side in (found.runs, found.references)))
+    def ratios(matches: Matched, epochs: int | None = None) -> np.ndarray:
+        return np.divide(
+            *(_whole_seconds(side, epochs) for side in (matches.runs, matches.references))
+        )
 
     def saves(epochs: int) -> bool:
-        found = judge.decide(each, lambda matches: ratios(matches, epochs), level)
-        return found.verdict.kind == FASTER
+        projected = judge.decide(each, lambda matches: ratios(matches, epochs), level)
+        return projected.verdict.kind == FASTER
 
     whole = judge.decide(each, ratios, level)
     fewest = None

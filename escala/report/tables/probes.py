@@ -1,11 +1,16 @@
-"""The tables of what probes captured: parts of a step, one step, and the use of resources."""
+"""The tables of what probes captured: parts of a step, one step, resources, and energy.
+
+An energy is measured, estimated or unavailable.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,8 +22,25 @@ from escala.analysis.attribution import (
     run_attribution,
     typical_step,
 )
-from escala.analysis.comparable import CONFIGURATION, Measurement, matched
-from escala.analysis.statistics import mean_interval
+from escala.analysis.comparable import (
+    CONFIGURATION,
+    Measurement,
+    is_fit,
+    left_out,
+    matched,
+    newest_of_repeats,
+)
+from escala.analysis.statistics import (
+    VALUES_FOR_INTERVAL,
+    Interval,
+    matches_needed,
+    mean_interval,
+    median_interval,
+    next_time_interval,
+    ratio_interval,
+)
+from escala.analysis.tables import records
+from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
 from escala.experiment.runs import (
     ONE_PROCESS,
     Configuration,
@@ -27,6 +49,7 @@ from escala.experiment.runs import (
 )
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
+from escala.report.tables.speedup import DECIMALS, Judge
 from escala.report.tables.views import names_of_rows
 
 _NO_FILES = "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder and run again"
@@ -40,11 +63,7 @@ def _about(run: Measurement) -> dict:
     return base.data_of(run) | names
 
 
-def _is_alone(run: Measurement) -> bool:
-    return run["strategy"] == ONE_PROCESS[0]
-
-
-def _clocked(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
+def _with_clocks(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
     """Return the runs with clocks that left moments, and the others, each with its reason."""
     runs = evidence.probe_runs("clocks")
     ok = [run for run in runs if run["status"] == "ok"]
@@ -64,38 +83,38 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         oversubscribed = run["ranks"]["oversubscribed"]
         return _about(run) | {"oversubscribed": oversubscribed, "kind": "unavailable"}
 
-    runs, others = _clocked(evidence)
+    runs, others = _with_clocks(evidence)
     yield from map(row_of, others)
     parts = {
         run["file"]: run_attribution(
-            Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"]
+            Path(run["file"]), run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"]
         ).set_index(["rank", "part"])
         for run in runs
     }
     by_name = base.by_configuration(runs)
     for names, of_names in by_name.items():
-        number, reference = _compared_with(names, by_name, evidence, tables)
+        number, reference = _reference(names, by_name, evidence, tables)
         others = by_name.get((*names[:2], *reference), ()) if reference else ()
         # One session, because machines drift: that of most runs, the newest of several.
         sessions = Counter(run["session"] for run in of_names)
         session = max(sessions, key=lambda each: (sessions[each], each))
         same = [run for run in of_names if run["session"] == session]
-        found = matched(same, others)
-        about = row_of(same[0]) | {"runs": len(same), "matches": len(found.runs)}
+        matches = matched(same, others)
+        about = row_of(same[0]) | {"runs": len(same), "matches": len(matches.runs)}
         about |= base.reference_columns(number, reference) if reference else {}
-        about |= _against_timing_runs(evidence.runs, same, found.references)
+        about |= _against_timing_runs(evidence.runs, same, matches.references)
         differences = [
             parts[run["file"]]["seconds"].sub(
                 about["reference_steps"] * parts[other["file"]].loc[0, "seconds"], level="part"
             )
-            for run, other in zip(found.runs, found.references, strict=True)
+            for run, other in zip(matches.runs, matches.references, strict=True)
         ]
         yield from (
             about | row for row in _parts([parts[run["file"]] for run in same], differences)
         )
 
 
-def _compared_with(
+def _reference(
     names: tuple, clocked: Collection[tuple], evidence: Evidence, tables: Tables
 ) -> tuple[int | None, Configuration | None]:
     """Return what a step is compared with, and its number as a reference; None without any.
@@ -105,7 +124,7 @@ def _compared_with(
     """
     table = tables["best_use"]
     deciding = table[table["closest"]]
-    for row in deciding[[each == names for each in names_of_rows(deciding)]].to_dict("records"):
+    for row in records(deciding[[each == names for each in names_of_rows(deciding)]]):
         other = Configuration(*(row[f"alternative_{part}"] for part in Configuration._fields))
         if (*names[:2], *other) in clocked:
             return reference_number(other, evidence.references), other
@@ -146,7 +165,7 @@ def _against_timing_runs(
 ) -> dict:
     """Return the columns that set runs with clocks against timing runs of their session."""
 
-    def timed(clocked: Measurement) -> float:
+    def timing_seconds(clocked: Measurement) -> float:
         alike = [
             _step_seconds(run)
             for run in timing_runs
@@ -155,13 +174,13 @@ def _against_timing_runs(
         return float(np.median(alike)) if alike else math.nan
 
     same = (*CONFIGURATION, "session")
-    seconds = timed(runs[0])
-    found = {"slowdown": np.mean([_step_seconds(run) for run in runs]) / seconds}
+    seconds = timing_seconds(runs[0])
+    columns = {"slowdown": np.mean([_step_seconds(run) for run in runs]) / seconds}
     if references:
         one, other = (run["training"]["global_batch"] for run in (runs[0], references[0]))
-        found["reference_steps"] = one / other
-        found["timed_difference_seconds"] = seconds - one / other * timed(references[0])
-    return {name: None if math.isnan(value) else value for name, value in found.items()}
+        columns["reference_steps"] = one / other
+        columns["timed_difference_seconds"] = seconds - one / other * timing_seconds(references[0])
+    return {name: None if math.isnan(value) else value for name, value in columns.items()}
 
 
 def _step_seconds(run: Measurement) -> float:
@@ -171,7 +190,7 @@ def _step_seconds(run: Measurement) -> float:
 
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each segment of the typical step of each run with clocks, by rank."""
-    runs, others = _clocked(evidence)
+    runs, others = _with_clocks(evidence)
     yield from (_about(run) | {"kind": "unavailable"} for run in others)
     for run in runs:
         row = _about(run) | {"kind": "unavailable"}
@@ -191,3 +210,223 @@ def resources(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         row = _about(run) | {"oversubscribed": run["ranks"]["oversubscribed"]}
         for process in run["resources"] or [{}]:
             yield row | process
+
+
+JOULES_PER_KWH = 3.6e6
+_SECONDS_PER_HOUR = 3600
+#: The source of an energy that is estimated by the user's model.
+MODEL = "power_model"
+
+
+class _Energies(NamedTuple):
+    """The energy of each run of a configuration, in the order of the runs.
+
+    Attributes
+    ----------
+    runs : energy runs, or timing runs if the energy is estimated by the user's model.
+    kind : `measured` or `estimated`.
+    source, devices : what was read, each name once, joined by `;`.
+    """
+
+    runs: list[Measurement]
+    kind: str
+    source: str
+    devices: str | None
+
+
+def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each configuration and each basis on which devices are counted."""
+    settings = evidence.probe_settings.get("energy", {})
+    model, grams = settings.get("power_model"), settings.get("grams_co2_per_kwh")
+    captured = base.by_configuration(evidence.probe_runs("energy"))
+    usable = base.by_configuration(filter(base.is_timed, evidence.runs))
+    trained = base.by_configuration(run for run in evidence.runs if not is_fit(run))
+    known = {
+        names: energies
+        for names in {**trained, **captured}
+        if (energies := _energies(captured.get(names, ()), usable.get(names, ()), model))
+    }
+    judge = Judge(evidence, tables)
+    configurations = Counter(names[:2] for names in known)
+    for names in {**(trained if model else {}), **captured}:
+        any_run = (captured.get(names) or trained[names])[0]
+        configuration = Configuration(*names[2:])
+        # The main reference, perhaps itself.
+        number, reference = next(
+            compared_with(configuration, evidence.references), (1, configuration)
+        )
+        common = {
+            **base.named(names),
+            **base.reference_columns(number, reference),
+            "nodes": any_run["layout"].nodes,
+            "cores": base.cores_of(any_run),
+            **_core_hours(names, any_run, tables["runs"]),
+            **base.data_of(any_run, base.ABOUT),
+        }
+        failed = [run for run in captured.get(names, ()) if run["status"] != "ok"]
+        why = base.reasons(pd.DataFrame(failed)) if failed else None
+        mine, theirs = known.get(names), known.get((*names[:2], *reference))
+        for basis in BASES:
+            row = common | {"basis": basis, "kind": "unavailable", "runs": 0, "matches": 0}
+            if mine is None:
+                yield row | {"reason": why or "no energy run, and no power model is stated"}
+                continue
+            row |= _basis_columns(mine, basis, model)
+            unknown = [why, row["reason"]]
+            if row["kind"] != "unavailable":
+                level = simultaneous_level(configurations[names[:2]] - 1)
+                by_basis = partial(_joules, source=mine.source, basis=basis, model=model)
+                ratios = (
+                    {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
+                    if reference == configuration
+                    else _ratios(mine, theirs, by_basis, judge.deviation, level)
+                )
+                unknown.append(ratios.pop("reason", None))
+                row |= ratios | _to_target(row["joules_per_epoch"], usable.get(names, ()))
+                if grams is not None:
+                    row["grams_co2_per_epoch"] = row["joules_per_epoch"] / JOULES_PER_KWH * grams
+            yield row | {"reason": "; ".join(filter(None, unknown)) or None}
+
+
+def _energies(
+    captured: Sequence[Measurement], usable: Sequence[Measurement], model: Mapping | None
+) -> _Energies | None:
+    """Return the measured energies of a configuration, or else those of the model, or None."""
+    ok = [run for run in captured if run["status"] == "ok"]
+    if ok:
+        devices = [each for run in ok for each, _ in _devices(run)]
+        source, names = (
+            ";".join(dict.fromkeys(each[key] for each in devices)) for key in ("source", "device")
+        )
+        kind = "estimated" if any(map(base.is_cut, ok)) else "measured"
+        return _Energies(ok, kind, source, names)
+    return _Energies(list(usable), "estimated", MODEL, None) if model and usable else None
+
+
+def _devices(run: Measurement) -> list[tuple[dict, float]]:
+    """Return the devices of the nodes of an energy run, each with its seconds of training."""
+    return [(each, node["seconds"]) for node in run["energy"] for each in node["devices"]]
+
+
+def _all_devices(run: Measurement) -> float | str:
+    return sum(each["joules"] for each, _ in _devices(run))
+
+
+def _used_devices(run: Measurement) -> float | str:
+    devices = [each for each, _ in _devices(run)]
+    for each in devices:
+        if each["used"] is None:
+            return f"{each['device']}: it is not known whether it computed"
+    return sum(each["joules"] for each in devices if each["used"])
+
+
+def _above_idle(run: Measurement) -> float | str:
+    for node in run["energy"]:
+        if node["idle_reason"]:
+            return f"the idle power was not measured: {node['idle_reason']}"
+    return sum(each["joules"] - each["idle_watts"] * s for each, s in _devices(run))
+
+
+#: Which energy counts: each returns the joules of an energy run, or why they are not known.
+BASES: dict[str, Callable[[Measurement], float | str]] = {
+    "all devices": _all_devices,
+    "used devices": _used_devices,
+    "above idle": _above_idle,
+}
+
+
+def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) -> float | str:
+    """Return the joules of an epoch of a run, or why they are not known."""
+    if source != MODEL:
+        joules = BASES[basis](run)
+        to_epoch = base.seconds_per_epoch(run) / run["seconds"]["train"]
+        return joules if isinstance(joules, str) else joules * to_epoch
+    watts = base.cores_of(run) * model["core_watts"]
+    if basis != "above idle":
+        watts += run["layout"].nodes * model["node_watts"]
+    return watts * base.seconds_per_epoch(run)
+
+
+def _basis_columns(mine: _Energies, basis: str, model: Mapping | None) -> dict:
+    """Return the columns of the energy itself."""
+    of_runs = [_joules(run, mine.source, basis, model) for run in mine.runs]
+    about = {"source": mine.source, "devices": mine.devices, "runs": len(mine.runs)}
+    if unknown := next((each for each in of_runs if isinstance(each, str)), None):
+        return about | {"kind": "unavailable", "reason": unknown}
+    seconds, joules = np.array([*map(base.seconds_per_epoch, mine.runs)]), np.array(of_runs)
+    return about | {
+        "kind": mine.kind,
+        "reason": None,
+        **median_interval(joules).columns("joules_per_epoch"),
+        "seconds_per_epoch": float(np.median(seconds)),
+        "watts": float(np.median(joules / seconds)),
+        "energy_delay_product": float(np.median(joules * seconds)),
+    }
+
+
+def _ratios(
+    mine: _Energies,
+    theirs: _Energies | None,
+    joules: Callable[[Measurement], float | str],
+    deviation: tuple[float, int],
+    level: float,
+) -> dict:
+    """Return the ratios of energy and of energy × time to the main reference, over matches.
+
+    Parameters
+    ----------
+    joules : of an epoch of a run, or why they are not known.
+    deviation : how sessions differ (`escala.analysis.statistics.deviation_of_sessions`).
+    level : of the intervals.
+    """
+    if theirs is None or theirs.source != mine.source:
+        other = "of another source" if theirs else "not known"
+        return {"reason": f"no ratio: the energy of the reference is {other}"}
+    every = matched(mine.runs, theirs.runs)
+    # Energy runs are of one session each.
+    quiet = leave_out_disturbed(newest_of_repeats(every) if mine.source == MODEL else every)
+    matches = quiet.matches
+    known = [[*map(joules, side)] for side in (matches.runs, matches.references)]
+    if any(isinstance(each, str) for each in known[1]):
+        return {"reason": "no ratio: the energy of the reference is not known"}
+    if not matches.runs:
+        return {"reason": f"no ratio: {matches.why_none()}"}
+    ratios = np.divide(*map(np.array, known)) / base.works(matches)
+    ratio, product = (
+        next_time_interval(ratio_interval(each, level=level), *deviation, level)
+        for each in (ratios, ratios * base.ratios(matches))
+    )
+    needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
+    kind = verdict(ratio, len(ratios), None, DECIMALS, needed).kind
+    return {
+        "matches": len(ratios),
+        "reason": left_out(len(ratios), matches.refused),
+        "verdict": NO_VERDICT if quiet.stays_disturbed else kind,
+        **ratio.columns("energy_ratio"),
+        **product.columns("edp_ratio"),
+    }
+
+
+def _to_target(joules_per_epoch: float, usable: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the energy until the target accuracy, from the epochs that timing runs needed.
+
+    A run that did not reach it counts as one that never does.
+    """
+    target = next((run["training"]["target_accuracy"] for run in usable), None)
+    whole = [run for run in usable if not base.is_cut(run)] if target else []
+    epochs = [base.epochs_to_target(run) or np.inf for run in whole]
+    needed = float(np.median(epochs)) if epochs else np.inf
+    if np.isinf(needed):
+        return {"target_accuracy": target}
+    return {
+        "target_accuracy": target,
+        "joules_to_target": joules_per_epoch * needed,
+    }
+
+
+def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
+    """Return the core-hours of an epoch, by the timing runs."""
+    usable = base.timed(runs[(runs[list(CONFIGURATION)] == list(names)).all(axis=1)])
+    factor = base.cores_of(run) / _SECONDS_PER_HOUR
+    seconds = base.over(usable, "train_seconds_per_epoch")
+    return Interval(*(each and each * factor for each in seconds)).columns("core_hours_per_epoch")

@@ -1,10 +1,13 @@
-"""The tables of every measurement of every timing run, of its epochs, and of configurations."""
+"""The tables of every measurement, of its epochs, of configurations, and of predicted times beside.
+
+The calibration of the cost model holds none of the runs that predictions are compared with.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,12 +15,15 @@ import pandas as pd
 from escala.analysis.comparable import (
     CONFIGURATION,
     Measurement,
+    is_fit,
     other_exchange,
     other_updates,
     speed_seconds,
+    unlike_machines,
     work,
 )
 from escala.analysis.statistics import Interval, median_interval
+from escala.core.files import read_json
 from escala.core.readable import name_first
 from escala.experiment.runs import Configuration, compared_with, reference_number
 from escala.record.disturbance import cores_of_others, earlier
@@ -54,9 +60,8 @@ def row(run: Measurement) -> dict:
         **{key: run[key] for key in ("current", "comparable", "incomparable_because")},
         **{key: run[key] for key in ("status", "reason", "started")},
         "kind": base.kind(run),
-        "training_kind": training["kind"],
+        "fit": is_fit(run),
         "ranks": ranks["asked"],
-        "ranks_obtained": ranks["obtained"],
         "oversubscribed": ranks["oversubscribed"],
         **{key: link.get(key) for key in ("mbit_per_second", "latency_ms")},
         "launcher": ranks["launcher"],
@@ -67,9 +72,7 @@ def row(run: Measurement) -> dict:
         "resumptions": len(training["resumed_after"]),
         "train_seconds": seconds.get("train"),
         "train_seconds_per_epoch": base.seconds_per_epoch(run) if ok else None,
-        "epoch_wall_seconds_per_epoch": base.wall_per_epoch(run),
         "step_median_seconds": steps.get("median"),
-        "step_p90_seconds": steps.get("p90"),
         **_in_kernel(run.get("usage") or []),
         "samples_per_second": run["samples_per_second"],
         **{f"{part}_seconds": seconds.get(part) for part in base.PARTS},
@@ -87,7 +90,6 @@ def row(run: Measurement) -> dict:
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
         "speed_seconds": speed_seconds(run),
         "gpus": "; ".join(machine.get("gpus", [])) or None,
-        "hostname": machine["hostname"],
         "hosts": ";".join(ranks["hosts"]),
         "weights_sha256": run["weights_sha256"],
         "source_sha256": run["source_sha256"],
@@ -97,17 +99,17 @@ def row(run: Measurement) -> dict:
 
 def _in_kernel(usage: list[dict]) -> dict:
     """Return the core time and the page faults of a step, and the kernel's part of that time."""
-    found = dict.fromkeys(IN_KERNEL)
+    columns = dict.fromkeys(IN_KERNEL)
     system, user = (sum(each[f"{by}_seconds"] for each in usage) for by in ("system", "user"))
     if system + user:
-        found["kernel_fraction"] = system / (system + user)
+        columns["kernel_fraction"] = system / (system + user)
     if usage and None not in [each["steps"] for each in usage]:
         seconds = [each["system_seconds"] + each["user_seconds"] for each in usage]
-        found["core_seconds_per_step"], found["faults_per_step"] = (
+        columns["core_seconds_per_step"], columns["faults_per_step"] = (
             sum(value / each["steps"] for value, each in zip(values, usage, strict=True))
             for values in (seconds, [each["minor_faults"] for each in usage])
         )
-    return found
+    return columns
 
 
 def _program(run: Measurement) -> dict:
@@ -115,28 +117,26 @@ def _program(run: Measurement) -> dict:
     told = run.get("program")
     if not told:
         return {}
+    notes = list(told["notes"])
+    # Files that its key does not know.
+    if read := told.get("read"):
+        notes.append(
+            f"it read {name_first(read)}, which are not among its files, so a change is "
+            "not noticed. Remedy: name them under files, or large data under paths of its dataset"
+        )
     return {
-        "command": " ".join(map(_quoted, told["command"])),
+        "command": " ".join(map(_quote, told["command"])),
         "known_by": told["known_by"],
         "named": ";".join(told["named"]),
         "program_files": ";".join(told["files"]) or None,
         "program_variables": ";".join(told.get("variables", ())) or None,
         "first_epoch_seconds": told["first_epoch_seconds"],
         "program_seconds": told["whole_seconds"],
-        "program_notes": NOTES_APART.join([*told["notes"], *_unlisted(told)]) or None,
+        "program_notes": NOTES_APART.join(notes) or None,
     }
 
 
-def _unlisted(told: dict) -> Iterator[str]:
-    """Yield that a program read files that its key does not know."""
-    if read := told.get("read"):
-        yield (
-            f"it read {name_first(read)}, which are not among its files, so a change is "
-            "not noticed. Remedy: name them under files, or large data under paths of its dataset"
-        )
-
-
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Quote a word of a command as a shell needs it, its placeholders apart."""
     plain = re.sub(r"[{}]", "_", word)
     return word if shlex.quote(plain) == plain else shlex.quote(word)
@@ -145,11 +145,11 @@ def _quoted(word: str) -> str:
 def time_to_target(run: Measurement) -> dict:
     """Return the training seconds until the target accuracy, censored if it was not reached."""
     target = run["training"]["target_accuracy"]
-    found = {"target_accuracy": target, "time_to_target_seconds": None}
+    columns = {"target_accuracy": target, "time_to_target_seconds": None}
     if run["status"] != "ok" or target is None:
-        return found | {"time_to_target_kind": "unavailable"}
+        return columns | {"time_to_target_kind": "unavailable"}
     needed = base.epochs_to_target(run)
-    return found | {
+    return columns | {
         "time_to_target_seconds": sum(epoch["train_seconds"] for epoch in run["epochs"][:needed]),
         "time_to_target_kind": "censored" if needed is None else "measured",
     }
@@ -180,7 +180,7 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         yield {
             **base.named(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
-            "training_kind": group["training_kind"].iloc[0],
+            "fit": group["fit"].iloc[0],
             "other_model": _other_model(names, by_names, evidence),
             "ranks": group["ranks"].iloc[0],
             "oversubscribed": bool(group["oversubscribed"].any()),
@@ -192,7 +192,7 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "kind": base.least_certain(usable["kind"]),
             "reason": None if len(usable) else base.reasons(failed),
             **base.over(usable, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
-            **base.over(whole, "train_seconds").columns("total_train", "_seconds"),
+            "total_train_seconds": base.over(whole, "train_seconds").estimate,
             **base.over(usable, "step_median_seconds").columns("step", "_seconds"),
             **base.over(usable, "samples_per_second").columns("samples_per_second"),
             **base.over(scored, "accuracy").columns("accuracy"),
@@ -208,7 +208,7 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
     A configuration without one is compared with the first main reference of its workload.
     """
     run = runs.get(names)
-    if run is None or run["training"]["kind"] == "fit":
+    if run is None or is_fit(run):
         return None
     if reason := other_exchange(run):
         return reason
@@ -229,7 +229,7 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
 
 
 _WITHOUT_INTERVAL = (
-    "epoch_wall_seconds_per_epoch", *(f"{part}_seconds" for part in base.PARTS),
+    *(f"{part}_seconds" for part in base.PARTS),
     "first_epoch_seconds", "program_seconds", "wall_seconds", *IN_KERNEL,
 )  # fmt: skip
 
@@ -242,16 +242,74 @@ def median_to_target(usable: pd.DataFrame) -> dict:
     """
     known = usable[usable["time_to_target_kind"] != "unavailable"]
     reached = known["time_to_target_kind"] == "measured"
-    found = {"target_reached_runs": int(reached.sum()), "time_to_target_kind": "unavailable"}
     if known.empty:
-        return found
+        return {"time_to_target_kind": "unavailable"}
     seconds = known["time_to_target_seconds"]
     is_open = np.isinf(np.median(seconds.where(reached, np.inf)))
     interval = median_interval(seconds) if reached.all() else Interval(None, None, None)
-    return found | {
+    return {
         "target_accuracy": known["target_accuracy"].iloc[0],
         "time_to_target_seconds": float(seconds.median()),
         "time_to_target_low_seconds": interval.low,
         "time_to_target_high_seconds": interval.high,
         "time_to_target_kind": "censored" if is_open else "measured",
     }
+
+
+def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each configuration of the predictions; none without predictions."""
+    if evidence.predictions_file is None:
+        return
+    content = read_json(evidence.predictions_file)
+    by_name = base.by_configuration(evidence.runs)
+    for row in content["configurations"]:
+        runs = by_name.get(tuple(row[name] for name in CONFIGURATION), [])
+        measured = _against_measured(row, runs, content["machine"], tables["runs"])
+        yield row | measured | _seconds_to_target(evidence, row)
+
+
+def _against_measured(
+    row: Mapping, runs: Sequence[Measurement], machine: Mapping, table: pd.DataFrame
+) -> dict:
+    """Return the measured times on machines like the calibrated one, and the error."""
+    unlike = {run["file"]: unlike_machines([machine], run["ranks"]["machines"][:1]) for run in runs}
+    alike = [file for file, reason in unlike.items() if reason is None]
+    usable = base.timed(table)[lambda frame: frame["file"].isin(alike)]
+    seconds = base.over(usable, "train_seconds_per_epoch")
+    columns = {
+        "runs": len(usable),
+        **seconds.columns("measured", "_seconds_per_epoch"),
+        "uncompared": "; ".join(dict.fromkeys(filter(None, unlike.values()))) or None,
+    }
+    predicted, low, high = (
+        row.get(f"predicted{end}_seconds_per_epoch") for end in ("", "_low", "_high")
+    )
+    if seconds.estimate is None:
+        return columns
+    measured = usable["train_seconds_per_epoch"]
+    return columns | {
+        "error": None if predicted is None else predicted / seconds.estimate - 1,
+        "covered": None if low is None else int(measured.between(low, high).sum()),
+    }
+
+
+def _seconds_to_target(evidence: Evidence, row: Mapping) -> dict:
+    """Return the predicted seconds of several ranks until the target accuracy.
+
+    The epochs are those of the runs of one process with the same rows in a step. With the same
+    updates, several ranks need as many. With dropout, with normalisation of each rank's rows or
+    with fp16, they make other ones.
+    """
+    seconds = row.get("predicted_seconds_per_epoch")
+    epochs = [
+        base.epochs_to_target(run) or np.inf
+        for run in evidence.evaluated
+        if run["ranks"]["asked"] == 1
+        and run["training"]["target_accuracy"] is not None
+        and run["training"]["global_batch"] == row.get("global_batch")
+        and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
+    ]
+    needed = float(np.median(epochs)) if epochs else np.inf
+    if row["ranks"] == 1 or seconds is None or np.isinf(needed):
+        return {}
+    return {"predicted_seconds_to_target": needed * seconds}

@@ -34,6 +34,7 @@ _AFTER = ("averaging", "evaluation", "save")
 PASSES, FAILS, NOT_DECIDED = "passes", "fails", "not decided"
 _SECONDS_PER_HOUR = 3600
 _ENDS = ("", "_low", "_high")
+_PREDICTED = [f"predicted{end}_seconds_per_epoch" for end in _ENDS]
 
 
 class _Series(NamedTuple):
@@ -61,6 +62,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         alone = [names for names in series.sizes if timed.get(names) and not _share(every[names])]
         for names in series.sizes:
             before = alone[: alone.index(names)] if names in alone else None
+            predicted = tabled["predictions"].get(names)
             yield {
                 "study_strategy": series.strategy,
                 "study_network": series.network,
@@ -71,7 +73,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 **_times(names, before, timed, judge),
                 **_costs(every[names], timed.get(names, ()), tabled["configurations"][names]),
                 **_resources(sampled.get(names, ())),
-                **_predicted(tabled["predictions"].get(names)),
+                **{name: predicted and predicted[name] for name in _PREDICTED},
                 **base.data_of(every[names][0], base.ABOUT),
             }
 
@@ -100,13 +102,9 @@ def _series(every: Mapping[tuple, Sequence], study: Mapping) -> Iterator[_Series
             first = sorted(alone.get(key, []), key=lambda names: names[2] == strategy)[:1]
             networks = {names[5] for names in several if names[3].nodes > 1}
             for network in sorted(networks) or [NATIVE]:
-                own = [names for names in several if names[5] == network
-                       or names[3].nodes == 1]  # fmt: skip
-                yield _Series(strategy, network, [*first, *sorted(own, key=_size)])
-
-
-def _size(names: tuple) -> tuple[int, int]:
-    return names[3].ranks, names[3].nodes
+                over = [n for n in several if n[5] == network or n[3].nodes == 1]
+                over.sort(key=lambda n: (n[3].ranks, n[3].nodes))
+                yield _Series(strategy, network, [*first, *over])
 
 
 def _times(
@@ -125,20 +123,20 @@ def _times(
     about = {"nodes": layout.nodes, "ranks": layout.ranks, "runs": len(runs)}
     if not runs:
         return about | {"kind": "unavailable"}
-    found = about | {
+    columns = about | {
         "cores": base.cores_of(runs[0]),
         "gpus": base.gpus_of(runs[0]),
         "kind": base.least_certain(map(base.kind, runs)),
         **median_interval([*map(base.seconds_per_epoch, runs)]).columns("seconds_per_epoch"),
     }
     if before is None:
-        return found | {"gain_reason": "its processes share cores"}
+        return columns | {"gain_reason": "its processes share cores"}
     if not before:
         one = Interval(1.0, None, None).columns
-        return found | {"baseline": names[3], **one("speedup"), **one("efficiency"),
+        return columns | {"baseline": names[3], **one("speedup"), **one("efficiency"),
                         **one("whole_speedup")}  # fmt: skip
     first, last = (Comparison.of(names, each, timed) for each in (before[0], before[-1]))
-    return found | {"baseline": before[0][3], "doubled_from": before[-1][3],
+    return columns | {"baseline": before[0][3], "doubled_from": before[-1][3],
                     **_gains(first, last, judge)}  # fmt: skip
 
 
@@ -230,24 +228,23 @@ class _Gain(NamedTuple):
 
 def _gain(each: Comparison, judge: Judge, ratios: Callable[[Matched], np.ndarray]) -> _Gain:
     """Return what a size gains by some ratios of its times to those of another."""
-    found, reason = judge.decide(each, ratios, LEVEL), None
-    if not found.matches:
+    judged, reason = judge.decide(each, ratios, LEVEL), None
+    if not judged.matches:
         reason = "no two whole runs of the same epochs share session and repeat"
         reason = reason if each.newest.runs else each.newest.why_none()
-    stays_disturbed = each.stays_disturbed and not found.is_over_sessions
-    return _Gain(inverse(found.ratio), found.matches, reason, stays_disturbed)
+    return _Gain(inverse(judged.ratio), judged.matches, reason, judged.stays_disturbed)
 
 
-def _whole_run_ratios(found: Matched) -> np.ndarray:
+def _whole_run_ratios(matches: Matched) -> np.ndarray:
     """Return the ratios of the times of whole runs that trained for the same epochs."""
-    sides = found.runs, found.references
-    ratios = np.divide(*(np.array([run["wall_seconds"] for run in side]) for side in sides))
+    walls = ([run["wall_seconds"] for run in side] for side in (matches.runs, matches.references))
+    ratios = np.divide(*map(np.array, walls))
     alike = [
         run["training"]["epochs_done"] == other["training"]["epochs_done"]
         and not (base.is_cut(run) or base.is_cut(other))
-        for run, other in zip(*sides, strict=True)
+        for run, other in matches.pairs
     ]
-    return (ratios / base.works(found))[np.array(alike, bool)]
+    return (ratios / base.works(matches))[np.array(alike, bool)]
 
 
 def _costs(runs: Sequence[Measurement], usable: Sequence[Measurement], row: Mapping) -> dict:
@@ -292,10 +289,11 @@ def _median(values: Iterator[float]) -> float | None:
 
 def _resources(runs: Sequence[Measurement]) -> dict:
     """Return the columns on memory, bytes and cores, from runs whose resources were sampled."""
-    found = [_used_by_nodes(run) for run in runs if run["resources"]]
-    keys = ("node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent")
-    known = {key: [each[key] for each in found if each[key] is not None] for key in keys}
-    return {key: float(np.median(values)) if values else None for key, values in known.items()}
+    used = [_used_by_nodes(run) for run in runs if run["resources"]]
+    return {
+        key: _median(each[key] for each in used if each[key] is not None)
+        for key in ("node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent")
+    }
 
 
 def _used_by_nodes(run: Measurement) -> dict:
@@ -324,9 +322,3 @@ def _used_by_nodes(run: Measurement) -> dict:
         "core_percent": sum(core_use) / base.cores_of(run) if core_use else None,
         "gpu_percent": float(np.mean(gpu_use)) if gpu_use else None,
     }
-
-
-def _predicted(row: Mapping | None) -> dict:
-    """Return the predicted seconds of an epoch with its interval, where there is a prediction."""
-    names = [f"predicted{end}_seconds_per_epoch" for end in _ENDS]
-    return {name: row and row[name] for name in names}

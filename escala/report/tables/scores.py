@@ -1,4 +1,4 @@
-"""The tables of scores: of each run, over runs, and as differences from the references."""
+"""The tables of the data and of scores: of runs, over runs, as differences, and without a model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,81 @@ from typing import NamedTuple
 
 import numpy as np
 
-from escala.analysis.comparable import Measurement
+from escala.analysis.comparable import Measurement, is_fit
 from escala.analysis.rates import pooled_rates, rate_differences
-from escala.analysis.statistics import Interval, deviation, mean_interval
+from escala.analysis.statistics import Interval, mean_interval
 from escala.analysis.verdicts import equivalence
 from escala.core.files import read_json
+from escala.data import LEAKAGE, kind_of
 from escala.experiment.runs import Configuration, compared_with
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
+
+STAGES = ("records", "kept", "train", "balanced", "test")
+
+
+def classes(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each class of each split whose rows are counted by class."""
+    for split in map(read_json, map(Path, evidence.dataset_files)):
+        for label, counts in split.get("counts", {}).items():
+            yield {
+                **{key: split[key] for key in ("dataset", "split_seed", *base.ABOUT)},
+                "class": label,
+                **{stage: counts.get(stage) for stage in STAGES},
+            }
+
+
+def baselines(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield each score that a dataset declares to be reached without any model."""
+    for path in map(Path, evidence.dataset_files):
+        split = read_json(path)
+        about = {key: split[key] for key in ("dataset", "split_seed", *base.ABOUT)}
+        for baseline, scores in split.get("baselines", {}).items():
+            for score, value in scores.items():
+                yield about | {"baseline": baseline, "score": score, "value": value}
+
+
+def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield accuracy on test rows with and without a near-duplicate among the training rows.
+
+    There is a row for each run whose scores count and whose dataset offers that audit. Alongside
+    the dataset.json of its split are `test_labels.npy`, `test_similarity.npy` (float32, the
+    similarity of each test row's genome to the most similar training genome, NaN if unknown) and
+    `leakage.json`, with the `similarity` from which two genomes are near-duplicates.
+    """
+    splits = {}
+    for path in map(Path, evidence.dataset_files):
+        split = read_json(path)
+        splits[split["dataset"], split["split_seed"]] = split, path.parent
+    for run in evidence.classified:
+        split, folder = splits[run["dataset"], run["data"]["split_seed"]]
+        if LEAKAGE not in kind_of(split).audits:
+            continue
+        labels, similarity, predictions = (
+            np.load(file, allow_pickle=False)
+            for file in (
+                folder / "test_labels.npy",
+                folder / "test_similarity.npy",
+                Path(run["file"]).with_name("predictions.npy"),
+            )
+        )
+        # Rows that SMOTEN made on both sides of the split count as copies, and so do rows
+        # of unknown similarity.
+        limit = read_json(folder / "leakage.json")["similarity"]
+        rest, right = similarity < np.float32(limit), predictions == labels
+        yield {
+            **base.names_of(run),
+            "split_by": split["split"]["by"],
+            "not_separable": ";".join(split["not_separable"]) or None,
+            "similarity": limit,
+            "test_rows": len(labels),
+            "similar_fraction": float((~rest).mean()),
+            "accuracy": float(right.mean()),
+            "macro_f1": run["evaluation"]["macro"]["f1"],
+            "rest_accuracy": float(right[rest].mean()) if rest.any() else None,
+            **base.data_of(run),
+        }
+
 
 #: The score of every classification. A workload that defines scores has those instead.
 ACCURACY = "accuracy"
@@ -55,12 +122,12 @@ def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield scores by class, their averages, and the accuracy of every run whose scores count."""
     for run in evidence.classified:
-        found, about = run["evaluation"], base.names_of(run) | base.data_of(run)
-        for label, class_scores in found.get("per_class", {}).items():
+        evaluation, about = run["evaluation"], base.names_of(run) | base.data_of(run)
+        for label, class_scores in evaluation.get("per_class", {}).items():
             yield about | {"level": "class", "class": label} | class_scores
         for level in ("macro", "weighted"):
-            yield about | {"level": level} | found[level] | {"support": found["rows"]}
-        whole = {"accuracy": found["accuracy"], "support": found["rows"]}
+            yield about | {"level": level} | evaluation[level] | {"support": evaluation["rows"]}
+        whole = {"accuracy": evaluation["accuracy"], "support": evaluation["rows"]}
         yield about | {"level": "accuracy"} | whole
 
 
@@ -81,9 +148,7 @@ def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 "runs": len(runs),
                 "splits": len(set(splits)),
                 **precision.columns("precision"),
-                "precision_kind": base.kind_of(precision),
                 **recall.columns("recall"),
-                "recall_kind": base.kind_of(recall),
                 "f1": 2 * rate.true_positives / rows if rate.actual else None,
                 "true_positives": rate.true_positives,
                 "predicted": rate.predicted,
@@ -103,21 +168,19 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """
     groups = base.by_configuration(evidence.evaluated)
     for names, runs in groups.items():
-        is_fit = runs[0]["training"]["kind"] == "fit"
         # All runs of a fit are in one process.
-        compared = [] if is_fit else list(_references(names, runs, groups, evidence))
+        compared = [] if is_fit(runs[0]) else list(_references(names, runs, groups, evidence))
         for reference, matches in compared or [({}, [])]:
             for score in dict.fromkeys(score for run in runs for score in scores_of(run)):
-                own = [run for run in runs if score in scores_of(run)]
-                values = [scores_of(run)[score] for run in own]
+                scored = [run for run in runs if score in scores_of(run)]
+                values = [scores_of(run)[score] for run in scored]
                 yield {
                     **base.named(names),
                     **reference,
                     "score": score,
-                    "runs": len(own),
-                    "splits": len({run["data"]["split_seed"] for run in own}),
+                    "runs": len(scored),
+                    "splits": len({run["data"]["split_seed"] for run in scored}),
                     **mean_interval(values).columns("mean"),
-                    "standard_deviation": deviation(values),
                     **_difference(score, matches),
                     **base.data_of(runs[0], base.ABOUT),
                 }
@@ -126,8 +189,8 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def scores_of(run: Measurement) -> dict[str, float]:
     """Return the scores of a run on all test rows, by name; a program may report none."""
     evaluation: Mapping = run["evaluation"] or {}
-    own = {ACCURACY: evaluation[ACCURACY]} if ACCURACY in evaluation else {}
-    return own | evaluation.get("scores", {})
+    accuracy = {ACCURACY: evaluation[ACCURACY]} if ACCURACY in evaluation else {}
+    return accuracy | evaluation.get("scores", {})
 
 
 def _references(
@@ -158,7 +221,7 @@ def _difference(score: str, matches: Matches) -> dict:
     values = [
         mine[score] - theirs[score] for theirs, mine in both if score in theirs and score in mine
     ]
-    found = mean_interval(values)
+    mean = mean_interval(values)
     classified = score == ACCURACY and all(
         ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
     )
@@ -166,12 +229,11 @@ def _difference(score: str, matches: Matches) -> dict:
     judged = equivalence(values, bound) if values else None
     return {
         "matches": len(values),
-        **found.columns("difference"),
-        "difference_standard_deviation": deviation(values),
+        **mean.columns("difference"),
         "bound": bound if judged else None,
         "verdict": judged and judged.kind,
         "beyond_bound_fraction": judged and judged.rate,
-        "kind": base.kind_of(found),
+        "kind": "measured" if values else "unavailable",
     }
 
 
@@ -184,7 +246,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for reference, matches in _references(names, runs, groups, evidence):
             if not matches:
                 continue
-            tested, classes = _predicted(matches, folders), runs[0]["evaluation"]["classes"]
+            tested, classes = _test_rows(matches, folders), runs[0]["evaluation"]["classes"]
             for label, differs in enumerate(rate_differences(*tested, len(classes))):
                 in_class = tested.labels == label
                 yield {
@@ -196,9 +258,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     "rows": int(in_class.sum()),
                     "genomes": len(np.unique(tested.genomes[in_class])),
                     **differs.precision.columns("precision_difference"),
-                    "precision_kind": base.kind_of(differs.precision),
                     **differs.recall.columns("recall_difference"),
-                    "recall_kind": base.kind_of(differs.recall),
                     **base.data_of(runs[0], base.ABOUT),
                 }
 
@@ -221,7 +281,7 @@ class _Predicted(NamedTuple):
     genomes: np.ndarray
 
 
-def _predicted(matches: Matches, folders: Mapping[tuple[str, int], Path]) -> _Predicted:
+def _test_rows(matches: Matches, folders: Mapping[tuple[str, int], Path]) -> _Predicted:
     """Return the test rows of matches of runs; a row occurs once for each match that tested it.
 
     Parameters

@@ -1,5 +1,8 @@
 """The table of ratios of each configuration to each reference, in paired runs.
 
+A row is a comparison on one basis: the times of an epoch, or those to the target accuracy. One of
+them decides.
+
 A ratio is that of the question "what will it be next time": with sessions hours apart it is over
 sessions, and with too few of them it is that of the newest paired run of each repeat, whose
 interval is widened by how sessions differ.
@@ -7,10 +10,11 @@ interval is widened by how sessions differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +23,7 @@ from escala.analysis.comparable import (
     CONFIGURATION,
     Matched,
     Measurement,
+    is_fit,
     left_out,
     matched,
     newest_of_repeats,
@@ -35,10 +40,11 @@ from escala.analysis.statistics import (
     ratio_interval,
     sessions_interval,
 )
+from escala.analysis.tables import records
 from escala.analysis.verdicts import NO_VERDICT, Verdict, leave_out_disturbed, verdict
 from escala.experiment.runs import Configuration, compared_with
-from escala.report.tables import base, together
-from escala.report.tables.base import Evidence, Tables
+from escala.report.tables import base
+from escala.report.tables.base import EPOCH, TARGET, Evidence, Tables
 from escala.report.tables.runs import time_to_target
 
 #: Decimals of a ratio in sentences and in the table of configurations.
@@ -93,28 +99,28 @@ class Comparison:
         Disturbed matches are left out, and sessions that stay disturbed.
         """
         by_session: dict[str, Matched] = {}
-        for run, reference in zip(self.every.runs, self.every.references, strict=True):
-            session_matches = by_session.setdefault(run["session"], Matched([], [], []))
-            session_matches.runs.append(run)
-            session_matches.references.append(reference)
+        for run, reference in self.every.pairs:
+            session = by_session.setdefault(run["session"], Matched([], [], []))
+            session.runs.append(run)
+            session.references.append(reference)
 
-        def begin(found: Matched) -> datetime:
-            return min(datetime.fromisoformat(run["started"]) for run in found.runs)
+        def begin(session: Matched) -> datetime:
+            return min(datetime.fromisoformat(run["started"]) for run in session.runs)
 
-        def end(found: Matched) -> datetime:
+        def end(session: Matched) -> datetime:
             return max(
                 datetime.fromisoformat(run["started"]) + timedelta(seconds=run["wall_seconds"])
-                for run in (*found.runs, *found.references)
+                for run in (*session.runs, *session.references)
             )
 
         groups: list[Matched] = []
-        for found in sorted(by_session.values(), key=begin):
-            if groups and begin(found) - end(groups[-1]) < SAME_SESSION:
-                groups[-1].runs.extend(found.runs)
-                groups[-1].references.extend(found.references)
+        for session in sorted(by_session.values(), key=begin):
+            if groups and begin(session) - end(groups[-1]) < SAME_SESSION:
+                groups[-1].runs.extend(session.runs)
+                groups[-1].references.extend(session.references)
             else:
-                groups.append(found)
-        quiet = [leave_out_disturbed(found, MATCHES_OF_SESSION) for found in groups]
+                groups.append(session)
+        quiet = [leave_out_disturbed(session, MATCHES_OF_SESSION) for session in groups]
         return [
             each.matches
             for each in quiet
@@ -135,7 +141,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     known = base.by_configuration((*evidence.runs, *evidence.earlier))
     timed = usable(evidence)
     for names, runs in base.by_configuration(evidence.runs).items():
-        if runs[0]["training"]["kind"] == "fit":
+        if is_fit(runs[0]):
             continue
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
             reference_names = (*names[:2], *reference)
@@ -144,48 +150,83 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each configuration and each reference that it is compared with."""
+    """Yield a row for each configuration, each reference of it, and each basis of their times."""
     judge = Judge(evidence, tables)
     for each in comparisons(evidence):
-        yield _row(each, judge)
+        runs, pairs = judge.runs[each.names], each.newest.pairs
+        cores, baseline = judge.settings(each, base.cores_of)
+        batch, other_batch = judge.batches(each)
+        apart = [seconds_apart(*pair) for pair in pairs]
+        about = {
+            **base.named(each.names),
+            **base.reference_columns(each.number, each.reference),
+            "ranks": each.names[3].ranks,
+            "cores": cores,
+            "reference_cores": baseline,
+            "work": judge.work(each),
+            "global_batch": batch,
+            "reference_global_batch": other_batch,
+            "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
+            "same_nodes": all(on_same_nodes(*pair) for pair in pairs) if pairs else None,
+            "seconds_apart": median(apart) if apart else None,
+            "node_spread": node_spread(run for pair in pairs for run in pair),
+            "disturbed_matches": each.disturbed,
+            "reason": left_out(len(pairs), each.newest.refused)
+            if pairs
+            else unmatched(each, judge),
+            "noise_floor": judge.floor(each),
+            **base.data_of(runs[0], base.ABOUT),
+        }
+        deciding = judge.basis(each)
+        has_target = any(run["training"]["target_accuracy"] for run in each.newest.runs)
+        for basis in (EPOCH, TARGET)[: 1 + (has_target or deciding == TARGET)]:
+            judged = judge.decide(each, BASES[basis], LEVEL)
+            kind = base.least_certain(base.kind(run) for pair in pairs for run in pair)
+            if basis == TARGET:
+                known = "censored" if judged.ratio.estimate is None else "measured"
+                kind = known if judged.matches else "unavailable"
+            faster = inverse(judged.ratio)
+            efficiency = (s and baseline and s * baseline / cores for s in faster)
+            yield {
+                **about,
+                "basis": basis,
+                "decides": basis == deciding,
+                "kind": kind,
+                **judged.columns(),
+                "verdict": judged.verdict.kind if pairs else None,
+                **faster.columns("speedup"),
+                **Interval(*efficiency).columns("efficiency"),
+            }
 
 
-def _row(each: Comparison, judge: Judge) -> dict:
-    runs, newest = judge.runs[each.names], each.newest
-    sides = list(zip(newest.runs, newest.references, strict=True))
-    cores, baseline = judge.settings(each, base.cores_of)
-    fraction = baseline / cores if baseline else None
-    by_epochs, found = judge.epochs(each, LEVEL), judge.judgement(each, LEVEL)
-    faster = inverse(by_epochs.ratio)
-    batch, other_batch = judge.batches(each)
-    return {
-        **base.named(each.names),
-        **base.reference_columns(each.number, each.reference),
-        "ranks": each.names[3].ranks,
-        "cores": cores,
-        "reference_cores": baseline,
-        "work": judge.work(each),
-        "global_batch": batch,
-        "reference_global_batch": other_batch,
-        "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
-        **together.columns(sides),
-        "matches": by_epochs.matches,
-        "disturbed_matches": each.disturbed,
-        "stays_disturbed": each.stays_disturbed and not by_epochs.is_over_sessions,
-        "kind": base.least_certain(base.kind(run) for side in sides for run in side),
-        "reason": left_out(len(sides), newest.refused) if sides else unmatched(each, judge),
-        "sessions": by_epochs.sessions,
-        "over_sessions": by_epochs.is_over_sessions if sides else None,
-        "noise_floor": judge.floor(each),
-        "verdict": found.verdict.kind if sides else None,
-        "verdict_on": ("target" if judge.is_to_target(each) else "epoch") if sides else None,
-        "detectable_decrease": found.verdict.detectable,
-        **by_epochs.ratio.columns("ratio"),
-        **faster.columns("speedup"),
-        **Interval(*(s and fraction and s * fraction for s in faster)).columns("efficiency"),
-        **_target_columns(each, judge),
-        **base.data_of(runs[0], base.ABOUT),
-    }  # fmt: skip
+def on_same_nodes(one: Measurement, other: Measurement) -> bool:
+    """Return whether all nodes of one run are among those of the other."""
+    mine, theirs = (set(run["ranks"]["hosts"]) for run in (one, other))
+    return mine <= theirs or theirs <= mine
+
+
+def seconds_apart(one: Measurement, other: Measurement) -> float:
+    """Return the seconds from the start of one run to that of the other."""
+    starts = [datetime.fromisoformat(run["started"]) for run in (one, other)]
+    return abs((starts[0] - starts[1]).total_seconds())
+
+
+def node_spread(runs: Iterable[Measurement]) -> float | None:
+    """Return how much longer the slowest node takes than the fastest; 0.02 is 2 %.
+
+    It is the largest of the configurations of one node in `runs`, by the median time of each node.
+    None if none of them ran on two nodes.
+    """
+    spreads = []
+    alone = (run for run in runs if len(run["ranks"]["hosts"]) == 1)
+    for same in base.by_configuration(alone).values():
+        nodes: dict[str, list[float]] = {}
+        for run in same:
+            nodes.setdefault(run["ranks"]["hosts"][0], []).append(base.seconds_per_epoch(run))
+        medians = [median(times) for times in nodes.values()]
+        if len(medians) > 1:
+            spreads.append(max(medians) / min(medians) - 1)
+    return max(spreads, default=None)
 
 
 class Judgement(NamedTuple):
@@ -196,7 +237,8 @@ class Judgement(NamedTuple):
     ratio : of the question "next time".
     matches : the paired runs behind it.
     sessions : the sessions of these, of which those within an hour count once.
-    is_over_sessions : whether its interval is of the differences between these sessions.
+    over_sessions : whether its interval is of the differences between these sessions.
+    stays_disturbed : whether there is no verdict, because other work disturbed too many of them.
     verdict : its kind is `NO_VERDICT` if there are too few matches for its level, or if these are
         of a session that stays disturbed.
     """
@@ -204,8 +246,20 @@ class Judgement(NamedTuple):
     ratio: Interval
     matches: int
     sessions: int
-    is_over_sessions: bool
+    over_sessions: bool
+    stays_disturbed: bool
     verdict: Verdict
+
+    def columns(self) -> dict:
+        """Return the columns of a table on it, without the verdict."""
+        return {
+            "matches": self.matches,
+            "sessions": self.sessions,
+            "over_sessions": self.over_sessions,
+            "stays_disturbed": self.stays_disturbed,
+            "detectable_decrease": self.verdict.detectable,
+            **self.ratio.columns("ratio"),
+        }
 
 
 class Judge:
@@ -219,14 +273,14 @@ class Judge:
     def __init__(self, evidence: Evidence, tables: Tables) -> None:
         self.evidence = evidence
         self.runs = base.by_configuration(evidence.runs)
-        floors = tables["noise"].dropna(subset=["floor"]).to_dict("records")
+        floors = records(tables["noise"].dropna(subset=["floor"]))
         self._floors = {tuple(row[key] for key in CONFIGURATION): row["floor"] for row in floors}
 
     @cached_property
     def deviation(self) -> tuple[float, int]:
         """How sessions differ, by all comparisons with main references, and its degrees."""
         return deviation_of_sessions(
-            [float(np.exp(np.median(np.log(base.ratios(found))))) for found in each.sessions]
+            [float(np.exp(np.median(np.log(base.ratios(session))))) for session in each.sessions]
             for each in comparisons(self.evidence)
             if each.number == 1
         )
@@ -253,68 +307,46 @@ class Judge:
         run, reference = self._current(each)
         return 1.0 if run is None or reference is None else work(run, reference)
 
-    def is_to_target(self, each: Comparison) -> bool:
-        """Return whether times to the target accuracy are compared, since updates differ."""
+    def basis(self, each: Comparison) -> str:
+        """Return which times decide: where updates differ, those to the target accuracy."""
         batch, other = self.batches(each)
-        return self.work(each) == 1 and batch != other
+        return TARGET if self.work(each) == 1 and batch != other else EPOCH
+
+    def judge(self, each: Comparison, level: float) -> Judgement:
+        """Judge two configurations by the times that decide."""
+        return self.decide(each, BASES[self.basis(each)], level)
 
     def decide(
         self, each: Comparison, ratios: Callable[[Matched], np.ndarray], level: float
     ) -> Judgement:
         """Judge two configurations by the ratios of some of their times.
 
+        The newest matches count, or enough sessions with a known ratio each. A session whose ratio
+        is unknown is one of many runs that did not reach the target: what is left would be a choice
+        of the fast sessions.
+
         Parameters
         ----------
-        ratios : returns the ratios of matches, an array; shorter where some times are not known.
+        ratios : returns the ratios of matches, shape (matches,), or their lower and upper bounds,
+            (2, matches); fewer where some times are not known.
         """
-        newest, known = ratios(each.newest), map(ratios, each.sessions)
-        sessions = [(ratio_interval(found).estimate, len(found)) for found in known]
-        ratio = ratio_interval(newest, level=level)
-        return self._judged(each, ratio, len(newest), sessions, level)
-
-    def epochs(self, each: Comparison, level: float) -> Judgement:
-        """Judge the times of an epoch."""
-        return self.decide(each, base.ratios, level)
-
-    def to_target(self, each: Comparison, level: float) -> Judgement:
-        """Judge the times to the target accuracy."""
-        sessions = []
-        for found in each.sessions:
-            estimate, number = _target_ratio(found, LEVEL)
-            sessions.append((estimate.estimate, number))
-        ratio, matches = _target_ratio(each.newest, level)
-        return self._judged(each, ratio, matches, sessions, level)
-
-    def judgement(self, each: Comparison, level: float) -> Judgement:
-        """Judge by the times that decide: with other batches, those to the target accuracy."""
-        return (self.to_target if self.is_to_target(each) else self.epochs)(each, level)
-
-    def _judged(
-        self,
-        each: Comparison,
-        ratio: Interval,
-        matches: int,
-        sessions: Sequence[tuple[float | None, int]],
-        level: float,
-    ) -> Judgement:
-        """Judge a ratio by the newest matches, or by enough sessions with a known ratio each.
-
-        A session whose ratio is unknown is one of many runs that did not reach the target: what is
-        left would be a choice of the fast sessions.
-        """
-        estimates = [estimate for estimate, number in sessions if number >= MATCHES_OF_SESSION]
+        bounds = [np.atleast_2d(ratios(session)) for session in each.sessions]
+        known = [session for session in bounds if session.shape[1] >= MATCHES_OF_SESSION]
+        estimates = [ratio_interval(session[0], session[-1]).estimate for session in known]
         if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
-            ratio = sessions_interval(estimates, level)
-            needed, number = SESSIONS_FOR_INTERVAL, len(estimates)
-            found = verdict(ratio, number, decimals=DECIMALS, needed=needed)
-            return Judgement(ratio, sum(n for _, n in sessions), number, True, found)
-        ratio = next_time_interval(ratio, *self.deviation, level)
+            ratio, number = sessions_interval(estimates, level), len(estimates)
+            decided = verdict(ratio, number, decimals=DECIMALS, needed=SESSIONS_FOR_INTERVAL)
+            matches = sum(session.shape[1] for session in bounds)
+            return Judgement(ratio, matches, number, True, False, decided)
+        newest = np.atleast_2d(ratios(each.newest))
+        ratio = ratio_interval(newest[0], newest[-1], level)
+        ratio, matches = next_time_interval(ratio, *self.deviation, level), newest.shape[1]
         needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
-        found = verdict(ratio, matches, self.floor(each), DECIMALS, needed)
+        decided = verdict(ratio, matches, self.floor(each), DECIMALS, needed)
         if each.stays_disturbed:
-            found = Verdict(NO_VERDICT, None)
-        measured = len({run["session"] for run in each.newest.runs})
-        return Judgement(ratio, matches, measured, False, found)
+            decided = Verdict(NO_VERDICT, None)
+        sessions = len({run["session"] for run in each.newest.runs})
+        return Judgement(ratio, matches, sessions, False, each.stays_disturbed, decided)
 
 
 def inverse(ratio: Interval) -> Interval:
@@ -322,28 +354,15 @@ def inverse(ratio: Interval) -> Interval:
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
-def _target_columns(each: Comparison, judge: Judge) -> dict:
-    """Return the columns on the times to the target accuracy of matches."""
-    ratio, matches, *_ = judge.to_target(each, LEVEL)
-    known = "censored" if ratio.estimate is None else "measured"
-    targets = (run["training"]["target_accuracy"] for run in each.newest.runs)
-    return {
-        "target_accuracy": next(filter(None, targets)) if matches else None,
-        "time_to_target_matches": matches,
-        "time_to_target_kind": known if matches else "unavailable",
-        **ratio.columns("time_to_target_ratio"),
-    }
-
-
-def _target_ratio(found: Matched, level: float) -> tuple[Interval, int]:
-    """Return the ratio of the times to the target accuracy, and the number of its matches.
+def _target_bounds(matches: Matched) -> np.ndarray:
+    """Return bounds of the ratios of the times to the target accuracy, shape (2, matches).
 
     A run that did not reach it would have taken longer than it ran: the ratio of such a match has
     only an upper or a lower bound.
     """
     bounds = []
-    for side in zip(found.runs, found.references, strict=True):
-        times = [time_to_target(run) for run in side]
+    for pair in matches.pairs:
+        times = [time_to_target(run) for run in pair]
         if all(each["time_to_target_kind"] != "unavailable" for each in times):
             least = [each["time_to_target_seconds"] for each in times]
             most = [
@@ -351,8 +370,11 @@ def _target_ratio(found: Matched, level: float) -> tuple[Interval, int]:
                 for seconds, each in zip(least, times, strict=True)
             ]
             bounds.append((least[0] / most[1], most[0] / least[1]))
-    low, high = np.array(bounds, float).reshape(-1, 2).T
-    return ratio_interval(low, high, level), len(bounds)
+    return np.array(bounds, float).reshape(-1, 2).T
+
+
+#: Which times are compared, with their ratios in matches.
+BASES: dict[str, Callable[[Matched], np.ndarray]] = {EPOCH: base.ratios, TARGET: _target_bounds}
 
 
 def unmatched(each: Comparison, judge: Judge) -> str:

@@ -31,12 +31,12 @@ def remembered(
 
     @wraps(function)
     def result(frames: Mapping[str, pd.DataFrame]) -> _Result:
-        for before, found in known:
+        for before, answer in known:
             if before.keys() == frames.keys() and all(before[n] is frames[n] for n in before):
-                return found
-        found = function(frames)
-        known.append((dict(frames), found))
-        return found
+                return answer
+        answer = function(frames)
+        known.append((dict(frames), answer))
+        return answer
 
     return result
 
@@ -65,13 +65,13 @@ def trained_by_steps(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
 def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     """Return the names of the workloads that are trained by a fit."""
     runs = frames["runs"]
-    return list(runs.loc[runs["training_kind"] == "fit", "workload"].unique())
+    return list(runs.loc[runs["fit"], "workload"].unique())
 
 
 def programs(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     """Return the names of the workloads that are programs, run as they are."""
     runs = frames["runs"]
-    return list(runs.loc[runs["training_kind"] == "command", "workload"].unique())
+    return list(runs.loc[runs["command"].notna(), "workload"].unique())
 
 
 def named_by(runs: pd.DataFrame) -> set[str]:
@@ -82,7 +82,7 @@ def named_by(runs: pd.DataFrame) -> set[str]:
 
 def all_programs(frames: Mapping[str, pd.DataFrame]) -> bool:
     """Return whether all workloads are programs."""
-    return bool((frames["runs"]["training_kind"] == "command").all())
+    return bool(frames["runs"]["command"].notna().all())
 
 
 def whole_runs(frames: Mapping[str, pd.DataFrame]) -> frozenset[str]:
@@ -107,22 +107,10 @@ def unit(frames: Mapping[str, pd.DataFrame], workload: str) -> str:
     return "run" if workload in whole_runs(frames) else "epoch"
 
 
-def same_batch(row) -> bool:
-    """Return whether a row of `speedup` has the batch of its reference.
-
-    A program whose command names no rows has a batch of its own, in every configuration. With weak
-    scaling the batch grows with the rows of an epoch, which then has as many updates.
-    """
-    if row.work != 1:
-        return True
-    both = [row.global_batch, row.reference_global_batch]
-    return all(map(pd.isna, both)) or (not any(map(pd.isna, both)) and both[0] == both[1])
-
-
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
     """Return for each row whether it is of a main reference, or of a workload trained by a fit."""
     is_main = configurations["reference"] == 1
-    main = configurations[is_main | (configurations["training_kind"] == "fit")]
+    main = configurations[is_main | configurations["fit"]]
     return is_among(frame, set(names_of_rows(main)))
 
 

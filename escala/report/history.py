@@ -73,24 +73,27 @@ def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     ------
     InputError : a folder holds no runs.
     """
-    found = rows(run_file for experiment in experiments for run_file in run_files(experiment))
+    measurements = rows(
+        run_file for experiment in experiments for run_file in run_files(experiment)
+    )
     with history.read(folder, **keywords) as database:
         held = "SELECT run_sha256, ratio IS NOT NULL FROM runs"
         known = dict(history.query(database, held).rows)
-    added = Added([], 0, 0, found.unreadable)
-    for session, measured in sorted(found.sessions.items()):
-        new = [each for each in measured if _is_new(each, known)]
+    added = Added([], 0, 0, measurements.unreadable)
+    for session, measured in sorted(measurements.sessions.items()):
+        # One that has got its ratio since counts as new.
+        new = [
+            entry
+            for entry in measured
+            if (has_ratio := known.get(entry["run_sha256"])) is None
+            or (entry["ratio"] is not None and not has_ratio)
+        ]
         if new:
             added.files.append(history.write(folder, session, new))
         added = added._replace(
             measurements=added.measurements + len(new), known=added.known + len(measured) - len(new)
         )
     return added
-
-
-def _is_new(measured: Row, known: Mapping[str, bool]) -> bool:
-    has_ratio = known.get(measured["run_sha256"])
-    return has_ratio is None or (measured["ratio"] is not None and not has_ratio)
 
 
 def run_files(experiment: Path) -> list[Path]:

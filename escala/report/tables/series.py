@@ -1,0 +1,210 @@
+"""The tables of ladders, of references against themselves, of drift, and of what a pilot asks for.
+
+Each rung of a ladder, from one configuration to the next, is a separate series, in which the two
+take turns. So are the two ends. The ratios of the rungs were measured at different times, with
+different runs. So their product equals the ratio of the ends only if the rungs explain the whole
+difference. A time of a ladder is that of a whole epoch, `epoch_wall_seconds`, because checkpoints
+are not written within the training steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from escala.analysis.comparable import (
+    Measurement,
+    is_fit,
+    left_out,
+    matched,
+    newest_of_repeats,
+)
+from escala.analysis.statistics import (
+    VALUES_FOR_INTERVAL,
+    Interval,
+    combined_interval,
+    difference_interval,
+    geometric_pseudo_median,
+    pseudo_median,
+    ratio_interval,
+)
+from escala.analysis.verdicts import MIN_MEASUREMENTS, leave_out_disturbed, noise_floor
+from escala.analysis.verdicts import drift as drift_of
+from escala.experiment.runs import Configuration
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
+
+RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
+#: Largest difference of the product of the ratios from the ratio of the ends, as a fraction of it.
+TOLERANCE = 0.1
+
+
+class _Series(NamedTuple):
+    """The matches of two configurations: an `escala.experiment.Rung`, and seconds by repeat.
+
+    Attributes
+    ----------
+    runs : all of the series.
+    before, after : seconds of an epoch in each match, shape (matches,).
+    refused : why other matches have no ratio.
+    """
+
+    rung: Mapping
+    runs: list[Measurement]
+    before: np.ndarray
+    after: np.ndarray
+    refused: list[str]
+
+
+def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each rung, and for the product and the ends of each ladder."""
+    by_task: dict[tuple, list[Measurement]] = {}
+    for run in evidence.series:
+        by_task.setdefault((run["dataset"], run["workload"]), []).append(run)
+    for (dataset, workload), runs in by_task.items():
+        task = {"dataset": dataset, "workload": workload}
+        for name, rungs in groupby(evidence.rungs, key=lambda rung: rung["ladder"]):
+            series = [_series(runs, rung) for rung in rungs]
+            *rows, ends = map(_row, series)
+            rows = [*rows, _product(rows, ends, series), ends] if rows else [ends]
+            for row in rows:
+                yield task | {"ladder": name} | row | base.data_of(runs[0], base.ABOUT)
+
+
+def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
+    """Set the two sides of a rung against each other, in the newest match of each repeat."""
+    runs = [run for run in runs if run["series"] == rung["name"]]
+    timed = base.by_configuration(filter(base.is_timed, runs))
+    by_side = {names[2:]: of_side for names, of_side in timed.items()}
+    before, after = (by_side.get(tuple(rung[side]), ()) for side in ("before", "after"))
+    matches = leave_out_disturbed(newest_of_repeats(matched(after, before))).matches
+    seconds = [[*map(base.wall_per_epoch, pair)] for pair in matches.pairs]
+    known = np.array([pair for pair in seconds if None not in pair], float).reshape(-1, 2)
+    after_seconds, before_seconds = known.T
+    return _Series(rung, runs, before_seconds, after_seconds, matches.refused)
+
+
+def _row(series: _Series) -> dict:
+    """Return the row of a rung, or of the ends of a ladder."""
+    rung, before, after = series.rung, series.before, series.after
+    number = len(before)
+    return {
+        "part": RUNG if rung["number"] else DIRECT,
+        "rung": rung["number"],
+        "change": rung["change"],
+        **{side: str(Configuration(*rung[side])) for side in ("before", "after")},
+        "oversubscribed": any(run["ranks"]["oversubscribed"] for run in series.runs),
+        "matches": number,
+        "kind": "measured" if number else "unavailable",
+        "reason": left_out(number, series.refused) if number else _reason(series),
+        **ratio_interval(after / before).columns("ratio"),
+        **difference_interval(before - after).columns("cost", "_seconds"),
+    }
+
+
+def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
+    """Return the product of the rungs, and its comparison with the ends, the last of `series`."""
+    missing = [str(row["rung"]) for row in rungs if not row["matches"]]
+    ratios = [each.after / each.before for each in series]
+    ratio = combined_interval(ratios[:-1], np.prod, centre=geometric_pseudo_median)
+    cost = combined_interval(
+        [each.before - each.after for each in series[:-1]], np.sum, centre=pseudo_median
+    )
+    direct_ratio = combined_interval(
+        ratios,
+        lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
+        centre=geometric_pseudo_median,
+    )
+    return {
+        "before": direct["before"],
+        "after": direct["after"],
+        "part": PRODUCT,
+        "oversubscribed": any(row["oversubscribed"] for row in rungs),
+        "matches": min(row["matches"] for row in rungs),
+        "kind": "unavailable" if missing else "measured",
+        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
+        **ratio.columns("ratio"),
+        **cost.columns("cost", "_seconds"),
+        **direct_ratio.columns("product_to_ends"),
+    }
+
+
+def _reason(series: _Series) -> str:
+    """Return why a rung has no ratio."""
+    failed = (run for run in series.runs if run["current"] and run["status"] != "ok")
+    if first := next(failed, None):
+        why = f": {first['reason']}" if first["reason"] else ""
+        return f"{first['variant']} rep {first['repeat']}: {first['status']}{why}"
+    none = "no two runs that ended ok and were not resumed share session and repeat"
+    return "; ".join(dict.fromkeys(series.refused)) or none
+
+
+def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each reference that the experiment runs twice in each repeat."""
+    first = base.by_configuration(filter(base.is_timed, evidence.runs))
+    for names, duplicates in base.by_configuration(evidence.duplicates).items():
+        newest = newest_of_repeats(matched(filter(base.is_timed, duplicates), first.get(names, ())))
+        matches, _, stays_disturbed = leave_out_disturbed(newest)
+        number, ratio = len(matches.runs), ratio_interval(base.ratios(matches))
+        why_none = (
+            "no second run that ended ok, not resumed, shares session and repeat with a first one"
+        )
+        if any(run["current"] and run["status"] != "ok" for run in duplicates):
+            why_none = f"second runs failed: {base.failures(duplicates)}"
+        yield {
+            **base.named(names),
+            "matches": number,
+            "sessions": len({run["session"] for run in matches.runs}),
+            "kind": base.least_certain(map(base.kind, (*matches.runs, *matches.references))),
+            "reason": left_out(number, matches.refused) if number else why_none,
+            **ratio.columns("ratio"),
+            "floor": None
+            if stays_disturbed or number < VALUES_FOR_INTERVAL
+            else noise_floor(ratio),
+            **base.data_of(duplicates[0], base.ABOUT),
+        }
+
+
+def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each session, with how its times changed."""
+    sessions: dict[str, list] = {}
+    for run in filter(base.is_timed, (*evidence.runs, *evidence.duplicates)):
+        if not is_fit(run):
+            sessions.setdefault(run["session"], []).append(run)
+    for session, runs in sorted(sessions.items()):
+        by_name = base.by_configuration(runs)
+        moments = {
+            names: [datetime.fromisoformat(run["started"]).timestamp() for run in each]
+            for names, each in by_name.items()
+        }
+        drifted = drift_of(
+            moments, {n: [*map(base.seconds_per_epoch, e)] for n, e in by_name.items()}
+        )
+        every = [moment for each in moments.values() for moment in each]
+        change = drifted.change if drifted else Interval(None, None, None)
+        reason = "all runs began at the same moment"
+        if len(runs) < MIN_MEASUREMENTS:
+            reason = f"{len(runs)} runs, and a drift is judged by at least {MIN_MEASUREMENTS}"
+        yield {
+            "session": session,
+            "runs": len(runs),
+            "configurations": len(by_name),
+            "seconds": max(every) - min(every),
+            "kind": "measured" if drifted else "unavailable",
+            "reason": None if drifted else reason,
+            **change.columns("change"),
+            "p_value": drifted.p_value if drifted else None,
+            "detected": drifted.detected if drifted else None,
+        }
+
+
+def pilot(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield how many matches each comparison needs by the pilot, if there is one."""
+    plan = evidence.pilot
+    for row in plan["comparisons"] if plan else ():
+        cut = None if row["needed"] is None else row["needed"] > plan["at_most"]
+        yield row | {key: plan[key] for key in ("half_width", "repeats")} | {"cut": cut}
