@@ -109,6 +109,7 @@ def test_the_rank_that_ends_first_is_named(
     assert "unavailable" not in found and "reset" not in found
 
 
+@pytest.mark.sweep
 def test_probes_capture_ranks_which_train_as_without_them(small_split, request_for, tmp_path):
     weights, steps = set(), 6
     settings = {None: None, "clocks": {}, "torch-trace": {"steps": steps}}
