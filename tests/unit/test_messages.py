@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.test_other_memory import RANK
 
 from escala.record import diagnose
 from escala.runtime import mpi
 from escala.runtime.messages import cause
-from tests.unit.test_other_memory import RANK
 
 
 def mpirun(*options: str, rank: str = "pass", before: str = "true") -> str:

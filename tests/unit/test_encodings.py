@@ -1,4 +1,4 @@
-"""What fraction of a sequence was trained on, against sets of strings, and the flag it leads to."""
+"""Genomes as numbers, and what is familiar to a model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,46 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.genomes.familiarity import Familiarity, K, learn
-from escala.data.nucleotides import encode, letters, reverse_complement
+from escala.data.nucleotides import encode, letters, nucleotides_only, reverse_complement
+
+CODE = {"a": 1, "c": 2, "g": 3, "t": 4, "u": 4}
+IUPAC = set("ACGTUMRWSYKVHDBN-.")
+
+anything = st.text(max_size=40)
+#: With full-width A, Cyrillic a and c, and a with an accent, which only look like nucleotides.
+mostly_nucleotides = st.text("ACGTUacgtuNnRyKm-.*EFILOPQé\x00\uff21\u0430\u0441\u00e0", max_size=40)
+
+
+def codes_of(text: str) -> list[int]:
+    return [CODE.get(character.lower(), 0) if character.isascii() else 0 for character in text]
+
+
+@settings(deadline=None)
+@given(anything | mostly_nucleotides)
+def test_every_letter_has_the_code_of_its_character(text):
+    assert list(encode(letters(text))) == codes_of(text)
+
+
+@settings(deadline=None)
+@given(mostly_nucleotides | anything)
+def test_nucleotides_are_the_letters_of_iupac(text):
+    foreign = {c for c in text if not c.isascii() or c.upper() not in IUPAC}
+    assert nucleotides_only(letters(text)) is not bool(foreign)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ACGTN", min_size=1, max_size=40))
+def test_the_reverse_complement_is_that_of_biopython(text):
+    codes = np.frombuffer(encode(letters(text)), np.uint8)
+    expected = encode(letters(str(Seq(text).reverse_complement())))
+    assert bytes(reverse_complement(codes)) == expected
+    assert bytes(reverse_complement(np.stack([codes, codes]))[1]) == expected
+
 
 texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
 
 
-def codes_of(text: str) -> np.ndarray:
+def codes_in(text: str) -> np.ndarray:
     return np.frombuffer(encode(letters(text)), np.uint8)
 
 
@@ -31,13 +65,13 @@ def kmers(text: str) -> list[str]:
 @given(texts, st.text(alphabet="ACGTN", max_size=60), st.integers(0, 40))
 def test_the_fraction_is_that_of_the_kmers_seen(trained, strange, cut):
     known = {kmer for text in trained for kmer in kmers(text)}
-    familiarity = Familiarity.learn({0: map(codes_of, trained)}, {})
+    familiarity = Familiarity.learn({0: map(codes_in, trained)}, {})
     asked = trained[0][cut:] + strange
     found = kmers(asked)
-    fraction = familiarity.fraction(codes_of(asked))
+    fraction = familiarity.fraction(codes_in(asked))
     if found:
         assert fraction == pytest.approx(np.mean([kmer in known for kmer in found]))
-        assert familiarity.fraction(reverse_complement(codes_of(asked))) == fraction
+        assert familiarity.fraction(reverse_complement(codes_in(asked))) == fraction
     else:
         assert np.isnan(fraction)
 
@@ -67,7 +101,7 @@ def test_the_threshold_lets_the_stated_fraction_of_held_out_rows_be_flagged(tmp_
 
 @pytest.mark.parametrize("false_alarms", [-0.1, 1, float("nan")])
 def test_false_alarms_are_a_fraction(false_alarms):
-    row = codes_of("ACGTTGCAAGCTTAGC")
+    row = codes_in("ACGTTGCAAGCTTAGC")
     with pytest.raises(InputError, match="not from 0 to below 1"):
         Familiarity.learn({0: [row]}, {0: [row]}).threshold(false_alarms)
 
@@ -84,8 +118,8 @@ def written(folder: Path, train: np.ndarray, genomes: list[int], test: np.ndarra
 
 @pytest.mark.parametrize("held_out", [[], ["ACGTTGCAAGN"]])
 def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
-    test = np.array([codes_of(t) for t in held_out]).reshape(-1, 11)
-    written(tmp_path, codes_of("ACGTTGCAAGC")[None], [0], test)
+    test = np.array([codes_in(t) for t in held_out]).reshape(-1, 11)
+    written(tmp_path, codes_in("ACGTTGCAAGC")[None], [0], test)
     with pytest.raises(InputError, match="false alarms cannot be measured"):
         learn(tmp_path, tmp_path / "familiarity.npz")
     assert not (tmp_path / "familiarity.npz").exists()
