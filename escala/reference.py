@@ -83,7 +83,7 @@ def _body(files: list[Path]) -> list[str]:
     # The most frequent description of a key; the ends of an interval stay beside their value.
     shared: dict[str, tuple[str, ...]] = {}
     for row, count in counts.most_common():
-        if count >= SHARED and not row[0].endswith(("_low`", "_high`")):
+        if count >= SHARED and not row[0].endswith(("low`", "high`")):
             shared.setdefault(row[0], row)
     link = f"[{SEVERAL.lower()}](#{SEVERAL.lower().replace(' ', '-')})"
     first = [row for row in counts if shared.get(row[0]) == row]

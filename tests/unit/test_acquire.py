@@ -33,9 +33,8 @@ from escala.data.genomes.acquire.files import read_lock
 from escala.data.nucleotides import nucleotides, records, write_record
 from escala.data.paths import expanded
 from tests.conftest import ROOT
-from tests.eutils import genome
+from tests.eutils import COLD, FLU, KEY, SOURCE, fetched, genome, misbehaving
 from tests.eutils import genomes as made
-from tests.ncbi import COLD, FLU, KEY, SOURCE, fetched, misbehaving
 
 ncbi = pytest.fixture(misbehaving)
 

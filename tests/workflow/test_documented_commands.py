@@ -36,7 +36,8 @@ RUN_BY = {
     "pytest": CI,
     "scripts.advise": "tests/unit/test_advice.py::"
     "test_the_command_advises_from_the_files_of_an_experiment",
-    "scripts.check": "tests/workflow/test_check_target.py::test_the_check_answers_for_each_ability",
+    "scripts.check": "tests/workflow/test_calls_of_targets.py::"
+    "test_the_check_answers_for_each_ability",
     "scripts.check_workload": "tests/unit/test_workload_check.py::"
     "test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line",
     "scripts.diagnose": "tests/workflow/test_diagnose.py::test_a_plain_script_is_diagnosed",

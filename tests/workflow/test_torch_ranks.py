@@ -1,17 +1,57 @@
-"""Causes that slow DistributedDataParallel down, failures and probes of its ranks, in processes."""
+"""Ranks of PyTorch: alone, with what slows them down, and with sums in memory that they share."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from escala.core.files import read_json
+from escala.core.variables import passed
+from escala.engines import interpreters
+from escala.record import collect
+from escala.record.invariants import violated_invariant
 from escala.record.run import measure
 from tests.workflow.conftest import begin_with, measured
 
-pytestmark = pytest.mark.torch
+BARE = {"trained_module": "bare", "evaluation": "whole"}
+
+
+@pytest.fixture
+def train(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., tuple[dict, list]]:
+    """Return a function that trains on two ranks; it returns the result and the ranks' digests."""
+    digests = []
+
+    def seen(planned, ranks, *more):
+        digests[:] = [each["weights_sha256"][0] for each in ranks]
+        return violated_invariant(planned, ranks, *more)
+
+    monkeypatch.setattr(collect, "violated_invariant", seen)
+
+    def made(**knobs: object) -> tuple[dict, list[str]]:
+        request = request_for("ddp-gloo", "1x2", epochs=2, knobs=knobs)
+        file = tmp_path / str(len(list(tmp_path.iterdir()))) / "run.json"
+        measure(request, small_split, file, 300)
+        return read_json(file), [*digests]
+
+    return made
+
+
+@pytest.mark.torch
+def test_each_rank_trains_alone_and_the_first_one_as_ranks_with_the_same_leading_rows(train):
+    """The mean of two equal gradients is each of them, to the last bit."""
+    bare, (first, second) = train(**BARE)
+    assert bare["status"] == "ok", bare["reason"]
+    assert first != second and bare["weights_sha256"] == first
+    leading, digests = train(shard="leading")
+    assert leading["status"] == "ok" and digests == [first, first]
+    wrapped, _ = train()
+    assert wrapped["weights_sha256"] != first
+
 
 EPOCHS = 2
 #: The model has parameters that no loss depends on, and what the profiler writes is kept.
@@ -69,6 +109,7 @@ def run(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., dict]:
     return train
 
 
+@pytest.mark.torch
 def test_parameters_without_a_gradient_are_searched_for_if_a_knob_says_so(run):
     refused = run()
     assert refused["status"] == "failed"
@@ -76,6 +117,7 @@ def test_parameters_without_a_gradient_are_searched_for_if_a_knob_says_so(run):
     assert run(find_unused_parameters=True)["status"] == "ok"
 
 
+@pytest.mark.torch
 def test_a_profiler_that_is_left_on_writes_every_epoch_of_every_rank(run, tmp_path):
     left_on = run(find_unused_parameters=True, profiler=True)
     assert left_on["status"] == "ok", left_on["reason"]
@@ -97,6 +139,7 @@ def test_a_profiler_that_is_left_on_writes_every_epoch_of_every_rank(run, tmp_pa
         ("raise SystemExit('why')", "SystemExit: why"),
     ],
 )
+@pytest.mark.torch
 def test_the_rank_that_ends_first_is_named(
     small_split, request_for, tmp_path, imported, end, reason
 ):
@@ -110,6 +153,7 @@ def test_the_rank_that_ends_first_is_named(
 
 
 @pytest.mark.sweep
+@pytest.mark.torch
 def test_probes_capture_ranks_which_train_as_without_them(small_split, request_for, tmp_path):
     weights, steps = set(), 6
     settings = {None: None, "clocks": {}, "torch-trace": {"steps": steps}}
@@ -126,3 +170,29 @@ def test_probes_capture_ranks_which_train_as_without_them(small_split, request_f
     for name in ("DistributedDataParallel.forward", "Optimizer.step#RMSprop.step"):
         assert spans.count(name) == steps
     assert any(name.startswith("gloo:all") for name in spans)
+
+
+SCRIPT = Path(__file__).with_name("torch_sums.py")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.sweep), 3])
+def test_every_rank_gets_the_sums_in_the_order_of_the_ranks_to_the_last_bit(ranks):
+    """In several buckets and two types, whichever rank is late to write or to read."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    python = interpreters.python("torch")
+    environment = interpreters.variables(python, passed()) | {"PYTHONSAFEPATH": "1"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{interpreters.ROOT}"
+    processes = [
+        subprocess.Popen(
+            [python, SCRIPT, str(rank), str(ranks), str(port)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        _, log = process.communicate(timeout=120)
+        assert process.returncode == 0, log
