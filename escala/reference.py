@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"
 GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
 
+#: What stands on each page of schemas.
+NULL = "`?` behind a type: the value may be null, which is empty in a CSV file."
 _PAGES = {
     "configuration.md": ("Configuration", "config.schema.yaml"),
     "run.md": ("run.json", "run.schema.yaml"),
@@ -53,7 +55,7 @@ def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     for name, (title, pattern) in _PAGES.items():
         source = f"the schema{' or the declaration of the plug-in' * (pattern in _COMPOSED)}"
         generated = GENERATED.format(f"schemas/{pattern}", source)
-        lines = [f"# {title}", "", generated, *_body(sorted(schemas.glob(pattern)))]
+        lines = [f"# {title}", "", generated, NULL, *_body(sorted(schemas.glob(pattern)))]
         texts[name] = "\n".join(lines) + "\n"
     return texts
 
@@ -166,12 +168,13 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _type(node: dict, root: dict) -> str:
+    """Return the type of a key; `?` marks one that may be null."""
     if "type" not in node:
         values = node.get("enum", [node.get("const")])
-        names = dict.fromkeys(_TYPES.get(type(value), "number") for value in values)
-        return " or ".join(sorted(names, key="null".__eq__))
-    types = node["type"] if isinstance(node["type"], list) else [node["type"]]
-    text = " or ".join(types)
+        types = sorted({_TYPES.get(type(value), "number") for value in values})
+    else:
+        types = node["type"] if isinstance(node["type"], list) else [node["type"]]
+    text = " or ".join(each for each in types if each != "null") + "?" * ("null" in types)
     if "items" in node:
         return f"{text} of {_plural(_type(_resolved(node['items'], root), root))}"
     for child in node.get("patternProperties", {}).values():

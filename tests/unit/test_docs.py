@@ -180,8 +180,8 @@ def test_types_limits_and_defaults_and_what_several_tables_describe_alike(tmp_pa
     text = pages(tmp_path)["tables.md"]
     assert "| `a` | number | ≥ 0; ≤ 1 | s | required | First. |" in text
     assert "| `b` | array of arrays of integers |  |  |  | x \\| y |" in text
-    assert "| `c` | string or null | `null`, `one` |  |  | Third. |" in text
-    assert "## `d.NAME`" in text and "| `e` | string or null |" in text
+    assert "| `c` | string? | `null`, `one` |  |  | Third. |" in text
+    assert "## `d.NAME`" in text and "| `e` | string? |" in text
     assert "Keys of several sections" not in text
     for name in "xyz":
         (tmp_path / "tables" / f"{name}.schema.yaml").write_text(
