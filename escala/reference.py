@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from escala.analysis.tables import SCHEMAS as TABLES
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"
 GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
 
+#: What stands on each page of schemas.
+NULL = "`?` behind a type: the value may be null, which is empty in a CSV file."
 _PAGES = {
     "configuration.md": ("Configuration", "config.schema.yaml"),
     "run.md": ("run.json", "run.schema.yaml"),
@@ -26,6 +29,10 @@ _PAGES = {
 }
 #: What completes a schema with what plug-ins declare, by the name of its file.
 _COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.compose_schema}
+#: Keys that so many sections of a page describe alike are described once, below this heading.
+SHARED, SEVERAL = 3, "Keys of several sections"
+_COLUMNS = ("Key", "Type", "Allowed", "Unit", "Default", "Read by", "Description")
+_Rows = tuple[tuple[str, ...], ...]
 _TYPES = {type(None): "null", bool: "boolean", str: "string"}
 _LIMITS = {
     "minimum": "≥ {}",
@@ -47,7 +54,7 @@ def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     for name, (title, pattern) in _PAGES.items():
         source = f"the schema{' or the declaration of the plug-in' * (pattern in _COMPOSED)}"
         generated = GENERATED.format(f"schemas/{pattern}", source)
-        lines = [f"# {title}", "", generated, *_body(sorted(schemas.glob(pattern)))]
+        lines = [f"# {title}", "", generated, NULL, *_body(sorted(schemas.glob(pattern)))]
         texts[name] = "\n".join(lines) + "\n"
     return texts
 
@@ -62,7 +69,11 @@ def outdated(folder: Path, texts: Mapping[str, str]) -> list[str]:
 
 
 def _body(files: list[Path]) -> list[str]:
-    lines = []
+    """Return the sections of a page: objects that are described alike share one.
+
+    Keys that several sections describe alike stand in the first.
+    """
+    sections: dict[tuple[str, _Rows], list[str]] = {}
     for file in files:
         if file.parent == TABLES:
             schema = table_schema(file.name.partition(".")[0])
@@ -70,10 +81,25 @@ def _body(files: list[Path]) -> list[str]:
             schema = _COMPOSED.get(file.name, dict)(read_yaml(file))
         top = schema["title"] if len(files) > 1 else "Top level"
         for heading, node in _objects(schema, schema, ""):
-            lines += ["", f"## {heading or top}", ""]
-            if "description" in node:
-                lines += [node["description"], ""]
-            lines += _table(node, schema)
+            alike = node.get("description", ""), _rows(node, schema)
+            sections.setdefault(alike, []).append(heading or top)
+    counts = Counter(row for _, rows in sections for row in rows)
+    # The most frequent description of a key; the ends of an interval stay beside their value.
+    shared: dict[str, tuple[str, ...]] = {}
+    for row, count in counts.most_common():
+        if count >= SHARED and not row[0].endswith(("low`", "high`")):
+            shared.setdefault(row[0], row)
+    link = f"[{SEVERAL.lower()}](#{SEVERAL.lower().replace(' ', '-')})"
+    first = [row for row in counts if shared.get(row[0]) == row]
+    lines = ["", f"## {SEVERAL}", "", *_table(first)] if first else []
+    for (description, rows), headings in sections.items():
+        lines += ["", f"## {', '.join(headings)}", ""]
+        if description:
+            lines += [description, ""]
+        if elsewhere := [row[0] for row in rows if shared.get(row[0]) == row]:
+            lines += [f"{', '.join(elsewhere)}: see {link}.", ""]
+        if here := [row for row in rows if row[0] not in elsewhere]:
+            lines += _table(here)
     return lines
 
 
@@ -109,41 +135,42 @@ def _resolved(node: dict, root: dict) -> dict:
     return _resolved(target, root) | {key: v for key, v in node.items() if key != "$ref"}
 
 
-def _table(node: dict, root: dict) -> list[str]:
-    """Return a table of the keys of an object; a column that says nothing is left out."""
-    properties = {key: _resolved(child, root) for key, child in node["properties"].items()}
-    children, required = properties.values(), node.get("required", [])
-    has_defaults = any("default" in child for child in children)
-    left_out = {
-        "Unit": not any("unit" in child for child in children),
-        "Default": not (has_defaults or (required and set(required) != set(properties))),
-        "Read by": not any(child.get("read_by") for child in children),
-    }
-    rows = [
-        {
-            "Key": f"`{key}`",
-            "Type": _type(child, root),
-            "Allowed": _allowed(child, root),
-            "Unit": child.get("unit", ""),
-            "Default": "required" if key in required else _default(child),
-            "Read by": ", ".join(f"`{name}`" for name in child.get("read_by", ())) or "all",
-            "Description": child.get("description", ""),
-        }
-        for key, child in properties.items()
-    ]
-    columns = [name for name in rows[0] if not left_out.get(name)]
-    cells = ([row[name].replace("|", "\\|") for name in columns] for row in rows)
-    lines = [columns, ["---"] * len(columns), *cells]
+def _rows(node: dict, root: dict) -> _Rows:
+    """Return what is said of each key of an object, in the order of `_COLUMNS`."""
+    required = node.get("required", [])
+    children = {key: _resolved(child, root) for key, child in node["properties"].items()}
+    limited = any(child.get("read_by") for child in children.values())
+    complete = set(required) == set(children) and not any("default" in c for c in children.values())
+    return tuple(
+        (
+            f"`{key}`",
+            _type(child, root),
+            _allowed(child, root),
+            child.get("unit", ""),
+            "" if complete else "required" if key in required else _default(child),
+            ", ".join(f"`{name}`" for name in child.get("read_by", ())) or "all" * limited,
+            child.get("description", ""),
+        )
+        for key, child in children.items()
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a table of keys; a column that says nothing is left out."""
+    columns = [at for at in range(len(_COLUMNS)) if any(row[at] for row in rows)]
+    cells = ([row[at].replace("|", "\\|") for at in columns] for row in rows)
+    lines = [[_COLUMNS[at] for at in columns], ["---"] * len(columns), *cells]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def _type(node: dict, root: dict) -> str:
+    """Return the type of a key; `?` marks one that may be null."""
     if "type" not in node:
         values = node.get("enum", [node.get("const")])
-        names = dict.fromkeys(_TYPES.get(type(value), "number") for value in values)
-        return " or ".join(sorted(names, key="null".__eq__))
-    types = node["type"] if isinstance(node["type"], list) else [node["type"]]
-    text = " or ".join(types)
+        types = sorted({_TYPES.get(type(value), "number") for value in values})
+    else:
+        types = node["type"] if isinstance(node["type"], list) else [node["type"]]
+    text = " or ".join(each for each in types if each != "null") + "?" * ("null" in types)
     if "items" in node:
         return f"{text} of {_plural(_type(_resolved(node['items'], root), root))}"
     for child in node.get("patternProperties", {}).values():
@@ -171,4 +198,4 @@ def _allowed(node: dict, root: dict) -> str:
 
 
 def _default(node: dict) -> str:
-    return f"`{json.dumps(node['default'])}`" if "default" in node else "none"
+    return f"`{json.dumps(node['default'])}`" if "default" in node else ""

@@ -333,6 +333,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
+def selected(request: pytest.FixtureRequest, name: str) -> set[str]:
+    """Return the values of a parameter in those tests of a module that this call runs."""
+    cases = (getattr(i, "callspec", None) for i in request.session.items if i.path == request.path)
+    return {case.params[name] for case in cases if case and name in case.params}
+
+
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return what PYTHONPATH holds of processes that are to be forks; all workers share one."""

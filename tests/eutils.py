@@ -1,4 +1,4 @@
-"""A server on loopback that speaks for NCBI's E-utilities, and misbehaves as they do.
+"""A server on loopback that speaks for NCBI's E-utilities and misbehaves as they do.
 
 It knows genomes by query. Of each kind of request (`search`, `list`, `fetch`) it answers the n-th
 with the n-th fault planned for that kind; None, or no plan, is a proper answer. As NCBI, it refuses
@@ -18,7 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from Bio.SeqIO.FastaIO import SimpleFastaParser
+
+from escala.data.genomes.acquire import acquire, download
 
 LAST_POSITION = 9998
 #: A chain of a structure in PDB, which is listed as 1ABC_A and has pdb|1ABC|A in FASTA.
@@ -307,3 +313,36 @@ def genomes(prefix: str, count: int, letters: int = 150) -> dict[str, str]:
     """Return `count` records, listed in an order that is not that of their accessions."""
     numbers = sorted(range(count), key=lambda number: (number * 7919) % 104729)
     return {f"{prefix}{number:06d}.1": genome(number, letters) for number in numbers}
+
+
+KEY = "0123456789abcdef+secret"
+FLU, COLD = "flu[organism]", "cold[organism]"
+SOURCE = {
+    "type": "ncbi",
+    "email": "someone@example.org",
+    "queries": {"FLU": FLU, "COLD": COLD},
+}
+
+
+def misbehaving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eutils]:
+    """Yield the server; nothing of the client is replaced but the address in its environment."""
+    with serving(Eutils({FLU: genomes("FL", 25), COLD: genomes("CO", 3)})) as server:
+        monkeypatch.setenv("ESCALA_EUTILS_URL", server.url)
+        monkeypatch.setenv("ESCALA_EUTILS_WAIT", "0")
+        monkeypatch.setenv("NCBI_API_KEY", KEY)
+        monkeypatch.setattr(download, "BATCH", 10)
+        yield server
+
+
+def fetched(tmp_path: Path, **changes: object) -> dict[str, dict[str, str]]:
+    """Acquire, and return accession → sequence of each class."""
+    source = {key: value for key, value in (SOURCE | changes).items() if value is not None}
+    output = tmp_path / "sequences"
+    acquire(source, ["FLU", "COLD"], output, tmp_path / "lock.tsv", tmp_path / "partial")
+    result = {}
+    for path in sorted(output.iterdir()):
+        with open(path) as handle:
+            records = list(SimpleFastaParser(handle))
+        result[path.stem] = dict(records)
+        assert len(result[path.stem]) == len(records), "an accession is there twice"
+    return result

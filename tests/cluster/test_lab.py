@@ -28,6 +28,7 @@ def state(node: str) -> str:
     return output("sinfo", "--noheader", f"--nodes={node}", "--format=%t").strip()
 
 
+@pytest.mark.sweep
 def test_a_connection_that_is_closed_ends_no_daemon_and_still_ends_a_program_of_a_job(lab):
     def ignored(status: str) -> bool:
         [line] = [line for line in status.splitlines() if line.startswith("SigIgn")]
@@ -65,6 +66,7 @@ def test_a_job_reaches_the_other_node_by_name_over_its_link(lab):
     assert measure("n1", "n2", seconds=1)["latency_ms"] > 0
 
 
+@pytest.mark.sweep
 def test_connections_between_nodes_control_congestion_as_linux_does_by_default(lab):
     # To the other node's slurmd.
     connect = "import socket; ends = socket.create_connection(('{}', 6818))"
@@ -74,6 +76,7 @@ def test_connections_between_nodes_control_congestion_as_linux_does_by_default(l
     assert said.strip() == repr(b"cubic\0\0\0\0")
 
 
+@pytest.mark.sweep
 def test_what_tcp_learnt_of_the_links_is_forgotten_when_their_rate_is_set(lab):
     sender, receiver = lab.nodes
     learnt = ["ip", "-n", sender.link, "tcp_metrics", "show"]
@@ -102,6 +105,7 @@ def test_a_job_gives_the_links_a_rate_that_is_measured(lab):
     assert [network.rates(node) for node in lab.nodes] == [[None, None]] * 2
 
 
+@pytest.mark.sweep
 def test_a_stopped_node_is_noticed_and_comes_back(lab):
     assert run_lab("stop-node", "n2").returncode == 0
     assert "stopped" in run_lab("status").stdout
@@ -110,6 +114,7 @@ def test_a_stopped_node_is_noticed_and_comes_back(lab):
     assert eventually(lambda: state("n2") == "idle")
 
 
+@pytest.mark.sweep
 def test_a_lab_that_is_up_stays_and_a_job_outlives_a_restart_of_the_scheduler(lab):
     job = output("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 500").strip()
     running = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
@@ -125,6 +130,7 @@ def test_a_lab_that_is_up_stays_and_a_job_outlives_a_restart_of_the_scheduler(la
     assert eventually(lambda: state("n1") == state("n2") == "idle")
 
 
+@pytest.mark.sweep
 def test_in_the_shell_of_an_allocation_one_node_is_not_measured_beside_it(lab):
     survey = (
         "from escala.runtime.launch import survey; from escala.runtime.layout import Layout; "

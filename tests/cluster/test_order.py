@@ -15,7 +15,7 @@ from escala.measure.plan import table_of
 from tests.cluster.test_runs import snakemake
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.sweep]
 
 #: Jobs here take seconds.
 SOON = ("--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "2")
@@ -68,7 +68,6 @@ def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp
     assert began[0]["repeat"] == began[1]["repeat"] != began[2]["repeat"] == began[3]["repeat"]
 
 
-@pytest.mark.sweep
 def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -13,7 +13,7 @@ from escala.experiment import Experiment, load
 from tests.cluster.test_runs import in_a_job, is_over
 from tests.programs import JOINING, eventually, prepare, with_marks
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.sweep]
 
 RATE = 100  # Mbit/s
 SENT_BYTES, STEPS = 250_000, 8

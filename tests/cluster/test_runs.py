@@ -239,6 +239,7 @@ def test_a_job_that_waits_too_long_in_the_queue_is_named_and_no_run_has_failed(
     assert not (tmp_path / run.file).exists()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strategy", ACROSS)
 def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
     run = read_json(across[strategy] / "run.json")
@@ -253,6 +254,7 @@ def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
     assert run["link"]["latency_ms"] > 0
 
 
+@pytest.mark.sweep
 def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
     over_tcp = {"pml": "ob1", "btl": ["tcp"], "interface": "eth0"}
     over_ucx = {"pml": "ucx", "btl": None, "interface": "eth0"}
@@ -262,6 +264,7 @@ def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
         assert (run["status"], run["ranks"]["transport"]) == ("ok", transport), run["reason"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
     one, two = (
@@ -271,6 +274,7 @@ def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
     np.testing.assert_allclose(two, one, rtol=TOLERANCE)
 
 
+@pytest.mark.sweep
 def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(across):
     """A parameter server is asynchronous, and its losses are nobody else's."""
     one, served, shared = (
@@ -292,6 +296,7 @@ def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(acro
     assert sum(shared["ranks"]["fractions"]) == pytest.approx(1)
 
 
+@pytest.mark.sweep
 def test_mpirun_starts_the_same_ranks_where_it_is_asked_to(across):
     by_srun, by_mpirun = (
         read_json(across[name] / "run.json") for name in ("horovod-mpi", "clocks")
@@ -302,6 +307,7 @@ def test_mpirun_starts_the_same_ranks_where_it_is_asked_to(across):
     assert by_mpirun["weights_sha256"] == by_srun["weights_sha256"]
 
 
+@pytest.mark.sweep
 def test_what_each_node_used_is_sampled_beside_the_run(across):
     run = read_json(across["hybrid"] / "run.json")
     assert (run["instrument"], run["layout"]) == ("resources", "2x1")
@@ -315,6 +321,7 @@ def test_what_each_node_used_is_sampled_beside_the_run(across):
         assert 0.05 * gradients < process["sent_bytes"] < 1.5 * gradients
 
 
+@pytest.mark.sweep
 def test_a_slow_link_shows_as_transfer(across):
     """Each of two ranks sends as many bytes as a step has gradients."""
     run = read_json(across["clocks"] / "run.json")
@@ -348,6 +355,7 @@ def sent_by(
     return done, link["stats64"]["tx"]["packets"]
 
 
+@pytest.mark.sweep
 def test_a_job_needs_no_network_and_asks_for_none(lab, data, tmp_path):
     """The job is what a compute node starts: Snakemake by its own interpreter, then the ranks."""
     ranks = [{"strategy": "horovod-mpi", "layouts": ["1x2"]}]
@@ -411,6 +419,7 @@ def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_sp
     assert "rank 1 was ended by signal 9" in run["reason"]
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("cold")
 def test_a_run_whose_job_loses_a_node_is_named_and_has_not_failed(lab, endless, tmp_path):
     """A link is cut: SLURM takes the node for dead, and ends the job."""
@@ -429,6 +438,7 @@ def test_a_run_whose_job_loses_a_node_is_named_and_has_not_failed(lab, endless, 
     assert eventually(lambda: not ranks_of(folder))
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("cold")
 def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, endless, tmp_path):
     process = subprocess.Popen(
@@ -445,6 +455,7 @@ def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, endl
     assert not (tmp_path / endless.file).exists()
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("cold")
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, endless, tmp_path):
     """SLURM counts the memory of each job step: a rank has about 600 MB, and the rest about 400."""

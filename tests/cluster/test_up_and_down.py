@@ -41,6 +41,7 @@ def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
         assert location() is None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
     process = subprocess.Popen(
@@ -59,6 +60,7 @@ def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
     assert machine() == bare_machine
 
 
+@pytest.mark.sweep
 def test_a_lab_whose_processes_were_all_killed_is_put_up_anew(no_lab):
     cluster.up(2, 1)
     for process in daemons.processes():
@@ -71,6 +73,7 @@ def test_a_lab_whose_processes_were_all_killed_is_put_up_anew(no_lab):
     assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
 
 
+@pytest.mark.sweep
 def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkeypatch):
     monkeypatch.setitem(cluster.__dict__, "_SLURM", cluster._SLURM + "NoSuchKey=1\n")
     with pytest.raises(OSError, match="NoSuchKey"):
@@ -78,6 +81,7 @@ def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkey
     assert machine() == bare_machine
 
 
+@pytest.mark.sweep
 def test_a_configuration_of_another_cluster_is_refused_and_kept(no_lab, bare_machine):
     cluster.CONFIGURATION.write_text("ClusterName=other\n")
     try:
@@ -90,6 +94,7 @@ def test_a_configuration_of_another_cluster_is_refused_and_kept(no_lab, bare_mac
     assert machine() == bare_machine
 
 
+@pytest.mark.sweep
 def test_more_nodes_than_cores_share_them_and_it_is_said(no_lab):
     cores = str(psutil.cpu_count())
     done = run_lab("up", "--nodes", "3", "--cores-per-node", cores)
@@ -117,6 +122,7 @@ def assert_refused(name: str, kind: str, *remedy: str) -> None:
     assert run_lab("down").returncode == 0
 
 
+@pytest.mark.sweep
 def test_a_foreign_link_of_a_labs_name_is_refused_and_kept(no_lab, foreign, bare_machine):
     output("ip", "link", "add", "escala", "type", "bridge")
     remedy = ("ip", "link", "delete", "escala")
@@ -126,6 +132,7 @@ def test_a_foreign_link_of_a_labs_name_is_refused_and_kept(no_lab, foreign, bare
     assert not FOLDER.exists()
 
 
+@pytest.mark.sweep
 def test_a_foreign_namespace_of_a_labs_name_is_refused_and_kept(no_lab, foreign):
     output("ip", "netns", "add", "escala-n1")
     remedy = ("ip", "netns", "delete", "escala-n1")
@@ -137,6 +144,7 @@ def test_a_foreign_namespace_of_a_labs_name_is_refused_and_kept(no_lab, foreign)
     assert inside.poll() is None
 
 
+@pytest.mark.sweep
 def test_addresses_in_use_are_refused_and_others_serve(no_lab, foreign):
     """A proxy has the whole range that is set aside for benchmarks."""
     output("ip", "link", "add", "proxy0", "type", "bridge")
@@ -155,6 +163,7 @@ def test_addresses_in_use_are_refused_and_others_serve(no_lab, foreign):
     assert "proxy0" in links()
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("cold")
 def test_only_the_labs_own_processes_are_ended(no_lab, foreign):
     """A shell in which ESCALA_LAB is set calls `down`, and goes on."""

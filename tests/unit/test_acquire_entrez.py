@@ -13,8 +13,19 @@ from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire, download, entrez, eutils
 from escala.data.genomes.acquire.files import digest
 from escala.data.genomes.acquire.wanted import QUERIES
-from tests.eutils import FETCH_FAULTS, LIST_FAULTS, SEARCH_FAULTS, genome, genomes
-from tests.ncbi import COLD, FLU, KEY, SOURCE, fetched, misbehaving
+from tests.eutils import (
+    COLD,
+    FETCH_FAULTS,
+    FLU,
+    KEY,
+    LIST_FAULTS,
+    SEARCH_FAULTS,
+    SOURCE,
+    fetched,
+    genome,
+    genomes,
+    misbehaving,
+)
 
 ncbi = pytest.fixture(misbehaving)
 

@@ -6,7 +6,7 @@ import pytest
 from engines_agree import SMALL, compared, offering
 
 from escala.core.engines import DEFAULT, ENGINES
-from tests.conftest import PYTHONS
+from tests.conftest import PYTHONS, selected
 
 #: Largest relative differences of sums in another order, by precision; then those of what follows
 #: in 32 bits, where a maximum of nearly equal numbers is another one, or where an optimizer divides
@@ -17,17 +17,23 @@ ROUNDING, FOLLOWING = {"float64": 1e-7, "float32": 1e-5}, {"float64": 1e-5, "flo
 #: model 207).
 UPDATED = 0.05
 
+#: Small graphs; the others repeat what these show with further layers and settings.
+QUICK = ("virus-cnn", "mnist-mlp", "mlp")
 CASES = [
-    pytest.param(engine, name, marks=getattr(pytest.mark, engine), id=f"{engine}-{name}")
+    pytest.param(
+        engine, name, id=f"{engine}-{name}",
+        marks=[getattr(pytest.mark, engine), *([] if name in QUICK else [pytest.mark.sweep])],
+    )
     for engine in ENGINES
     if engine != DEFAULT
     for name in offering(engine, SMALL)
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def differences() -> dict[str, dict]:
-    return compared(SMALL, {*PYTHONS.values()} - {DEFAULT})
+def differences(request) -> dict[str, dict]:
+    cases = {name: SMALL[name] for name in selected(request, "name")}
+    return compared(cases, {*PYTHONS.values()} - {DEFAULT})
 
 
 @pytest.mark.parametrize(("engine", "name"), CASES)

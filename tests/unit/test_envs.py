@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -36,7 +37,6 @@ LOADED_BY_RANKS = {
 
 OF_ENGINES = {ROOT / "envs" / each.environment.conda for each in ENGINES.values()}
 
-GRAPH = grimp.build_graph("escala", "scripts", include_external_packages=True)
 #: How rules of data and predictions call their script.
 STEP = "        STEP", "python -m scripts.step"
 # Modules that a script chooses by name.
@@ -104,9 +104,16 @@ def test_rules_name_environments_that_exist_and_all_are_named():
     assert named | OF_ENGINES == set(ENVIRONMENTS)
 
 
+@cache
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph("escala", "scripts", include_external_packages=True)
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
 def test_an_environment_holds_every_package_its_rules_import(environment):
     rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
+    graph = imports()
     scripts = {
         script
         for rule in re.split(r"^(?:use )?rule ", rules, flags=re.MULTILINE)[1:]
@@ -120,7 +127,7 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
     distributions = metadata.packages_distributions()
     for script in scripts:
         modules = (script, *CHOSEN.get(script, ()))
-        reached = set().union(*map(GRAPH.find_upstream_modules, modules))
+        reached = set().union(*map(graph.find_upstream_modules, modules))
         packages = {name.partition(".")[0] for name in reached} & distributions.keys()
         needed = {name.lower() for package in packages for name in distributions[package]}
         needed -= {"escala"}

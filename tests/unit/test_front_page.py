@@ -16,7 +16,7 @@ from escala.report.findings.context import Report
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import summary
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = [pytest.mark.usefixtures("few_resamples"), pytest.mark.sweep]
 
 TEXT = (Path(__file__).resolve().parents[2] / "report" / "workflow.rst").read_text()
 

@@ -13,7 +13,7 @@ import pytest
 from escala.record import diagnose
 from escala.runtime import mpi
 from escala.runtime.mpi import cause
-from tests.unit.test_other_memory import RANK
+from tests.unit.test_machines import RANK
 
 
 def mpirun(*options: str, rank: str = "pass", before: str = "true") -> str:

@@ -18,7 +18,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from test_kmers import canonical
+from test_networks import canonical
 
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json

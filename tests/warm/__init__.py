@@ -90,10 +90,5 @@ def put(code: str, folder: Path) -> str:
     return os.pathsep.join(dict.fromkeys([*others, str(folder), str(HERE.parents[1])]))
 
 
-def begins() -> bool:
-    """Tell whether processes begin with some code."""
-    return any(Path(path, BEGIN).exists() for path in _paths())
-
-
 def _paths() -> list[str]:
     return list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))

@@ -18,8 +18,7 @@ from escala.record.run import measure
 from escala.workloads import WORKLOADS
 from tests.calls import lacking
 from tests.conftest import CLASSES, ROOT, shared_folder
-from tests.warm import begins, put
-from tests.workflow.forks import Forks
+from tests.warm import put
 
 ADD_WORKLOAD = """
 from dataclasses import replace
@@ -107,30 +106,18 @@ def run_snakemake(
     )
 
 
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """Calls of Snakemake with the project's code, which all tests of a worker share."""
-    with Forks(ROOT) as started:
-        yield started
-
-
 @pytest.fixture
-def snakemake(tmp_path: Path, forks: Forks, prepared_once: dict[str, str]) -> Snakemake:
+def snakemake(tmp_path: Path, prepared_once: dict[str, str]) -> Snakemake:
     """Write an experiment, if given, into the test's folder, and call Snakemake there.
 
-    A call must end well, unless it `fails`. Where every Python process is to begin with a test's
-    code, the call is a process of its own.
+    A call must end well, unless it `fails`.
     """
 
     def call(
         *arguments: str, experiment: dict | None = None, fails: bool = False, **environment: str
     ) -> subprocess.CompletedProcess:
         environment = prepared_once | environment
-        if begins():
-            done = run_snakemake(tmp_path, *arguments, experiment=experiment, **environment)
-        else:
-            write_experiment(tmp_path, experiment)
-            done = forks.run(*arguments_of(tmp_path, *arguments), folder=ROOT, **environment)
+        done = run_snakemake(tmp_path, *arguments, experiment=experiment, **environment)
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         return done
 
@@ -138,17 +125,27 @@ def snakemake(tmp_path: Path, forks: Forks, prepared_once: dict[str, str]) -> Sn
 
 
 @pytest.fixture
-def dry_run(
-    tmp_path: Path, forks: Forks, prepared_once: dict[str, str]
-) -> Callable[..., tuple[int, str]]:
-    """Make a dry run where `snakemake` runs; return its exit code and output, without estimates."""
+def dry_run(tmp_path: Path, prepared_once: dict[str, str]) -> Callable[..., tuple[int, str]]:
+    """Make a dry run where `snakemake` runs; return its exit code and output."""
 
     def make(*arguments: str, experiment: dict | None = None) -> tuple[int, str]:
         write_experiment(tmp_path, experiment)
-        call = arguments_of(tmp_path, *arguments)
-        return forks.dry_run(*call, folder=ROOT, **prepared_once)
+        return dry_run_in(ROOT, *arguments_of(tmp_path, *arguments), **prepared_once)
 
     return make
+
+
+def dry_run_in(folder: Path, *arguments: str | Path, **environment: str) -> tuple[int, str]:
+    """Make a dry run in a folder, with the arguments given; return its exit code and output."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "snakemake", "--dry-run", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    return done.returncode, done.stdout + done.stderr
 
 
 def measured(

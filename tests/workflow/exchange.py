@@ -1,4 +1,4 @@
-"""The work of each of two ranks in `test_exchange`: `python exchange.py FOLDER`, under mpirun.
+"""The work of each of two ranks in `test_exchange`: `python exchange.py FOLDER CASE…`.
 
 One start of TensorFlow serves all cases: the ranks train the same small model under every strategy,
 one after the other, and rank 0 also trains it with Keras's own loop, rank 1 as mirrored ranks.
@@ -77,6 +77,12 @@ CASES = {
     "synchronised, two steps a call": ("horovod-mpi", SYNCHRONISED | TWO_STEPS, None),
     "synchronised, idle rank": ("hybrid", SYNCHRONISED, IDLE),
 }  # fmt: skip
+#: Cases that meet again what the others show.
+SWEPT = (
+    "by ranks, in parts", "factors, idle rank", "one-pass in shared memory, rows",
+    "adamw in shared memory, two steps a call", "synchronised, idle rank",
+    "single, two steps a call", "one-pass single", "mirrored, rows",
+)  # fmt: skip
 #: Gradients are rounded on their way: it trains alike, and not the same.
 ROUNDED = {"rounded": ("horovod-mpi", {"compression": "fp16"}, None)}
 CLOCKED = "horovod-mpi"
@@ -222,7 +228,7 @@ def reference(
     return {"steps": losses, "test": test_loss}, network.get_weights()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, names: list[str]) -> None:
     data = folder / "data"
     set_threads({"intra_op": 1, "inter_op": 1})
     mirrored = ranks_by("mirrored", KNOBS, place_of("mirrored", 0))
@@ -232,7 +238,8 @@ def main(folder: Path) -> None:
     (process,), ranks = started["horovod-mpi"].start()
     train.workload, train.model_knobs = lambda *_: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
-    for name, (strategy, knobs, fractions) in (CASES | ROUNDED | ALONE).items():
+    cases = {name: (CASES | ROUNDED | ALONE)[name] for name in names}
+    for name, (strategy, knobs, fractions) in cases.items():
         if BY.get(strategy, process) != process:
             continue
         asked = request(data, strategy, knobs, "clocks" if name == CLOCKED else None)
@@ -246,8 +253,8 @@ def main(folder: Path) -> None:
         trained(asked, used, place_of(strategy, process), total, folder / name)
         write_json(folder / name / WARM.format(place_of(strategy, process).process), warm)
     if process == 0:
-        for name, settings in REFERENCES.items():
-            losses, weights = reference(data, *settings)
+        for name in {"plain", *map(reference_of, names)}:
+            losses, weights = reference(data, *REFERENCES[name])
             (folder / "keras" / name).mkdir(parents=True)
             write_json(folder / "keras" / name / "losses.json", losses)
             np.savez(folder / "keras" / name / WEIGHTS, *weights)
@@ -261,4 +268,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -11,6 +11,7 @@ import pytest
 from escala.core.files import read_json
 from escala.record import collect
 from escala.record.invariants import plan_epochs, violated_invariant
+from tests.conftest import selected
 from tests.workflow import exchange
 from tests.workflow.real_ranks import mean_losses, ranks_of, started
 
@@ -21,12 +22,16 @@ NORMALISED = {"rtol": 1e-4, "atol": 1e-5}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which both ranks have trained every case."""
+def trained(request, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which both ranks have trained every case of this call."""
     folder = tmp_path_factory.mktemp("exchange")
     (folder / "data").mkdir()
     exchange.write_data(folder / "data")
-    started(exchange.__file__, folder)
+    known = [*exchange.CASES, *exchange.ROUNDED, *exchange.ALONE]
+    names = selected(request, "case") | {
+        *exchange.ROUNDED, exchange.CLOCKED, "leading", "synchronised, two steps a call"
+    }  # fmt: skip
+    started(exchange.__file__, folder, *(name for name in known if name in names))
     return folder
 
 
@@ -37,7 +42,13 @@ def measured(trained: Path, case: str) -> tuple[list[dict], pd.DataFrame, dict]:
     return ranks, table, read_json(folder / "ranks" / "plan.json")
 
 
-@pytest.mark.parametrize("case", [*exchange.CASES, *exchange.ALONE])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=[pytest.mark.sweep] if name in exchange.SWEPT else [])
+        for name in (*exchange.CASES, *exchange.ALONE)
+    ],
+)
 def test_ranks_train_as_keras_does_and_keep_the_invariants_of_a_run(trained, case):
     """With layers of one name, and the regularisers counted once a step, however it is shared."""
     ranks, table, plan = measured(trained, case)

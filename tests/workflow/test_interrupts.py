@@ -13,8 +13,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.programs import eventually
-from tests.workflow.conftest import SIMULATED, arguments_of, command, experiment_of
-from tests.workflow.forks import Forks
+from tests.workflow.conftest import SIMULATED, command, experiment_of, run_snakemake
 
 pytestmark = pytest.mark.cold
 
@@ -35,16 +34,14 @@ if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
 
 
 @pytest.fixture(scope="module")
-def folder(
-    tmp_path_factory: pytest.TempPathFactory, forks: Forks, prepared_once: dict[str, str]
-) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, prepared_once: dict[str, str]) -> Path:
     """Return a folder whose data are prepared; the tests interrupt the same run in it by turns."""
     folder = tmp_path_factory.mktemp("cut")
     experiment = experiment_of("cut", SIMULATED)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
     (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
-    call = arguments_of(folder, "results/cut/data/small/split4/dataset.json")
-    forks.run(*call, folder=folder, **prepared_once).check_returncode()
+    done = run_snakemake(folder, "results/cut/data/small/split4/dataset.json", **prepared_once)
+    done.check_returncode()
     return folder
 
 

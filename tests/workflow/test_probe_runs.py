@@ -13,8 +13,7 @@ from tests.calls import python
 from tests.conftest import CLASSES, copy_project
 from tests.folders import copied
 from tests.unit.counter_trees import Growing, two_packages
-from tests.workflow.conftest import measured
-from tests.workflow.forks import Forks
+from tests.workflow.conftest import dry_run_in, measured
 
 EPOCHS = 6
 SMALL = {
@@ -87,14 +86,13 @@ def test_runs_with_probes_and_repeats_of_a_probe_are_targets(probed):
     project = next(parent for parent in folder.parents if (parent / "Snakefile").is_file())
     configuration = folder.parent.relative_to(project)
     options = ["--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
-    with Forks(project) as forks:
-        targets = (configuration / name / "run.json" for name in ("memory", "energy.rep1"))
-        code, said = forks.dry_run(*targets, *options, folder=project)
-        assert code == 0, said
-        assert "Capture the memory of single 1x1 tuned on small" in said
-        assert "Capture the energy.rep1 of single 1x1" in said
-        code, said = forks.dry_run(configuration / "energy.rep2/run.json", *options, folder=project)
-        assert code and "is not among the runs" in said, said
+    targets = (configuration / name / "run.json" for name in ("memory", "energy.rep1"))
+    code, said = dry_run_in(project, *targets, *options)
+    assert code == 0, said
+    assert "Capture the memory of single 1x1 tuned on small" in said
+    assert "Capture the energy.rep1 of single 1x1" in said
+    code, said = dry_run_in(project, configuration / "energy.rep2/run.json", *options)
+    assert code and "is not among the runs" in said, said
 
 
 def test_only_logs_and_tables_are_left_of_the_ranks(probed):

@@ -1,0 +1,199 @@
+"""The documentation: its links, its examples, its generated reference, and how long it is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from markdown_it.token import Token
+
+from escala.experiment import Experiment
+from escala.experiment import schema as experiment
+from escala.programs.program import PLACEHOLDERS
+from escala.record import schema as run
+from escala.reference import outdated, pages
+from escala.strategies import STRATEGIES
+from scripts.docs_reference import all_pages
+from tests.conftest import ROOT
+from tests.documented import PAGES, files, tokens
+
+DOCS = ROOT / "docs"
+GUIDE = DOCS / "reference" / "scripts.md"
+
+
+def _all_tokens(page: Path) -> Iterator[Token]:
+    for token in tokens(page):
+        yield token
+        yield from token.children or ()
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that a Git host gives the headings of a page."""
+    headings = [
+        "".join(each.content for each in title.children or ())
+        for opening, title in pairwise(tokens(page))
+        if opening.type == "heading_open"
+    ]
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the links of a page to files and headings that do not exist."""
+    links = [t.attrs.get("href") or t.attrs.get("src") for t in _all_tokens(page)]
+    parts = [(link, urlsplit(str(link))) for link in links if link]
+    return [
+        str(link)
+        for link, part in parts
+        if not part.scheme
+        for target in [(page.parent / part.path).resolve() if part.path else page]
+        if not target.exists() or (part.fragment and part.fragment not in _anchors(target))
+    ]
+
+
+def test_links_lead_somewhere_on_a_git_host(tmp_path):
+    pages_of_all = [*PAGES, ROOT / "results" / "README.md", ROOT / "CHANGELOG.md"]
+    broken = {str(page): broken_links(page) for page in pages_of_all}
+    assert {page: links for page, links in broken.items() if links} == {}
+    page = tmp_path / "a.md"
+    page.write_text("# `a.B` here\n[x](#ab-here) [y](#b) [z](b.md) [w](https://example.org)\n")
+    assert broken_links(page) == ["#b", "b.md"]
+
+
+def test_experiments_that_pages_name_exist_but_for_those_of_the_archive():
+    named = {
+        file: page.name
+        for page in PAGES
+        if page.parent.name != "decisions"
+        for file in re.findall(r"experiments/[a-z]+/[\w-]+\.(?:yaml|sed)", page.read_text())
+        if not file.endswith("-torch.yaml") or not file.startswith("experiments/course/")
+    }
+    assert {file: page for file, page in named.items() if not (ROOT / file).is_file()} == {}
+
+
+def test_readme_changelog_and_how_tos_are_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 500
+    assert len((ROOT / "CHANGELOG.md").read_text().split()) <= 1500
+    texts = {page.name: page.read_text() for page in (DOCS / "how-to").glob("*.md")}
+    assert len(texts) <= 25
+    words = {name: len(re.findall(r"\S*\w\S*", text)) for name, text in texts.items()}
+    assert {name: words[name] for name in texts if words[name] > 700} == {}
+    assert [name for name, text in texts.items() if len(text.splitlines()) > 100] == []
+
+
+def _listed(nav: list | str | dict) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for each in nav.values() if isinstance(nav, dict) else nav:
+            yield from _listed(each)
+
+
+def test_every_page_is_in_the_navigation_or_in_the_archive_once():
+    archive, all_of_docs = DOCS / "decisions", sorted(DOCS.rglob("*.md"))
+    names = [str(page.relative_to(DOCS)) for page in all_of_docs if page.parent != archive]
+    navigation = list(_listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert sorted(navigation) == sorted([*names, "decisions/index.md"])
+    linked = [
+        token.attrs["href"]
+        for token in _all_tokens(archive / "index.md")
+        if token.tag == "a" and token.attrs
+    ]
+    kept = [page.name for page in all_of_docs if page.parent == archive]
+    assert sorted([*linked, "index.md"]) == kept
+
+
+def test_pages_show_the_files_of_examples_as_they_are():
+    shown = [(n, text) for page in PAGES for n, text in files(page).items() if "examples/" in n]
+    assert shown and all((ROOT / name).read_text() == text for name, text in shown)
+    all_text = "".join(page.read_text() for page in PAGES)
+    assert [p.name for p in (ROOT / "examples").iterdir() if p.name not in all_text] == []
+
+
+@pytest.mark.usefixtures("registries")
+def test_the_guide_for_scripts_has_a_valid_experiment_and_every_placeholder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    made = Experiment(yaml.safe_load(files(GUIDE)["train.yaml"]), "train.yaml")
+    assert {(run.layout, run.variant) for run in made.runs} == {
+        ("1x1", "tuned"), ("1x2", "tuned"), ("1x1", "threads"),
+    }  # fmt: skip
+    text = GUIDE.read_text()
+    assert [name for name in PLACEHOLDERS if f"`{{{name}}}`" not in text] == []
+    only = {name for name, each in STRATEGIES.items() if not each.engine}
+    assert [name for name in only if f"`{name}`" not in text] == []
+
+
+def test_version_and_licence_of_the_citation_are_those_of_the_project():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # YAML reads a version such as 0.2 as a number.
+    assert isinstance(citation["version"], str)
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+
+
+def test_the_reference_is_up_to_date(tmp_path):
+    assert outdated(DOCS / "reference", all_pages()) == [], "run python scripts/docs_reference.py"
+    for name, text in pages().items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "run.md").write_text("something else")
+    (tmp_path / "tables.md").unlink()
+    assert outdated(tmp_path, pages()) == ["run.md", "tables.md"]
+
+
+def _keys(node: object) -> set[str]:
+    if isinstance(node, list):
+        return set().union(*map(_keys, node))
+    if not isinstance(node, dict):
+        return set()
+    described = {k for k, v in node.get("properties", {}).items() if "description" in v}
+    return described.union(*(_keys(value) for value in node.values()))
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "compose"),
+    [
+        ("configuration.md", experiment.SCHEMA, experiment.composed),
+        ("run.md", run.SCHEMA, run.compose_schema),
+    ],
+)
+def test_every_described_key_is_on_its_page(page, file, compose):
+    text = pages()[page]
+    keys = _keys(compose(yaml.safe_load(file.read_text())))
+    assert len(keys) > 30 and "resources" in keys
+    assert [key for key in sorted(keys) if f"| `{key}` |" not in text] == []
+
+
+def test_types_limits_and_defaults_and_what_several_tables_describe_alike(tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "t.schema.yaml").write_text(
+        """
+        title: t
+        required: [a]
+        properties:
+          a: {description: First., $ref: "#/$defs/fraction", unit: s}
+          b: {description: "x | y", type: array, items: {type: array, items: {type: integer}}}
+          c: {description: Third., enum: [null, one]}
+          d: {type: object, patternProperties: {"^x$": {properties: {e: {type: [string, "null"]}}}}}
+        $defs: {fraction: {type: number, minimum: 0, maximum: 1, default: 0.5}}
+        """
+    )
+    text = pages(tmp_path)["tables.md"]
+    assert "| `a` | number | ≥ 0; ≤ 1 | s | required | First. |" in text
+    assert "| `b` | array of arrays of integers |  |  |  | x \\| y |" in text
+    assert "| `c` | string? | `null`, `one` |  |  | Third. |" in text
+    assert "## `d.NAME`" in text and "| `e` | string? |" in text
+    assert "Keys of several sections" not in text
+    for name in "xyz":
+        (tmp_path / "tables" / f"{name}.schema.yaml").write_text(
+            f"title: {name}\nproperties: {{k: {{type: string, description: The same.}}, "
+            f"{name}: {{type: string, description: Its own.}}}}"
+        )
+    text = pages(tmp_path)["tables.md"]
+    assert text.count("The same.") == 1 and text.count("`k`: see [keys of several sections]") == 3
+    assert text.count("Its own.") == 3

@@ -1,0 +1,352 @@
+"""What is told of a machine: its cores, memory, accelerators."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from escala import engines
+from escala.analysis import comparable
+from escala.core import hardware, proc
+from escala.core.errors import InputError, Unavailable
+from escala.core.hardware import VISIBLE_GPUS, available_gpus
+from escala.experiment import Experiment, read
+from escala.experiment.files import ROOT
+from escala.record import key
+from escala.runtime import node
+from escala.strategies.base import Place
+from tests.calls import python
+from tests.unit.nvml import Gpu, Nvml
+
+MILAN = """\
+processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 25
+model\t\t: 1
+model name\t: AMD EPYC
+stepping\t: 1
+flags\t\t: fpu sse2 avx2
+"""
+ARM = """\
+processor\t: 0
+BogoMIPS\t: 50.00
+Features\t: fp asimd
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU part\t: 0xd0c
+CPU revision\t: 1
+"""
+
+
+@pytest.fixture
+def described(tmp_path):
+    def of(cpuinfo: str) -> dict:
+        file = tmp_path / "cpuinfo"
+        file.write_text(cpuinfo)
+        return hardware.describe(file)
+
+    return of
+
+
+def older(machine: dict) -> dict:
+    """Return a machine as it was recorded without the processor's family."""
+    return {k: v for k, v in machine.items() if k != "processor"} | {"cpu": "AMD EPYC"}
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("cpu family\t: 25", "cpu family\t: 26"),
+        ("model\t\t: 1", "model\t\t: 17"),
+        ("stepping\t: 1", "stepping\t: 2"),
+        ("sse2 avx2", "sse2 avx2 avx512f"),
+        ("AuthenticAMD", "HygonGenuine"),
+    ],
+)
+def test_processors_of_one_name_are_told_from_each_other(described, monkeypatch, field, other):
+    one, unlike = described(MILAN), described(MILAN.replace(field, other))
+    assert comparable.unlike_machines([one], [described(MILAN)]) is None
+    assert comparable.unlike_machines([one], [unlike])
+    # The store and the history tell them apart by the same.
+    keys = []
+    for machine in (one, unlike):
+        monkeypatch.setattr(hardware, "describe", lambda machine=machine: dict(machine))
+        keys.append(key.machine())
+    assert keys[0] != keys[1]
+    runs = [{"ranks": {"machines": [machine]}} for machine in (one, unlike)]
+    assert comparable.machines(runs[0]) != comparable.machines(runs[1])
+
+
+def test_the_order_of_features_and_other_processors_make_no_difference(described):
+    second = MILAN.replace("processor\t: 0", "processor\t: 1").replace("25", "26")
+    again = MILAN.replace("fpu sse2 avx2", "avx2 fpu sse2") + "\n" + second
+    assert described(again) == described(MILAN)
+
+
+def test_a_name_shows_family_and_model(described):
+    assert described(MILAN)["cpu"] == "AMD EPYC (family 25 model 1)"
+    assert described(ARM)["cpu"].endswith("(family 8 model 0xd0c)")
+    assert set(described("")["processor"].values()) == {None}
+
+
+def test_a_record_without_the_family_is_unlike_a_known_processor_and_like_another_such(described):
+    known = described(MILAN)
+    reason = comparable.unlike_machines([older(known)], [known])
+    assert "different kinds of machines: AMD EPYC, " in reason and "older record" in reason
+    assert comparable.unlike_machines([older(known)], [older(known)]) is None
+
+
+def test_a_node_tells_its_speed_and_the_store_does_not_use_it():
+    machine = node.describe(node.LOOPBACK, ports=1).machine
+    assert 0 < machine["speed_seconds"] < 1 and "speed_seconds" not in key.machine()
+    assert json.dumps(key.machine())
+
+
+@pytest.mark.parametrize(("times", "alike"), [(1.2, True), (1 / 1.2, True), (2, False)])
+def test_equal_processors_of_another_speed_are_told_from_each_other(times, alike):
+    assert comparable.alike_speeds(0.0024, 0.0024 * times) == alike
+    assert comparable.alike_speeds(None, 0.0024)
+
+
+def test_this_machine_describes_its_processor():
+    found = hardware.describe(Path("/proc/cpuinfo"))
+    assert found == hardware.describe() and found["cpu"]
+
+
+#: Forbid process_vm_readv and process_vm_writev to this process and those that it starts, as Docker
+#: does: a seccomp filter (linux/seccomp.h, linux/filter.h) that answers EPERM.
+FORBID = """
+import ctypes, struct
+steps = [(0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (6, 0, 0, 0x50001),
+         (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+program = Program(len(steps), ctypes.addressof(code))
+assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
+"""
+#: Two MPI ranks add up 4 MB.
+RANK = """
+import ctypes
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+mpi.MPI_Init(None, None)
+world, number, total = (
+    ctypes.byref(ctypes.c_char.in_dll(mpi, f"ompi_mpi_{name}"))
+    for name in ("comm_world", "int", "op_sum")
+)
+ones = (ctypes.c_int * 2**20)(*[1] * 2**20)
+added = (ctypes.c_int * 2**20)()
+mpi.MPI_Allreduce(ones, added, 2**20, number, total, world)
+assert set(added) == {2}
+mpi.MPI_Finalize()
+print("added", flush=True)
+"""
+RUN = """
+import json, subprocess, sys
+from escala.check import machine as check
+from escala.runtime import launch
+from escala.runtime.node import describe
+from escala.strategies import STRATEGIES
+from tests.conftest import KNOBS
+started = launch.Launch("mpirun", [describe("lo", 1)], None)
+rank = [sys.executable, "-c", {rank!r}]
+with launch.command_line(started, STRATEGIES["horovod-mpi"], [{{}}] * 2, rank) as (call, _):
+    knobs = KNOBS | {{"threads": {{"intra_op": 1}}}}
+    environment = launch.environment("horovod-mpi", knobs, started)
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
+[found] = check.answers([each for each in check.CHECKS if each.name == "direct copies"])
+print(json.dumps([launch.single_copy(started.nodes), done.stdout + done.stderr, str(found)]))
+"""
+
+
+def found(code: str) -> list[str]:
+    return json.loads(python("-c", code, timeout=120, check=True).stdout)
+
+
+@pytest.mark.skipif(not proc.can_read_child(), reason="it is forbidden here")
+def test_where_it_is_allowed_ranks_read_each_others_memory():
+    mechanism, said, checked = found(RUN.format(rank=RANK))
+    assert (mechanism, "".join(said.split())) == ("cma", "added" * 2)
+    assert " yes " in checked
+
+
+def test_where_it_is_forbidden_ranks_are_told_to_copy_and_the_check_names_the_remedy():
+    mechanism, said, checked = found(FORBID + RUN.format(rank=RANK))
+    # Open MPI would try, and write `Read -1, expected 2097152, errno = 1`.
+    assert (mechanism, "".join(said.split())) == ("none", "added" * 2)
+    assert " no " in checked and "--cap-add=SYS_PTRACE" in checked
+
+
+def write(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{content}\n")
+
+
+@pytest.mark.parametrize(
+    ("limits", "quota"),
+    [
+        ({}, None),
+        ({"job": "max 100000"}, None),
+        ({"job": "100000 100000"}, 1.0),
+        ({"job": "max 100000", "": "150000 100000"}, 1.5),
+        ({"job": "200000 100000", "": "150000 100000"}, 1.5),
+        ({"job": "50000 100000", "": "150000 100000"}, 0.5),
+        ({"job": "unreadable"}, None),
+    ],
+)
+def test_the_smallest_quota_of_the_groups_counts_in_version_2(tmp_path, limits, quota):
+    member = tmp_path / "cgroup"
+    member.write_text("0::/job\n")
+    for group, text in limits.items():
+        write(tmp_path / "groups" / group, cpu__max=text)
+    assert hardware.cpu_quota(member, tmp_path / "groups") == quota
+
+
+@pytest.mark.parametrize(("inside", "quota"), [(-1, 2.0), (50_000, 0.5)])
+def test_the_smallest_quota_of_the_groups_counts_in_version_1(tmp_path, inside, quota):
+    member, groups = tmp_path / "cgroup", tmp_path / "groups"
+    member.write_text("5:cpuset:/\n2:cpu,cpuacct:/job/step\n1:memory:/other\n")
+    write(groups / "cpu/job", cpu__cfs_quota_us=200_000, cpu__cfs_period_us=100_000)
+    write(groups / "cpu/job/step", cpu__cfs_quota_us=inside, cpu__cfs_period_us=100_000)
+    assert hardware.cpu_quota(member, groups) == quota
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(0.5, 1), (1.0, 1), (1.9, 1), (64.0, None)])
+def test_a_quota_leaves_whole_cores_and_at_least_one(monkeypatch, quota, cores):
+    monkeypatch.setattr(hardware, "cpu_quota", lambda: quota)
+    found = hardware.describe()
+    assert found["cores_available"] == (cores or len(os.sched_getaffinity(0)))
+    assert found["cpu_quota"] == quota
+
+
+def test_too_few_cores_by_a_quota_are_refused_with_the_quota(monkeypatch):
+    monkeypatch.setattr("escala.experiment.matrix.cpu_quota", lambda: 1.5)
+    settings = read(ROOT / "config.yaml") | {"oversubscribe": False}
+    experiment = Experiment(settings, "quota.yaml")
+    run = next(run for run in experiment.runs if run.layout == "1x2")
+    with pytest.raises(InputError, match=r"and 1 are available by a quota .* of 1\.5 cores"):
+        experiment.require_cores(run, 1)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    def install(uuids: list[str] | None) -> Nvml:
+        made = Nvml(
+            None if uuids is None else [Gpu(uuid, f"Model {n}") for n, uuid in enumerate(uuids)]
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", made)
+        return made
+
+    for name in (VISIBLE_GPUS, "TF_FORCE_GPU_ALLOW_GROWTH"):
+        # Set before it is deleted: the fixture then restores what a test sets.
+        monkeypatch.setenv(name, "before")
+        monkeypatch.delenv(name)
+    return install
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [("GPU-a", "Model 0"), ("GPU-b", "Model 1"), ("GPU-c", "Model 2")]),
+        ("", []),
+        ("-1", []),
+        ("2,0", [("2", "Model 2"), ("0", "Model 0")]),
+        ("GPU-b, 0", [("GPU-b", "Model 1"), ("0", "Model 0")]),
+        # CUDA shows those before the first that does not exist.
+        ("1,7,0", [("1", "Model 1")]),
+        ("GPU-x,0", []),
+    ],
+)
+def test_gpus_are_those_that_cuda_shows(driver, visible, expected):
+    made = driver(["GPU-a", "GPU-b", "GPU-c"])
+    environment = {} if visible is None else {VISIBLE_GPUS: visible}
+    assert available_gpus(environment) == expected
+    assert made.open == 0
+
+
+def test_without_a_driver_there_are_no_gpus_and_a_machine_is_described_as_before(driver):
+    driver(None)
+    assert available_gpus({}) == []
+    assert "gpus" not in hardware.describe()
+
+
+def place(local: int, ranks: list[int]) -> Place:
+    return Place(
+        process=local,
+        processes=2,
+        ranks=ranks,
+        node=0,
+        nodes=1,
+        local=local,
+        processes_per_node=2,
+        host="n",
+        cores=[0],
+        addresses=[],
+        extra_addresses=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "expected"),
+    [
+        # A process for each rank, a GPU for each.
+        (["GPU-a", "GPU-b"], [[0], [1]], ["GPU-a", "GPU-b"]),
+        # More ranks than GPUs share them in turns.
+        (["GPU-a", "GPU-b"], [[0], [1], [2], [3]], ["GPU-a", "GPU-b", "GPU-a", "GPU-b"]),
+        (["GPU-a"], [[0], [1]], ["GPU-a", "GPU-a"]),
+        # One process for the ranks of a node.
+        (["GPU-a", "GPU-b", "GPU-c"], [[0, 1]], ["GPU-a,GPU-b"]),
+        (["GPU-a"], [[0, 1]], ["GPU-a"]),
+    ],
+)
+@pytest.mark.parametrize("device", ["auto", "gpu"])
+def test_each_rank_has_a_gpu_of_its_node(driver, monkeypatch, device, gpus, ranks, expected):
+    driver(gpus)
+    shown = []
+    for local, held in enumerate(ranks):
+        monkeypatch.delenv(VISIBLE_GPUS, raising=False)
+        engines.show_device(device, place(local, held))
+        shown.append(os.environ[VISIBLE_GPUS])
+        assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert shown == expected
+
+
+def test_ranks_on_cores_see_no_gpu(driver):
+    driver(["GPU-a"])
+    engines.show_device("cpu", place(0, [0]))
+    assert available_gpus() == []
+
+
+def test_without_gpus_auto_changes_nothing_and_gpu_is_refused(driver):
+    driver(None)
+    engines.show_device("auto", place(0, [0]))
+    assert VISIBLE_GPUS not in os.environ
+    with pytest.raises(Unavailable, match="device: gpu needs a GPU"):
+        engines.show_device("gpu", place(0, [0]))
+
+
+def test_a_tensorflow_without_cuda_is_not_taken_for_one_that_uses_the_gpu(driver, monkeypatch):
+    from escala.engines.tensorflow import engine
+
+    driver(["GPU-a"])
+    monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: [])
+    assert engine.gpus_in_use("auto") == []
+    with pytest.raises(Unavailable, match="TensorFlow finds no GPU"):
+        engine.gpus_in_use("gpu")
+    monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: ["one"])
+    assert engine.gpus_in_use("gpu") == ["GPU-a"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp-nccl", "fsdp"])
+def test_ranks_that_would_share_a_gpu_by_nccl_are_unavailable(driver, strategy):
+    driver(["GPU-a"])
+    plan = {"strategy": strategy, "knobs": {"device": "auto"}}
+    with pytest.raises(Unavailable, match="a GPU for each of 2 ranks, and the node has 1"):
+        engines.create_engine(plan, place(0, [0]))

@@ -1,0 +1,311 @@
+"""Jobs of several nodes: their allocation, and a job for each number of nodes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escala.core.errors import InputError
+from escala.core.files import write_text
+from escala.experiment import Run, load
+from escala.measure import table
+from escala.measure.allocated import Allocated
+from escala.measure.plan import Plan, by_nodes, plan_session, table_of
+from escala.runtime import allocation, asking
+from escala.runtime.layout import Layout
+from escala.workflow.plans import Jobs, Plans
+from escala.workflow.study import Study
+from tests.conftest import ROOT
+from tests.unit.test_workflow_package import Planned, measured
+
+#: As SLURM 22.05 prints it. The user's words hold what looks like keys.
+SAID = """\
+JobId=17 JobName=a EndTime=2020-01-01T00:00:00 OverSubscribe=OK
+   UserId=root(0) GroupId=root(0) MCS_label=N/A
+   Priority=4294901759 Nice=0 Account=(null) QOS=(null)
+   JobState=RUNNING Reason=None Dependency=(null)
+   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:01 TimeLimit=00:10:00 TimeMin=N/A
+   SubmitTime=2026-11-27T09:00:00 EligibleTime=2026-11-27T09:00:00
+   AccrueTime=2026-11-27T09:00:00
+   StartTime=2026-11-27T09:01:00 EndTime=2026-11-27T09:11:00 Deadline=N/A
+   Partition=lab AllocNode:Sid=scheduler:1
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=n[1-4]
+   BatchHost=n1
+   NumNodes=4 NumCPUs=4 NumTasks=4 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null)
+   Command=/tmp/job.sh NodeList=other
+   Comment=StartTime=2020-01-01T00:00:00
+"""
+
+
+def test_what_slurm_says_of_a_job_is_read_and_not_what_its_user_says():
+    job = allocation.described("17", SAID)
+    assert (job.nodes, job.exclusive) == ("n[1-4]", True)
+    times = [datetime(2026, 11, 27, 9, minute).astimezone() for minute in (0, 1, 11)]
+    assert [job.submitted, job.started, job.ends] == times
+
+
+@pytest.mark.parametrize(
+    ("text", "exclusive", "ends"),
+    [
+        (SAID.replace("   OverSubscribe=NO", "   OverSubscribe=OK"), False, True),
+        (SAID.replace("   OverSubscribe=NO", "   OverSubscribe=YES"), False, True),
+        (SAID.replace("EndTime=2026-11-27T09:11:00", "EndTime=Unknown"), True, False),
+        ("slurm_load_jobs error: Invalid job id specified", None, False),
+    ],
+)
+def test_a_job_that_shares_nodes_has_no_end_or_is_unknown(text, exclusive, ends):
+    job = allocation.described("17", text)
+    assert (job.exclusive, job.ends is not None) == (exclusive, ends)
+
+
+#: Of an array: a task that waits has the number of the array, as has the one that runs.
+WAITING = """\
+JobId=17 ArrayJobId=17 ArrayTaskId=3-9 JobName=a
+   JobState=PENDING Reason=Priority Dependency=(null)
+   SubmitTime=2026-11-27T07:00:00 EligibleTime=2026-11-27T07:00:01
+   StartTime=2026-11-28T12:00:00 EndTime=2026-11-28T14:00:00 Deadline=N/A
+   NodeList=(null)
+   OverSubscribe=OK Contiguous=0 Licenses=(null)
+
+"""
+OTHER = SAID.replace("JobId=17", "JobId=18").replace("n[1-4]", "n[5-8]") + "\n"
+
+
+@pytest.mark.parametrize("text", [WAITING + SAID, OTHER + WAITING + SAID, SAID + "\n" + OTHER])
+def test_of_a_job_array_the_task_of_this_job_is_read(text):
+    assert allocation.described("17", text) == allocation.described("17", SAID)
+
+
+def test_names_of_a_host_with_and_without_its_domain_are_one():
+    for same in ("c12", "c12.cluster.org", "C12"):
+        assert allocation.same_host("c12", same) and allocation.same_host(same, "c12")
+    for other in ("c1", "c123", "c12-a", "c1.cluster.org"):
+        assert not allocation.same_host("c12", other)
+    assert not allocation.same_host("c12.one.org", "c12.other.org")
+
+
+def test_addresses_of_a_run_are_asked_for_its_nodes_only(inside, tmp_path, monkeypatch):
+    inside(SAID)
+    answer = "NodeName=n3 NodeAddr=10.0.0.3\nNodeName=n1 NodeAddr=10.0.0.1"
+    (tmp_path / "scontrol").write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\n'
+        f'case "$*" in *"show job"*) cat {tmp_path}/job;; *) printf "{answer}\\n";; esac\n'
+    )
+    (tmp_path / "srun").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/step\nexit 1\n')
+    (tmp_path / "srun").chmod(0o755)
+    for names, asked in (("n3", "n1"), "n3,n1"), ((), "n[1-4]"):
+        ask = asking.Asking("17", Layout.parse("2x1"), names, None, 1)
+        with pytest.raises(RuntimeError, match="srun failed"):
+            ask.nodes(False)
+        last = (tmp_path / "asked").read_text().splitlines()[-1]
+        assert last == f"--oneliner show node {asked}"
+    assert '"n3": "10.0.0.3"' in (tmp_path / "step").read_text()
+
+
+NAMES = st.lists(st.text("abc123", min_size=1), min_size=1, max_size=9, unique=True)
+
+
+@given(names=NAMES, repeat=st.integers(1, 50))
+def test_smaller_layouts_are_on_nodes_of_larger_ones_of_the_same_repeat(names, repeat):
+    chosen = [allocation.nested(names, count, repeat) for count in range(1, len(names) + 1)]
+    for fewer, more in itertools.pairwise(chosen):
+        assert more[: len(fewer)] == fewer
+    assert sorted(chosen[-1]) == sorted(names)
+
+
+@given(names=NAMES)
+def test_every_node_is_the_one_node_equally_often(names):
+    alone = [allocation.nested(names, 1, repeat) for repeat in range(1, 2 * len(names) + 1)]
+    assert sorted(alone) == sorted([name] for name in [*names, *names])
+    assert allocation.nested(names, 1, 1) == names[:1]
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch):
+    """A process on the node n1 of a job, of which SLURM says a text."""
+
+    def written(text: str, node: str = "n1") -> None:
+        (tmp_path / "job").write_text(text)
+        monkeypatch.setenv("SLURM_JOB_ID", "17")
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-4]")
+        if node:
+            monkeypatch.setenv("SLURMD_NODENAME", node)
+        else:
+            monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+
+    answers = f'case "$2" in job) cat {tmp_path}/job;; *) printf "n1\\nn2\\nn3\\nn4\\n";; esac'
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{answers}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return written
+
+
+def call(local: bool = True, main: bool = True) -> Allocated:
+    return Allocated(allocation.number() if main else None, lambda: local)
+
+
+def run(layout: str, repeat: int | None = 1) -> Run:
+    return Run("e", "d", "w", "single", Layout.parse(layout), "v", "native", repeat)
+
+
+def test_runs_of_a_call_inside_a_job_are_given_nodes_and_those_of_its_jobs_are_not(inside):
+    inside(SAID)
+    allocated = call()
+    allocated.require([run("1x1"), run("4x1")])
+    assert allocated.nodes_of(run("2x3", 4)) == ["n4", "n1"]
+    assert allocated.nodes_of(run("1x1", None)) == ["n1"]
+    assert call(main=False).nodes_of(run("2x3")) == []
+
+
+def test_a_job_of_one_node_is_this_machine(inside, tmp_path):
+    inside(SAID.replace("=NO", "=OK"))
+    (tmp_path / "scontrol").write_text(
+        f'#!/bin/sh\n[ "$2" = job ] && cat {tmp_path}/job || echo n1\n'
+    )
+    allocated = call()
+    allocated.require([run("1x1")])
+    assert allocated.nodes_of(run("1x1")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "local", "layout", "reason"),
+    [
+        (
+            SAID,
+            "",
+            True,
+            "1x1",
+            r"is an allocation of n\[1-4\], and .* is not part of it.*srun --jobid",
+        ),
+        (SAID.replace("=NO", "=OK"), "n1", True, "1x1", "shares its nodes.*--exclusive"),
+        (SAID, "n1", True, "5x1", "needs 5 nodes, and the job 17 has 4.*--nodes=5"),
+        (SAID, "n1", False, "1x1", "inside a job.*without --profile"),
+    ],
+)
+def test_what_a_job_cannot_measure_is_refused_with_the_remedy(
+    inside, text, node, local, layout, reason
+):
+    inside(text, node)
+    with pytest.raises(InputError, match=reason):
+        call(local).require([run(layout)])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "has_measured", "remedy"),
+    [
+        (4, False, "the same call, or the same script, goes on"),
+        (20, False, "sbatch --time="),
+        (20, True, "the same call, or the same script, goes on"),
+    ],
+)
+def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(
+    inside, minutes, has_measured, remedy
+):
+    """The job of 10 minutes is long over: nothing more fits into it."""
+    inside(SAID)
+    allocated = call()
+    assert allocated.late([None, None], False) is None, (
+        "nothing is known: the first repeat is begun"
+    )
+    why = allocated.late([minutes * 30.0, minutes * 30.0], has_measured)
+    assert "the runs of the repeat take" in why
+    assert remedy in allocated.remedy
+
+
+def test_a_run_is_not_recorded_where_the_job_has_lost_a_node(tmp_path, monkeypatch):
+    lost = tmp_path / "srun"
+    lost.write_text('#!/bin/sh\ncase "$*" in *--nodelist=n3*) exit 1;; esac\n')
+    lost.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    asking.require_answers([])
+    asking.require_answers(["n1", "n2"])
+    with pytest.raises(InputError, match=r"SLURM_JOB_ID.*17.*no longer has n3,"):
+        asking.require_answers(["n2", "n3"])
+
+
+ONE, TWO, FOUR = "1x1", "2x1", "4x1"
+
+
+def study_of(**changes: object) -> Study:
+    """Return the default experiment with configurations on one, two and four nodes."""
+    configurations = [
+        {"strategy": "single", "layouts": [ONE], "variants": ["tuned"]},
+        {"strategy": "horovod-mpi", "layouts": [TWO, FOUR], "variants": ["tuned"]},
+    ]
+    alone = {"strategy": "single", "layout": ONE, "variant": "tuned"}
+    probes = {name: {"enabled": False} for name in ("resources", "clocks", "timeline")}
+    given = {"configurations": configurations, "references": [alone], "jobs_by_nodes": True}
+    return Study(ROOT, ROOT, [], given | probes | {"repeats": 2} | changes)
+
+
+def layouts(plan: Plan) -> list[set[str]]:
+    """Return the layouts of each group of a plan."""
+    return [{each.run.layout for each in group} for group in plan.groups]
+
+
+def test_each_number_of_nodes_has_a_job_with_its_references_and_no_more_nodes(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    study = study_of()
+    plans = Plans(study, False, lambda: False, set, set)
+    jobs = Jobs(study, plans, lambda: None)
+    demo = SimpleNamespace(experiment="demo")
+    assert plans.parts_of(demo) == [table_of("demo", nodes) for nodes in (1, 2, 4)]
+    for nodes, layout in (("2", TWO), ("4", FOUR)):
+        part = SimpleNamespace(experiment="demo", nodes=nodes)
+        assert layouts(plans.plan_of(part)) == [{ONE, layout}] * 2
+        assert jobs.nodes(part) == int(nodes)
+    assert jobs.nodes(demo) == 4
+
+
+def test_one_node_has_a_job_if_it_has_more_than_references_of_others(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = plan_session(study_of().default)
+    workloads = {run.workload for run in by_nodes(plan)[1]}
+    assert len(workloads) == 3
+    scaled = tuple(group for group in plan.groups if group[0].run.workload == "virus-cnn")
+    assert [*by_nodes(replace(plan, groups=scaled))] == [2, 4]
+    sampled = by_nodes(plan_session(study_of(resources={"enabled": True}).default))
+    assert {run.instrument for run in sampled[1]} == {None, "resources"}
+
+
+def test_a_part_is_left_alone_when_a_later_one_measured_its_references_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    house = Planned(study_of())
+    measured(Plan.read(house.call(experiment="demo")[1]))
+    write_text(table_of("demo", 2), '{"format": 1, "runs": []}\n')
+    assert not house.call(experiment="demo", nodes="2")[2]
+    # The table of all does not tell of them, and is joined again.
+    plan = Plan.read(house.call(experiment="demo")[1])
+    assert plan.call
+    write_text(table_of("demo"), table.text(plan))
+    [across] = {each.file for each in plan.runs if (each.run.layout, each.run.repeat) == (FOUR, 2)}
+    Path(across).unlink()
+    assert not house.call(experiment="demo", nodes="2")[2]
+    plans, file, is_new = house.call(experiment="demo", nodes="4")
+    assert (
+        is_new
+        and across in plans.left
+        and plans.left.keys() <= {each.file for each in Plan.read(file).groups[1]}
+    )
+
+
+def test_a_pilot_needs_one_job(tmp_path):
+    settings = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"jobs_by_nodes": True}
+    settings.pop("repeats", None)
+    settings["pilot"] = {"half_width": "5 %", "repeats": 3, "at_most": 9}
+    (tmp_path / "demo.yaml").write_text(yaml.safe_dump(settings))
+    with pytest.raises(InputError, match="jobs_by_nodes"):
+        load(tmp_path / "demo.yaml")

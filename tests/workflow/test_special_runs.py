@@ -1,0 +1,234 @@
+"""A pilot, a study, and splits with predictions, from the experiment to their tables."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from escala.core import environment
+from escala.predict.targets import RULES as PREDICTING
+from escala.report.history import add
+from tests.conftest import CLASSES
+from tests.programs import experiment_on
+from tests.workflow.conftest import SIMULATED, experiment_of
+from tests.workflow.measured import FAKE
+
+RUNS = "results/small/runs/small/virus-cnn"
+
+
+def repeats_of(folder, strategy: str, layout: str) -> list[str]:
+    place = folder / RUNS / strategy / layout / "tuned" / "native"
+    return sorted(path.parent.name for path in place.glob("*/run.json"))
+
+
+def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, dry_run, tmp_path, imported):
+    """Once, in the same call, each reference twice in each repeat, and never more than allowed."""
+    imported(FAKE)
+    experiment = experiment_of(
+        "small",
+        SIMULATED,
+        configurations=[
+            {"strategy": name, "layouts": ["1x1"]} for name in ("single", "wrapped-single")
+        ],
+        noise_floor=True,
+        pilot={"half_width": "5 %", "repeats": 2, "at_most": 3},
+    )
+    del experiment["repeats"]
+    table = "results/small/tables/pilot.csv"
+    before = snakemake("--dry-run", experiment=experiment)
+    assert "small: a pilot sets the number of repeats. The estimates are for 3." in before.stdout
+    # Two configurations and the second runs of one, three times.
+    assert "Estimated training time of 9 runs" in before.stdout
+    # With a store, which must not take the second run of a reference for the first.
+    kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
+    snakemake(table, **kept)
+    again = [f"duplicate.rep{n}" for n in range(1, 4)]
+    assert repeats_of(tmp_path, "single", "1x1") == [*again, *(f"rep{n}" for n in range(1, 4))]
+    assert repeats_of(tmp_path, "wrapped-single", "1x1") == [f"rep{n}" for n in range(1, 4)]
+    plan = json.loads((tmp_path / "results/small/pilot.json").read_text())
+    assert plan["repeats"] == 3 < plan["comparisons"][0]["needed"]
+    (row,) = pd.read_csv(tmp_path / table).itertuples()
+    assert (row.strategy, row.pilot_matches, row.repeats, row.cut) == ("wrapped-single", 2, 3, True)
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/run.json")]
+    assert len(runs) == 9 and {run["session"] for run in runs} == {runs[0]["session"]}
+    repeats = [
+        run["repeat"] for run in sorted(runs, key=lambda run: (run["started"], run["repeat"]))
+    ]
+    assert repeats == sorted(repeats), "all runs of a repeat take turns, those of the pilot too"
+    (noise,) = pd.read_csv(tmp_path / "results/small/tables/noise.csv").itertuples()
+    # A copy of the first run would have a ratio of 1.
+    assert noise.matches == 3 and round(noise.ratio, 6) == 1.02
+    assert "Nothing to be done" in dry_run(table)[1]
+    # Sessions of a history are an input of the page.
+    add(tmp_path / ".escala" / "history", [tmp_path / "results" / "small"])
+    assert re.search(r"page +1\n", dry_run(table)[1])
+
+
+def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_path):
+    """Each process sleeps as long on any layout, so twice the work takes the same time."""
+    study = {"kind": "weak", "strategies": ["processes"], "layouts": ["1x1", "1x2"]}
+    work = {"command": "sh -c 'sleep 0.$((5 * {ranks} / {ranks}))'", "files": []}
+    experiment = experiment_on("grows", {"work": work}, scaling=study)
+    del experiment["configurations"]
+    results = tmp_path / "results/grows"
+    environment.claim_results(results)
+    held = environment.hold_results(results)
+    refused = snakemake("study", experiment=experiment, fails=True)
+    assert "another call writes results there" in refused.stdout + refused.stderr
+    assert not list(results.glob("runs/**/run.json"))
+    os.close(held)
+    done = snakemake("study", experiment=experiment)
+    rows = pd.read_csv(results / "tables/scaling.csv").set_index("layout")
+    one, two = rows["seconds_per_epoch"]
+    # A worker of the suite may have one core, which two processes then share.
+    if rows.loc["1x2", "shares_cores"]:
+        assert pd.isna(rows.loc["1x2", "efficiency"])
+    else:
+        assert rows.loc["1x2", "efficiency"] == pytest.approx(one / two)
+        assert 0.5 < rows.loc["1x2", "efficiency"] < 1.5
+    written = (results / "study.html").read_text()
+    assert "Weak scaling of work on none: plain processes, variant plain" in written
+    assert "Weak scaling of training work" in (results / "study.md").read_text()
+    assert (results / "study.tex").exists()
+    assert (results / "study.pdf").exists() == bool(shutil.which("chromium"))
+    assert "All 2 runs ended ok." in done.stdout + done.stderr
+    assert "Scaling study to hand in: results/grows/study.html" in done.stdout + done.stderr
+    assert "study_document" not in dry_run("study", experiment=experiment)[1]
+    (results / "job.sh").write_text("#!/bin/bash\n")
+    code, said = dry_run("study", experiment=experiment)
+    assert not code and "study_document" in said
+
+
+@pytest.mark.sweep
+def test_the_rows_of_an_epoch_grow_with_real_ranks(snakemake, tmp_path):
+    study = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "1x2", "rows_per_rank": 20}
+    experiment = experiment_of("rows", SIMULATED, scaling=study)
+    del experiment["configurations"]
+    files = {
+        ranks: f"results/rows/runs/small/virus-cnn/{name}/1x{ranks}/tuned/native/rep1/run.json"
+        for ranks, name in ((1, "single"), (2, "horovod-mpi"))
+    }
+    snakemake(*files.values(), experiment=experiment)
+    for ranks, file in files.items():
+        run = json.loads((tmp_path / file).read_text())
+        training, [epoch] = run["training"], run["epochs"]
+        assert run["status"] == "ok" and training["train_rows"] == 20 * ranks
+        assert (epoch["rows"], epoch["distinct_rows"]) == (20 * ranks, 20 * ranks)
+        assert (epoch["steps"], training["steps_per_epoch"]) == (1, 1)
+
+
+def test_an_experiment_without_a_study_is_refused(dry_run):
+    code, said = dry_run("study", experiment=copy.deepcopy(experiment_of("none", SIMULATED)))
+    assert code and "this experiment has no scaling study. Remedy: write the key" in said
+
+
+FAMILIES = {
+    "type": "simulated",
+    "seed": 1,
+    "difficulty": 0.2,
+    "records": dict.fromkeys(CLASSES, 30),
+}
+RULES = ("codes", "clusters", "arrays", "train", "leakage", "page")
+CELL = "kmer-logreg/single/1x1/tuned/native/rep1"
+
+
+def fits_only(workloads: dict, **datasets: dict) -> dict:
+    experiment = experiment_of("small", FAMILIES)
+    base = experiment["datasets"]["small"] | {"oversample": {"method": "none"}}
+    experiment["datasets"] = {name: base | changes for name, changes in datasets.items()}
+    experiment["configurations"] = experiment["configurations"][:1]
+    experiment["workloads"] = workloads
+    return experiment
+
+
+def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, dry_run, tmp_path):
+    lineages = {"by": "group-file", "seeds": [4]}
+    experiment = fits_only(
+        {"majority": {}},
+        cluster={"split": {"by": "cluster", "seeds": [4]}, "similarity": 0.6},
+        lineage={"split": lineages, "similarity": 0.6},
+    )
+    snakemake("results/small/tables/leakage.csv", experiment=experiment)
+    results = tmp_path / "results/small"
+    for name in ("cluster", "lineage"):
+        folder = results / f"data/{name}"
+        records = pd.read_csv(folder / "records.tsv", sep="\t")
+        groups = pd.read_csv(
+            folder / ("clusters.tsv" if name == "cluster" else "sequences/lineages.tsv"), sep="\t"
+        )
+        group = dict(zip(groups["accession"], groups.iloc[:, 2], strict=True))
+        sides = [
+            {group[records["accession"][i]] for i in np.load(folder / f"split4/{side}_genomes.npy")}
+            for side in ("train", "test")
+        ]
+        assert not sides[0] & sides[1], f"{name}: groups stay whole"
+        assert sides[1]
+    leakage = pd.read_csv(results / "tables/leakage.csv")
+    assert set(leakage["workload"]) == {"majority"}
+    similar = leakage.groupby("dataset")["similar_fraction"].first()
+    assert similar["cluster"] == 0, "no test genome has a relative of its cluster in training"
+    split_by = leakage.groupby("dataset")["split_by"].unique().map(list).to_dict()
+    assert split_by == {"cluster": ["cluster"], "lineage": ["group-file"]}
+    # Of a split by lineage it is a threshold of the report, and no array depends on it.
+    experiment["datasets"]["lineage"]["similarity"] = 0.5
+    _, planned = dry_run("--quiet", "rules", experiment=experiment)
+    again = {name for name in RULES if re.search(rf"^{name} ", planned, re.MULTILINE)}
+    assert {"clusters", "leakage", "page"} <= again, planned
+    assert not {"arrays", "train"} & again, planned
+
+
+def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(
+    snakemake, dry_run, tmp_path
+):
+    experiment = fits_only(
+        {"kmer-logreg": {"k": 4}},
+        tiles={
+            "window": {"method": "tiles", "stride": 400, "reverse_complement": True},
+            "length": 400,
+        },
+    )
+    experiment["predict"] = {"inputs": {"mine": "mine.fasta"}, "error_limit": 0.5}
+    target = f"results/small/predictions/tiles/{CELL}/mine.tsv"
+    (tmp_path / "mine.fasta").write_text(
+        ">strange\n" + "ACGGTTCA" * 60 + "\n>short\nACGGTTCAACGGTTCAA\n"
+    )
+    done = snakemake(target, experiment=experiment)
+    table = tmp_path / target
+    row, short = pd.read_csv(table, sep="\t").itertuples()
+    assert row.unlike_anything_seen and row.likeness == "far" and row.letters == 480
+    assert not row.shorter_than_rows and short.shorter_than_rows
+    assert short.too_short and 0 <= row.error_at_length <= short.error_at_length
+    counts = "2 records: 1 shorter than the model's rows, "
+    assert counts in done.stdout
+    assert done.stdout.splitlines()[-1] == f"Predictions: {target}"
+    data = json.loads((tmp_path / "results/small/data/tiles/split4/dataset.json").read_text())
+    assert data["window"]["reverse_complement"]
+    errors = json.loads(
+        (tmp_path / f"results/small/runs/tiles/{CELL}/length_errors.json").read_text()
+    )
+    assert [entry["letters"] for entry in errors["lengths"]][:3] == [50, 75, 100]
+    code, said = dry_run(target.replace("mine", "yours"))
+    assert code != 0
+    assert "predict.inputs names no yours" in said
+
+    # A query that cannot be read leaves the table of the last one as it was.
+    before, query = table.read_bytes(), (tmp_path / "mine.fasta").read_text()
+    (tmp_path / "mine.fasta").write_text(">protein\nMKTLLQEF\n")
+    failed = snakemake(target, fails=True)
+    assert "not nucleotides" in failed.stdout + failed.stderr
+    assert table.read_bytes() == before
+    # From the store, the counts are printed too. No run is trained, whatever changed.
+    (tmp_path / "mine.fasta").write_text(query)
+    (tmp_path / "results/small/data/tiles/split4/dataset.json").touch()
+    options = ["--allowed-rules", *PREDICTING, "--forcerun", "predict"]
+    served = snakemake(target, *options, "--config", 'predict={"inputs": {"mine": "mine.fasta"}}')
+    assert "predict: served from the store" in served.stdout and counts in served.stdout
+    assert "rule train" not in served.stdout + served.stderr
+    assert table.read_bytes() == before
