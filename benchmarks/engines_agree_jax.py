@@ -35,7 +35,7 @@ def computed(
     for given, wanted in batches(case, inputs, targets):
         found, (loss, _) = gradients_of(state[0], *given, wanted, each_row, case.batch)
         curve.append(float(loss) / case.batch)
-        state = optimizer.updated(state, found)
+        state = optimizer.apply(state, found)
     return {
         "parameters": sum(each.size for each in weights),
         "begun": model.begin(SEED),

@@ -162,7 +162,7 @@ def features(
         code=KINDS["captions"].code("vgg16.py"),
         inputs={"weights": weights} | {f"pictures/{name}": path for name, path in listed.items()},
         parameters=vars(given)
-        | {"network": sha256_file(FOLDER / DEFAULT / "vgg16.py")}
+        | {"network": sha256_file(FOLDER / DEFAULT / "layers.py")}
         | engines.versions(DEFAULT),
         outputs=output,
         make=make,

@@ -51,13 +51,13 @@ def test_all_but_engines_and_models_is_imported_without_a_framework():
 RIGHTLY = {
     "escala/analysis/diagnosis/__init__.py": "a timeline is of Horovod, from any training",
     "escala/analysis/diagnosis/recording.py": "a timeline is of Horovod, from any training",
-    "escala/draft/launchers.py": "users write these launchers in their commands",
+    "escala/draft/command.py": "users write these launchers in their commands",
     "escala/hook/escala_collectives.py": "sums in the library of a user's program",
     "escala/hook/escala_processes.py": "sees which library's group a user's process joins",
     "escala/hook/escala_steps.py": "has callbacks for trainers of users",
     "escala/hook/escala_trace.py": "starts the profiler of a user's PyTorch",
     "escala/probes/torch_trace.py": "its key and the trace are of PyTorch",
-    "escala/report/findings/steps.py": "names the key of this probe",
+    "escala/report/findings/why.py": "names the key of this probe",
     "scripts/diagnose.py": "says which file of Horovod it takes",
     "scripts/try.py": "shows launchers of users",
 }

@@ -100,7 +100,11 @@ def rows_of(experiment: FakeExperiment) -> tuple[dict, dict]:
     """Return the rows of two processes against one in `speedup` and in `best_use`."""
     frames = tabled(experiment, references=REFERENCES)
     speedup, best = (frames[name].to_dict("records") for name in ("speedup", "best_use"))
-    [row] = [each for each in speedup if each["strategy"] == MPI and each["reference"] == 1]
+    [row] = [
+        each
+        for each in speedup
+        if each["strategy"] == MPI and each["reference"] == 1 and each["decides"]
+    ]
     [use] = [each for each in best if each["alternative_variant"] == "tuned"]
     assert use["strategy"] == MPI
     return row, use
