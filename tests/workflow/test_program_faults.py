@@ -227,6 +227,7 @@ for part, status in (("hangs", "timeout"), ("diverges", "diverged")):
 
 
 #: Other rows, or tests of single functions, show the same function.
+COUNTED = "starts several that print"
 SWEPT = {
     "hangs at its exit, of epochs of its own", "diverges in its output", "trains more", "asks",
     "is interrupted by the kernel", "counts down", "holds its output back",
@@ -236,9 +237,11 @@ SWEPT = {
 
 
 def rows(table: dict) -> list:
-    """Return the rows of a table as parameters, some of them only in a sweep."""
-    marks = [pytest.mark.sweep]
-    return [pytest.param(name, marks=marks if name in SWEPT else []) for name in table]
+    """Return the rows of a table as parameters, some of them only in a sweep, one while no other
+    test runs: its processes at work are counted.
+    """
+    marks = dict.fromkeys(SWEPT, pytest.mark.sweep) | {COUNTED: pytest.mark.alone}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in table]
 
 
 @pytest.mark.parametrize("name", rows(FAULTS))
@@ -293,7 +296,7 @@ NOTED = {
         f"import os, time\nos.sched_setaffinity(0, range({os.cpu_count()}))\ntime.sleep(1)",
         {}, "it set its cores itself",
     ),
-    "starts several that print": (
+    COUNTED: (
         "import os, time\nrank = os.fork() and 1\n"
         "for n in (1, 2, 3):\n    end = time.time() + 0.3 + 0.2 * rank\n"
         "    while time.time() < end: pass\n    print('loss', n / 3)",
