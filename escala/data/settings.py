@@ -67,9 +67,10 @@ def size(settings: Settings) -> Size:
 
 
 def paths_of(settings: Settings, role: str) -> dict[str, Path]:
-    """Return the paths of a role in `source` by key, expanded."""
+    """Return the paths of a role by key, expanded."""
+    inside = settings.get("source", {})
     return {
-        key: Path(expanded_path(value, f"source.{key}"))
+        key: Path(expanded_path(value, f"source.{key}" if key in inside else key))
         for key, value, known in _keys(settings)
         if known == role
     }

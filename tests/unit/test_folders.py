@@ -303,7 +303,13 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     changed(folder / "kind.yaml", "points:\n      role: acquired", "points:\n      role: aquired")
     with pytest.raises(InputError, match=r"role: 'aquired'"):
         read()
-    changed(folder / "kind.yaml", "role: aquired", "role: acquired")
+    changed(folder / "kind.yaml", "role: aquired", "rol: acquired")
+    with pytest.raises(InputError, match=r"properties\.points: 'rol': is not among the values"):
+        read()
+    changed(folder / "kind.yaml", "rol: acquired", "role: path")
+    with pytest.raises(InputError, match=r"properties\.points\.type"):
+        read()
+    changed(folder / "kind.yaml", "role: path", "role: acquired")
     changed(folder / "settings.py", "def check", "def checks")
     del sys.modules[f"{KINDS['blobs'].package}.settings"]
     with pytest.raises(InputError, match=r"settings\.py: 'check': is not a function in it"):

@@ -43,7 +43,7 @@ RUN_BY = {
     "test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line",
     "scripts.diagnose": "tests/workflow/test_diagnose.py::test_a_plain_script_is_diagnosed",
     "scripts.docs_reference": CI,
-    "scripts.history": "tests/unit/test_history.py::test_the_command_adds_queries_and_draws",
+    "scripts.history": "tests/unit/test_history.py::test_the_command_adds_and_queries",
     "scripts.lab": "tests/cluster/test_up_and_down.py::test_down_leaves_nothing_also_of_its_jobs",
     "scripts.retry": "tests/unit/test_retry.py::test_runs_that_failed_are_listed_and_forgotten",
     "scripts.submit": "tests/unit/test_submit.py::"
