@@ -184,8 +184,9 @@ FAULTS = {
     ),
     "one fails first": (
         "import os, time, subprocess\nif os.environ['RANK'] == '1':\n"
-        "    subprocess.Popen(['sleep', '1']); time.sleep(0.3); raise ValueError('it was me')\n"
-        "time.sleep(0.6); raise ConnectionError('the other one is gone')",
+        "    subprocess.Popen(['sleep', '2']); open('fails', 'w'); raise ValueError('it was me')\n"
+        "while not os.path.exists('fails'): time.sleep(0.01)\n"
+        "time.sleep(1); raise ConnectionError('the other one is gone')",
         {"layout": "1x2"}, "rank 1: ", "it was me",
     ),
     "one ends early": (
