@@ -87,7 +87,7 @@ def get_or_compute(
 
 
 class Shelf:
-    """What the store holds of a step under its key at this moment.
+    """Entries of the store under the key of a step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What commands write, and how they end: exit codes, and lines on standard error.
+"""Exit codes of commands, and their lines on standard error.
 
 The lines are on what happens, and now and then on what takes long. Each is written with its end at
 once: lines of several processes stay apart, also if one is killed.

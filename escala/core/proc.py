@@ -1,4 +1,4 @@
-"""What the kernel tells of processes: when they began, what they used, and what they may read.
+"""Read from the kernel when processes began, what they used, and what they may read.
 
 The first access to a page of memory that the kernel gave to a process is a *minor fault*: the
 kernel clears the page, in time that counts as its own (man 2 getrusage, man 5 proc).

@@ -318,9 +318,9 @@ def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> l
     by_rank = [epochs(marks, started) for marks in by_process]
     ending = [any(mark.event == EPOCH for mark in marks) for marks in by_process]
     if any(ending) and any(
-        of_rank and not ends for of_rank, ends in zip(by_rank, ending, strict=True)
+        rank_marks and not ends for rank_marks, ends in zip(by_rank, ending, strict=True)
     ):
-        by_rank = [of_rank for of_rank, ends in zip(by_rank, ending, strict=True) if ends]
+        by_rank = [rank_marks for rank_marks, ends in zip(by_rank, ending, strict=True) if ends]
         for epoch in chain.from_iterable(by_rank):
             epoch.rows = [None] * len(epoch.steps)
     return list(filter(None, by_rank))

@@ -190,10 +190,10 @@ def cores_of_others(run: Mapping[str, Any]) -> float | None:
 def _node(members: list[Mapping]) -> dict:
     """Return the load of one machine, and the reasons why it disturbed the run."""
     first = members[0]["load"]
-    of_run = load.total(each["load"] for each in members)
+    run_load = load.total(each["load"] for each in members)
     seconds = first["seconds"]
     quantities = {
-        "foreign": None if first["busy"] is None else first["busy"] - of_run["own"],
+        "foreign": None if first["busy"] is None else first["busy"] - run_load["own"],
         "steal": first["steal"],
         "throttled": first["throttled"],
     }
@@ -220,12 +220,12 @@ def _node(members: list[Mapping]) -> dict:
         )
         if taken > limit
         else None,
-        "own_cores": of_run["own"] / seconds,
+        "own_cores": run_load["own"] / seconds,
         **{f"{name}_cores": known.get(name) for name in quantities},
         "taken_cores": taken if known else None,
         "limit_cores": limit,
         "pressure": first["pressure"] and min(1.0, first["pressure"] / seconds),
-        "major_faults": None if of_run["major_faults"] is None else int(of_run["major_faults"]),
+        "major_faults": None if run_load["major_faults"] is None else int(run_load["major_faults"]),
     }
 
 

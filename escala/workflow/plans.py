@@ -59,7 +59,7 @@ class Plans:
     Attributes
     ----------
     left : the runs that this call measures, by their files.
-    of_targets : all runs of the tables that are targets, also those that stand, by their files.
+    target_runs : all runs of the tables that are targets, also those that stand, by their files.
     files : of the plans that this call has asked for, with the plans.
     """
 
@@ -81,7 +81,7 @@ class Plans:
         self._targets: dict[tuple, set[Run]] = {}
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
-        self.of_targets: dict[str, Run] = {}
+        self.target_runs: dict[str, Run] = {}
         self.files: dict[Path, Plan] = {}
         self._begun: dict[Path, list[Run]] = {}
 
@@ -191,9 +191,9 @@ class Plans:
             self._with_targets |= {each.run for each in left}
             _refuse_failed(plan, run.file, {run.file})
         elif plan.table in self._asked_targets():
-            self.of_targets |= {each.file: each.run for each in within_pilot(plan).runs}
+            self.target_runs |= {each.file: each.run for each in within_pilot(plan).runs}
             if not left:
-                _refuse_failed(plan, plan.table, {*self.of_targets})
+                _refuse_failed(plan, plan.table, {*self.target_runs})
         # A later part of the experiment measures the references of an earlier one again.
         is_told = which is not None or _is_told(within_pilot(plan))
         _write(file, plan, bool(left) or not is_told)

@@ -247,7 +247,7 @@ class Session:
         """
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
-        runs = self._plans.of_targets | self._plans.left
+        runs = self._plans.target_runs | self._plans.left
         files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
             check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]

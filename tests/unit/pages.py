@@ -37,7 +37,7 @@ def drawn(frames: dict[str, pd.DataFrame], folder: Path, names: Iterable[str]) -
     return found
 
 
-def of_epochs(frames: dict) -> pd.DataFrame:
+def epoch_rows(frames: dict) -> pd.DataFrame:
     """Return the rows of `speedup` that compare the times of an epoch."""
     return frames["speedup"].query("basis == 'epoch'")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import SESSION, FakeExperiment, changed, clocked
-from pages import failed, of_epochs, tabled
+from pages import epoch_rows, failed, tabled
 from sentences import told
 
 from escala.analysis.best_use import PAYS, TIED
@@ -85,7 +85,7 @@ def test_three_sessions_have_an_interval_over_sessions(tmp_path):
     frames = tabled(experiment)
     tables.write(frames, tmp_path / "tables")
     expected = sessions_interval([ratio_interval(FASTER).estimate, *EARLIER.values()])
-    for table in (of_epochs(frames), frames["best_use"]):
+    for table in (epoch_rows(frames), frames["best_use"]):
         (row,) = table.itertuples()
         assert _ends(row) == pytest.approx(expected) and row.verdict == "faster"
         assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
@@ -137,7 +137,7 @@ def test_two_sessions_or_others_that_are_not_comparable_are_not_over_sessions(
 ):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
     _with_earlier(experiment, dict.fromkeys(earlier, 0.56), **changes)
-    (row,) = of_epochs(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert (row.matches, row.sessions, row.over_sessions) == (7, 1, False)
     inside = ratio_interval(FASTER)
     assert row.ratio == pytest.approx(inside.estimate)
@@ -150,7 +150,7 @@ def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
     _with_earlier(experiment, EARLIER)
     later = [path for path in experiment.runs if path.parent.name in ("rep1", "rep2")]
     changed(later, session="20260301T000000Z-1", started="2026-03-01T00:00:00+00:00")
-    (row,) = of_epochs(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
 
 
@@ -159,7 +159,7 @@ def test_a_run_whose_call_ended_before_its_reference_keeps_its_older_match(tmp_p
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
     [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
     changed([alone], session="20260301T000000Z-1")
-    (row,) = of_epochs(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert (row.matches, row.sessions) == (7, 1) and pd.isna(row.reason)
 
 
@@ -170,17 +170,17 @@ def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     add(history, [experiment.folder])
     files = sorted(history.glob("*.parquet"))
     assert {path.name.partition(".")[0] for path in files} == {SESSION, *EARLIER}
-    with_both = of_epochs(tabled(experiment, history_files=files))
+    with_both = epoch_rows(tabled(experiment, history_files=files))
     for path in experiment.runs:
         for session in EARLIER:
             (path.parent / "sessions" / f"{session}.json").unlink()
-    assert of_epochs(tabled(experiment))["over_sessions"].tolist() == [False]
-    from_history = of_epochs(tabled(experiment, history_files=files))
+    assert epoch_rows(tabled(experiment))["over_sessions"].tolist() == [False]
+    from_history = epoch_rows(tabled(experiment, history_files=files))
     assert from_history["sessions"].tolist() == [3]
     pd.testing.assert_frame_equal(with_both, from_history)
     # Another code is another measurement.
     changed(experiment.runs, source_sha256="1" * 64)
-    assert not of_epochs(tabled(experiment, history_files=files))["over_sessions"].any()
+    assert not epoch_rows(tabled(experiment, history_files=files))["over_sessions"].any()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import MACHINE, FakeExperiment
-from pages import of_epochs, tabled
+from pages import epoch_rows, tabled
 
 from escala.analysis import comparable
 from escala.analysis.comparable import matched, refusal
@@ -245,7 +245,7 @@ def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
         _over("10mbit")(run)
         write_json(older, run)
     frames = tabled(experiment)
-    (row,) = of_epochs(frames).itertuples()
+    (row,) = epoch_rows(frames).itertuples()
     assert (row.kind, row.matches) == ("unavailable", 0)
     assert "shares session and repeat" in row.reason
     rates = "another rate of the network native: 10mbit and 1gbit"
@@ -267,7 +267,7 @@ def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_p
     ):
         for path in paths:
             _rewrite(path, lambda run: run["ranks"].update(machines=faster))
-        (row,) = of_epochs(tabled(experiment)).itertuples()
+        (row,) = epoch_rows(tabled(experiment)).itertuples()
         assert (row.kind, row.matches) == (kind, matches)
         assert "different kinds of machines: Faster CPU, 2 cores" in row.reason
         assert row.reason.startswith("1 of 3 matches are left out: ") == (matches == 2)
@@ -280,7 +280,7 @@ def test_alike_machines_of_other_names_are_matched_and_marked(tmp_path):
     assert tabled(experiment)["speedup"]["same_nodes"].all(), "one of them is the other's"
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
     frames = tabled(experiment)
-    (row,) = of_epochs(frames).itertuples()
+    (row,) = epoch_rows(frames).itertuples()
     assert (row.matches, row.same_nodes) == (3, False)
     assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
     assert frames["runs"]["hosts"].tolist() == ["example"] * 5 + ["n7"]
@@ -295,7 +295,7 @@ def test_nodes_and_starts_of_the_two_runs_of_a_match_are_tabled(tmp_path):
         hosts = ["n1", "n2", "n3"]
         _rewrite(one, partial(_placed, hosts=hosts[number : number + 1], seconds=seconds))
         _rewrite(two, partial(_placed, hosts=[*hosts[number:], *hosts][:2], later=20 * number))
-    (row,) = of_epochs(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert row.same_nodes
     assert row.seconds_apart == 20
     assert row.node_spread == pytest.approx(0.1)
@@ -322,5 +322,5 @@ def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path)
 
     for path in experiment.runs[3:]:
         _rewrite(path, lost)
-    (row,) = of_epochs(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert (row.kind, row.matches) == ("measured", 3) and pd.isna(row.reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import as_program, changed, laddered, program, three_configurations
-from pages import drawn, of_epochs
+from pages import drawn, epoch_rows
 from sentences import check
 
 from escala.analysis import comparable
@@ -227,7 +227,7 @@ def test_times_that_are_known_in_different_ways_are_not_compared(tmp_path):
             told = read_json(path)["program"] | {"known_by": "output"}
             changed([path], program=told)
     frames = frames_of(experiment, tmp_path / "tables")
-    (row,) = of_epochs(frames).itertuples()
+    (row,) = epoch_rows(frames).itertuples()
     assert row.kind == "unavailable" and "in different ways: hook and output" in row.reason
 
 

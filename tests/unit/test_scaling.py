@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 from fixtures_runs import FakeExperiment, as_program
-from pages import of_epochs, tabled
+from pages import epoch_rows, tabled
 from test_amdahl import rewritten
 from test_experiment import SMALL
 
@@ -189,7 +189,7 @@ def weak_experiment(folder, program: bool = False) -> FakeExperiment:
 @pytest.mark.parametrize("program", [False, True])
 def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path, program):
     frames = tabled(weak_experiment(tmp_path, program))
-    [row] = of_epochs(frames).to_dict("records")
+    [row] = epoch_rows(frames).to_dict("records")
     assert row["work"] == 2
     # Two ranks train twice the rows in 10 / 5.5 of the time: 0.91 of the time for a row.
     assert row["ratio"] == pytest.approx(10 / 5.5 / 2)
@@ -210,7 +210,7 @@ def test_work_of_a_program_that_does_not_grow_is_not_counted_as_if_it_did(tmp_pa
             epoch["rows"] = 3150
 
     rewritten(found.runs, same_rows)
-    [row] = of_epochs(tabled(found)).to_dict("records")
+    [row] = epoch_rows(tabled(found)).to_dict("records")
     assert row["work"] == 1 and row["ratio"] == pytest.approx(10 / 5.5)
 
 

@@ -15,7 +15,7 @@ from fixtures_runs import (
     three_configurations,
     with_fits,
 )
-from pages import of_epochs, tabled
+from pages import epoch_rows, tabled
 from sentences import told
 
 from escala.core.files import read_json, write_json
@@ -104,7 +104,7 @@ def test_the_cost_is_that_of_all_cores(tmp_path):
 
 def test_efficiency_counts_cores(tmp_path):
     frames = tabled(fair(tmp_path, 4.0, 4.0, 4.0), references=REFERENCES)
-    rows = of_epochs(frames).set_index(["variant", "reference"])
+    rows = epoch_rows(frames).set_index(["variant", "reference"])
     fractions = (rows["efficiency"] / rows["speedup"]).to_dict()
     assert fractions == pytest.approx({("threads", 1): 0.5, ("tuned", 1): 0.5, ("tuned", 2): 1})
 

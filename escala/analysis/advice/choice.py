@@ -103,12 +103,12 @@ class Option:
 
     @property
     def seconds(self) -> Interval:
-        """Of the training steps of all epochs."""
+        """Seconds of the training steps of all epochs."""
         return interval(self.candidate.seconds, self.candidate.predicted_ranks)
 
     @property
     def job_seconds(self) -> Interval:
-        """Of the whole job."""
+        """Seconds of the whole job."""
         return interval(self.candidate.job, self.candidate.predicted_ranks)
 
 

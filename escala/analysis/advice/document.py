@@ -62,7 +62,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is advised for a dataset, a workload and a network between nodes.
+    """Advice for a dataset, a workload and a network between nodes.
 
     Attributes
     ----------

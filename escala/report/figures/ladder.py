@@ -45,15 +45,16 @@ def draw(tables: common.Tables) -> Figure:
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
     names = Names(words(tables))
     bars = [list(_bars(rows, names)) for _, rows in ladders]
-    row = common.height_with_names((bar.name, bar.value) for of_ladder in bars for bar in of_ladder)
-    heights = [row * len(of_ladder) for of_ladder in bars]
+    named = ((bar.name, bar.value) for ladder_bars in bars for bar in ladder_bars)
+    row = common.height_with_names(named)
+    heights = [row * len(ladder_bars) for ladder_bars in bars]
     figure = common.new(common.NARROW, sum(heights) + 0.9 * len(ladders))
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)
     several = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
     width = 0.9 * common.NARROW
-    for axes, (_, rows), of_ladder in zip(grid.flat, ladders, bars, strict=True):
+    for axes, (_, rows), ladder_bars in zip(grid.flat, ladders, bars, strict=True):
         first = rows.iloc[0]
-        _waterfall(axes, of_ladder, row)
+        _waterfall(axes, ladder_bars, row)
         before = names(first["before"]).replace("`", "")
         what = f"time per {unit(tables, first['workload'])} (1: {before})"
         axes.set_xlabel(wrap(what, width, PANEL_TITLE))

@@ -32,7 +32,7 @@ SECTIONS = {
     "data": "Machines and data",
 }
 FINDINGS = {
-    "answer": (answer.best_uses, answer.of_programs, answer.engines),
+    "answer": (answer.best_uses, answer.describe_programs, answer.engines),
     "why": (why.steps, why.ladders, why.memory, why.outside_steps, why.links),
     "sure": (sure.evidence, sure.noise, sure.predictions),
     "cost": (cost.core_time, cost.energy),

@@ -271,7 +271,7 @@ def _train_to(rows: pd.DataFrame, is_program: bool) -> str:
     return f"{'scores' if is_program else 'accuracies'} that are not distinguishable"
 
 
-def of_programs(report: Report) -> Iterator[Finding]:
+def describe_programs(report: Report) -> Iterator[Finding]:
     """Describe each program: how its times are known, what is unavailable, and what is its own."""
     runs = report.tables["runs"][report.tables["runs"]["current"]]
     answering = [answer.workload for answer in report.answers[:1]]

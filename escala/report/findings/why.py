@@ -315,13 +315,13 @@ def memory(report: Report) -> Iterator[Finding]:
             f"{significant(row.faults_per_step)} page faults.",
             "configurations",
         )
-    of_programs = rows["workload"].isin(programs(report.tables))
-    if not of_programs.all():
+    is_program = rows["workload"].isin(programs(report.tables))
+    if not is_program.all():
         yield Finding(
             "To keep the memory from step to step, leave out `keep_memory: false`.",
             "configurations",
         )
-    if of_programs.any():
+    if is_program.any():
         variables = [
             variable for engine in ENGINES.values() for variable in engine.keep_memory.items()
         ]

@@ -53,8 +53,8 @@ _OF_SPEEDUP = (
 
 def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
-    of_epochs = [row for row in records(tables["speedup"]) if row["basis"] == EPOCH]
-    both = list(zip(comparisons(evidence), of_epochs, strict=True))
+    epoch_rows = [row for row in records(tables["speedup"]) if row["basis"] == EPOCH]
+    both = list(zip(comparisons(evidence), epoch_rows, strict=True))
     points = [_Point.of(*each) for each in both]
     law = cache(lambda series: _law([point for point in points if point.series == series]))
     for (each, row), point in zip(both, points, strict=True):
