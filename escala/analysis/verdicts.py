@@ -99,7 +99,7 @@ def matches_needed(
     The number is computed once, from the pilot alone, by the first stage of Stein (A two-sample
     test for a linear hypothesis whose power is independent of the variance, Annals of Mathematical
     Statistics 16 (1945), 243-258). The interval of his second stage, which is exact for normal
-    noise only, is not used (docs/decisions/051-intervals.md).
+    noise only, is not used (docs/decisions/intervals.md).
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def noise_floor(duplicate_ratio: Interval) -> float:
 
     It is computed from the estimate. With the farther end of the interval instead, verdicts would
     depend on how many runs of the duplicate happen to be disturbed
-    (docs/decisions/051-intervals.md).
+    (docs/decisions/intervals.md).
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def verdict(
 
     The detectable decrease is one and a half times half the width of the interval, on the
     logarithmic scale: half the width would be found in every second comparison. It is found in 75
-    to 87 % from seven matches on, by simulation (docs/decisions/051-intervals.md). Where there is a
+    to 87 % from seven matches on, by simulation (docs/decisions/intervals.md). Where there is a
     noise floor, the ratio has to leave it by half of half the width.
 
     Parameters

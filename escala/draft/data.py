@@ -136,7 +136,7 @@ def _genomes(path: Path, data: str) -> Dataset | None:
         reason = f"holds a FASTA file of one class only, {classes[0]}{more}"
         remedy = f"give each class a file of its own, which ends in {', '.join(ENDINGS)}"
         raise InputError("data", data, reason, remedy)
-    # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
+    # Genomes of a species begin at different letters: docs/decisions/genomes.md.
     settings = _settings_of_genomes(source, classes, {"method": "windows", "within": 100})
     return Dataset(
         name_of(path), "virus-cnn", settings, splits_by_repeat=True, not_read=tuple(not_read)

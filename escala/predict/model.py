@@ -83,7 +83,7 @@ def load(folder: str | Path) -> Classifier:
     """Return the model in the folder of a run.
 
     The workload's own code builds the model, and the files give it only numbers. So whoever wrote
-    the folder can make the model wrong, but cannot run code (docs/decisions/022-weights-only.md). A
+    the folder can make the model wrong, but cannot run code (docs/decisions/users-code.md). A
     folder without a model, a model of an older version, and weights that are damaged or do not fit
     `model.json`, are refused.
     """

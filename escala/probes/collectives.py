@@ -39,7 +39,7 @@ _MOST_BUDGETS = 4
 _FILE = "collectives.json"
 
 #: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. From 2 MiB on, a
-#: gather through Gloo may take twice as long (`docs/decisions/037-calibration.md`).
+#: gather through Gloo may take twice as long (`docs/decisions/predictions.md`).
 SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 2048, 4096, 16384, 65536))
 
 

@@ -36,7 +36,7 @@ SYNCHRONOUS = ["horovod-mpi", "horovod-gloo", "multiworker-mirrored", "hybrid"]
 ACROSS = [*SYNCHRONOUS, "parameter-server"]
 RATE = 100  # Mbit/s
 STEPS = 7
-# As in tests/workflow/test_training.py, and why: docs/decisions/008-loss-tolerance.md
+# As in tests/workflow/test_training.py, and why: docs/decisions/training.md
 TOLERANCE = 3e-3
 
 

@@ -37,7 +37,7 @@ from tests.workflow.real_ranks import mean_losses
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 # Ten times the largest relative difference of the loss between two orders of summation in one
 # process, at this learning rate, over ten seeds: 3.1e-4 within 20 steps
-# (docs/decisions/008-loss-tolerance.md).
+# (docs/decisions/training.md).
 LEARNING_RATE, STEPS, TOLERANCE = 0.0001, 20, 3e-3
 RATE = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
 

@@ -29,10 +29,10 @@ LEVEL = 0.9
 #: The network of ranks on one node.
 LOCAL = "local"
 #: Standard deviation of the logarithm of the model's error with several ranks: that of 24
-#: predictions on one node beyond their intervals. docs/decisions/037-calibration.md has them.
+#: predictions on one node beyond their intervals. docs/decisions/predictions.md has them.
 MODEL_DEVIATION = 0.05
 #: The most ranks with which a prediction has an interval. Predictions of two ranks were held
-#: against measured times, on one node and on two (docs/decisions/037-calibration.md). Those of four
+#: against measured times, on one node and on two (docs/decisions/predictions.md). Those of four
 #: nodes of the lab, which shared two cores, were 17 to 55 % too short.
 VALIDATED_RANKS = 2
 #: Bytes of payload and of a whole frame on Ethernet: of 1500 bytes, IPv4, TCP and its timestamps

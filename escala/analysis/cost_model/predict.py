@@ -228,7 +228,7 @@ def _as_measured(exchange: float, sample: Calibration, setup: Setup, number: int
 
     The residual is what the measured step lost beyond its predicted exchange and skew. A longer
     exchange loses as much, because computing takes longer after a wait, which hardly depends on how
-    long the wait was (`docs/decisions/037-calibration.md`). A shorter one, for example through
+    long the wait was (`docs/decisions/predictions.md`). A shorter one, for example through
     shared memory, loses less in proportion. Both steps are predicted from one resample, so its
     error cancels where they are alike.
 

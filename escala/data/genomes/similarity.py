@@ -4,7 +4,7 @@ The similarity of two genomes is a containment: the fraction of the canonical 21
 with fewer of them that the other genome holds too. An incomplete end does not lower it. It is
 estimated on sketches, which keep the 21-mers whose hash is in the lowest 1 / SCALE of its range
 (FracMinHash: Irber et al. 2022, doi 10.1101/2022.01.11.475838). All pairs of sketches are compared
-exactly. docs/decisions/011-similarity.md gives the cost and the error of the estimate.
+exactly. docs/decisions/genomes.md gives the cost and the error of the estimate.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ rows x and y, the value-difference metric with k = 1 and r = 2, sums over positi
 
 The probabilities are fractions of the rows of all classes. BLAS sums lines of the tables over the
 rows' one-hot codes in float32; rows within its error are compared in float64, term by term, as
-docs/decisions/010-smoten.md explains.
+docs/decisions/genomes.md explains.
 """
 
 import hashlib

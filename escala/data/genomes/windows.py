@@ -54,7 +54,7 @@ def random_windows(
     """Return `count` more rows from the genomes of `rows`, with random starts.
 
     Genomes of one virus begin at different letters, as sequencing gave them, so a model that
-    weighs positions must see each of them shifted (docs/decisions/009-windows.md). The genomes take
+    weighs positions must see each of them shifted (docs/decisions/genomes.md). The genomes take
     turns, so their numbers of windows differ by at most one. Windows begin within the first
     `within` letters from the start of a genome; None is anywhere. Strands are drawn if `rows` holds
     both.

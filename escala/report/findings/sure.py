@@ -21,7 +21,7 @@ from escala.runtime.layout import Layout
 
 _NOTE_LETTERS = 240
 #: A machine that runs nothing else changes by about a fifth within a session
-#: (docs/decisions/005-sessions.md). Runs of a match follow each other, so they see little of it.
+#: (docs/decisions/sessions.md). Runs of a match follow each other, so they see little of it.
 _HARDLY_NOTICED = 0.25
 
 
