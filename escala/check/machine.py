@@ -214,7 +214,7 @@ def _energy() -> str:
     return ", ".join(counter.parent.name for counter in counters)
 
 
-@check("real genomes", f"export {GENOMES}=/folder/of/CLASS.fasta; see docs/how-to/own-table.md")
+@check("real genomes", f"export {GENOMES}=/folder/of/CLASS.fasta; see docs/start/your-data.md")
 def _genomes() -> str:
     named = os.environ.get(GENOMES)
     if not named:

@@ -194,7 +194,7 @@ def _unclear(found: Iterable[str], data: str) -> InputError:
         f"holds the arrays {names}, and their names do not show what is input and what is target"
     )
     remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment "
-    return InputError("data", data, reason, f"{remedy}by hand: docs/how-to/own-table.md")
+    return InputError("data", data, reason, f"{remedy}by hand: docs/start/your-data.md")
 
 
 def _classes(path: Path, place: str) -> int | None:
