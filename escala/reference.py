@@ -4,59 +4,52 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from escala.analysis.tables import SCHEMAS as TABLES
 from escala.analysis.tables import schema as table_schema
 from escala.core.files import read_yaml
 from escala.experiment import schema as experiment
-from escala.record import schema as run
 
 ROOT = Path(__file__).resolve().parent.parent
-SCHEMAS = ROOT / "schemas"
 GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
-
-#: What stands on each page of schemas.
-NULL = "`?` behind a type: the value may be null, which is empty in a CSV file."
-_PAGES = {
-    "configuration.md": ("Configuration", "config.schema.yaml"),
-    "run.md": ("run.json", "run.schema.yaml"),
-    "tables.md": ("Result tables", "tables/*.schema.yaml"),
-    "history.md": ("History", "history.schema.yaml"),
-    "calibration.md": ("calibration.json", "calibration.schema.yaml"),
-    "advice.md": ("advice.json", "advice.schema.yaml"),
-}
-#: What completes a schema with what plug-ins declare, by the name of its file.
-_COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.compose_schema}
-#: Keys that so many sections of a page describe alike are described once, below this heading.
-SHARED, SEVERAL = 3, "Keys of several sections"
-_COLUMNS = ("Key", "Type", "Allowed", "Unit", "Default", "Read by", "Description")
-_Rows = tuple[tuple[str, ...], ...]
-_TYPES = {type(None): "null", bool: "boolean", str: "string"}
+#: The heading of what several sections describe alike.
+SEVERAL = "Keys of several sections"
+NUMBERS = (
+    "A column without a type is a number, or empty. `?` behind a type: it may be empty. "
+    "`…_low…` and `…_high…` are the ends of a 95 % interval, unless another one is named."
+)
+_TYPES = {"string": "text", "array": "list", "object": "keys", "boolean": "true or false"}
 _LIMITS = {
-    "minimum": "≥ {}",
-    "exclusiveMinimum": "> {}",
-    "maximum": "≤ {}",
-    "exclusiveMaximum": "< {}",
-    "minLength": "≥ {} characters",
-    "maxLength": "≤ {} characters",
-    "minItems": "≥ {} items",
-    "minProperties": "≥ {} keys",
-    "uniqueItems": "no item twice",
-    "pattern": "matches `{}`",
+    "minimum": "≥ {minimum}",
+    "exclusiveMinimum": "> {exclusiveMinimum}",
+    "maximum": "≤ {maximum}",
+    "exclusiveMaximum": "< {exclusiveMaximum}",
+    "maxLength": "at most {maxLength} characters",
 }
 
 
-def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
+def pages() -> dict[str, str]:
     """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
-    texts = {}
-    for name, (title, pattern) in _PAGES.items():
-        source = f"the schema{' or the declaration of the plug-in' * (pattern in _COMPOSED)}"
-        generated = GENERATED.format(f"schemas/{pattern}", source)
-        lines = [f"# {title}", "", generated, NULL, *_body(sorted(schemas.glob(pattern)))]
-        texts[name] = "\n".join(lines) + "\n"
-    return texts
+    settings = experiment.composed(read_yaml(experiment.SCHEMA))
+    names = sorted(path.name.partition(".")[0] for path in TABLES.iterdir())
+    columns = [*map(table_schema, names), read_yaml(TABLES.with_name("history.schema.yaml"))]
+    parts = {
+        "configuration.md": [
+            "# Configuration",
+            GENERATED.format("schemas/config.schema.yaml", "it or the declaration of the plug-in"),
+            "`?` behind a type: the value may be null.",
+            *describe(_sections(settings, settings, ""), settings),
+        ],
+        "tables.md": [
+            "# Result tables",
+            GENERATED.format("schemas/tables/*.schema.yaml", "them"),
+            NUMBERS,
+            *describe(((table["title"], table) for table in columns), {}),
+        ],
+    }
+    return {name: "\n\n".join(texts) + "\n" for name, texts in parts.items()}
 
 
 def outdated(folder: Path, texts: Mapping[str, str]) -> list[str]:
@@ -68,61 +61,97 @@ def outdated(folder: Path, texts: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _body(files: list[Path]) -> list[str]:
-    """Return the sections of a page: objects that are described alike share one.
+def describe(sections: Iterable[tuple[str, dict]], root: dict) -> Iterator[str]:
+    """Yield the parts of a page: of each section, its heading and the keys of an object.
 
-    Keys that several sections describe alike stand in the first.
+    What several sections describe alike is described once, at the begin of the page.
+
+    Parameters
+    ----------
+    sections : headings, and objects of JSON Schema.
+    root : the schema in which a `$ref` is looked up.
     """
-    sections: dict[tuple[str, _Rows], list[str]] = {}
-    for file in files:
-        if file.parent == TABLES:
-            schema = table_schema(file.name.partition(".")[0])
-        else:
-            schema = _COMPOSED.get(file.name, dict)(read_yaml(file))
-        top = schema["title"] if len(files) > 1 else "Top level"
-        for heading, node in _objects(schema, schema, ""):
-            alike = node.get("description", ""), _rows(node, schema)
-            sections.setdefault(alike, []).append(heading or top)
-    counts = Counter(row for _, rows in sections for row in rows)
-    # The most frequent description of a key; the ends of an interval stay beside their value.
-    shared: dict[str, tuple[str, ...]] = {}
-    for row, count in counts.most_common():
-        if count >= SHARED and not row[0].endswith(("low`", "high`")):
-            shared.setdefault(row[0], row)
-    link = f"[{SEVERAL.lower()}](#{SEVERAL.lower().replace(' ', '-')})"
-    first = [row for row in counts if shared.get(row[0]) == row]
-    lines = ["", f"## {SEVERAL}", "", *_table(first)] if first else []
-    for (description, rows), headings in sections.items():
-        lines += ["", f"## {', '.join(headings)}", ""]
-        if description:
-            lines += [description, ""]
-        if elsewhere := [row[0] for row in rows if shared.get(row[0]) == row]:
-            lines += [f"{', '.join(elsewhere)}: see {link}.", ""]
-        if here := [row for row in rows if row[0] not in elsewhere]:
-            lines += _table(here)
-    return lines
+    entries = [(heading, node, dict(_keys(node, root))) for heading, node in sections]
+    counts = Counter(item for *_, texts in entries for item in texts.items())
+    # The most frequent description of a key.
+    shared: dict[str, str] = {}
+    for (key, text), count in counts.most_common():
+        if count > 1:
+            shared.setdefault(key, text)
+    if shared:
+        yield f"## {SEVERAL}"
+        yield "\n".join(text for key, text in counts if shared.get(key) == text)
+    for heading, node, texts in entries:
+        yield f"## {heading}"
+        if "description" in node:
+            yield node["description"]
+        elsewhere = [key for key, text in texts.items() if shared.get(key) == text]
+        if elsewhere:
+            yield f"[Described above](#{SEVERAL.lower().replace(' ', '-')}): {_quoted(elsewhere)}."
+        if here := [text for key, text in texts.items() if key not in elsewhere]:
+            yield "\n".join(here)
 
 
-def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tuple[str, dict]]:
-    """Yield every object with keys of its own in a schema, under the path that leads to it.
+def _sections(node: dict, root: dict, path: str) -> Iterator[tuple[str, dict]]:
+    """Yield heading and object of each section of the settings of an experiment."""
+    heading = f"`{path}`" if path else "Top level"
+    if "allOf" in node:
+        for rule in node["allOf"]:
+            kind = _resolved(rule["then"], root)
+            yield f"{heading} ({kind['title']})", kind
+    elif path == "workloads":
+        for name, workload in node["properties"].items():
+            yield f"`workloads.{name}`", _resolved(workload, root)
+    elif "properties" in node:
+        yield heading, node
+    if not path:
+        for key, child in node["properties"].items():
+            yield from _sections(_resolved(child, root), root, key)
+    for child in node.get("patternProperties", {}).values():
+        yield from _sections(_resolved(child, root), root, f"{path}.NAME")
+    if "properties" in node.get("items", {}):
+        yield from _sections(node["items"], root, f"{path}[]")
 
-    `kind` names the alternatives that it belongs to.
+
+def _keys(node: dict, root: dict, indent: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key of an object, and the lines that describe it and the keys in it.
+
+    A column stands with the ends of its interval. What a heading names is left out.
     """
-    if "properties" in node:
-        yield (f"`{path}`{kind}" if path else ""), node
-    inner = {
-        f"{path}.{key}".lstrip("."): child for key, child in node.get("properties", {}).items()
-    }
-    inner |= {f"{path}.NAME".lstrip("."): c for c in node.get("patternProperties", {}).values()}
-    if "items" in node:
-        inner[f"{path}[]"] = node["items"]
-    for key, child in inner.items():
-        yield from _objects(_resolved(child, root), root, key, kind)
-    conditional = [branch_of_all.get("then", {}) for branch_of_all in node.get("allOf", [])]
-    for branch in [*node.get("oneOf", []), *conditional]:
-        selected = _resolved(branch, root)
-        if "title" in selected:
-            yield from _objects(selected, root, path, f"{kind} ({selected['title']})")
+    properties = node["properties"]
+    for key, child in properties.items():
+        child = _resolved(child, root)
+        if "const" in child or "end_of" in child:
+            continue
+        names = [key, *(end for end, other in properties.items() if other.get("end_of") == key)]
+        form = [_type(child, root), *_limits(child), child.get("unit", "")]
+        if key in node.get("required", ()):
+            form.append("required")
+        elif child.get("default") not in (None, {}):
+            form.append(f"default {_quoted([child['default']])}")
+        if child.get("read_by"):
+            form.append(f"read by {_quoted(child['read_by'])}")
+        form = ", ".join(filter(None, form))
+        text = child.get("description", "")
+        if node is root and "properties" in child and key != "workloads":
+            text = f"see [its keys](#{key})."
+        lines = [f"{indent}- {_quoted(names)}{f' ({form})' * bool(form)}{f': {text}' * bool(text)}"]
+        if node is not root:
+            lines += _inner(child, root, f"{indent}    ")
+        yield key, "\n".join(lines)
+
+
+def _inner(node: dict, root: dict, indent: str) -> Iterator[str]:
+    """Yield the lines of the keys in a value, or of each of its forms."""
+    if forms := [form for form in node.get("oneOf", ()) if "title" in form]:
+        for form in forms:
+            kind = form["properties"]["type"]
+            yield f"{indent}- `type: {kind['const']}`: {kind['description']}"
+            yield from (text for _, text in _keys(form, root, f"{indent}    "))
+    elif "properties" in node:
+        yield from (text for _, text in _keys(node, root, indent))
+    for child in (*node.get("patternProperties", {}).values(), node.get("items")):
+        yield from _inner(_resolved(child, root), root, indent) if child else ()
 
 
 def _resolved(node: dict, root: dict) -> dict:
@@ -135,67 +164,36 @@ def _resolved(node: dict, root: dict) -> dict:
     return _resolved(target, root) | {key: v for key, v in node.items() if key != "$ref"}
 
 
-def _rows(node: dict, root: dict) -> _Rows:
-    """Return what is said of each key of an object, in the order of `_COLUMNS`."""
-    required = node.get("required", [])
-    children = {key: _resolved(child, root) for key, child in node["properties"].items()}
-    limited = any(child.get("read_by") for child in children.values())
-    complete = set(required) == set(children) and not any("default" in c for c in children.values())
-    return tuple(
-        (
-            f"`{key}`",
-            _type(child, root),
-            _allowed(child, root),
-            child.get("unit", ""),
-            "" if complete else "required" if key in required else _default(child),
-            ", ".join(f"`{name}`" for name in child.get("read_by", ())) or "all" * limited,
-            child.get("description", ""),
-        )
-        for key, child in children.items()
-    )
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return a table of keys; a column that says nothing is left out."""
-    columns = [at for at in range(len(_COLUMNS)) if any(row[at] for row in rows)]
-    cells = ([row[at].replace("|", "\\|") for at in columns] for row in rows)
-    lines = [[_COLUMNS[at] for at in columns], ["---"] * len(columns), *cells]
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
 def _type(node: dict, root: dict) -> str:
-    """Return the type of a key; `?` marks one that may be null."""
-    if "type" not in node:
-        values = node.get("enum", [node.get("const")])
-        types = sorted({_TYPES.get(type(value), "number") for value in values})
-    else:
-        types = node["type"] if isinstance(node["type"], list) else [node["type"]]
-    text = " or ".join(each for each in types if each != "null") + "?" * ("null" in types)
-    if "items" in node:
-        return f"{text} of {_plural(_type(_resolved(node['items'], root), root))}"
-    for child in node.get("patternProperties", {}).values():
-        return f"{text} of {_plural(_type(_resolved(child, root), root))} by name"
+    """Return the type of a value, or the values that its description does not name.
+
+    It is empty for most columns, a number or nothing.
+    """
+    if "enum" in node:
+        values = [value for value in node["enum"] if value is not None]
+        return _quoted(values) * any(f"`{value}`" not in node["description"] for value in values)
+    if {"oneOf", "properties"} & node.keys() or isinstance(node.get("default"), bool):
+        return ""
+    types = [node["type"]] if isinstance(node["type"], str) else node["type"]
+    if types == ["number", "null"] and "default" not in node:
+        return ""
+    text = " or ".join(_TYPES.get(name, name) for name in types if name != "null")
+    text += "?" * ("null" in types)
+    if items := _resolved(node.get("items", {}), root):
+        of = [_type(items, root), *_limits(items)]
+        text += " of " * any(of) + ", ".join(filter(None, of))
+    if any(child.get("type") for child in node.get("patternProperties", {}).values()):
+        text += " by name"
     return text
 
 
-def _plural(text: str) -> str:
-    noun, *rest = text.split(" ", 1)
-    return " ".join([f"{noun}s", *rest])
+def _limits(node: dict) -> list[str]:
+    if {"minimum", "maximum"} <= node.keys():
+        return ["{minimum} to {maximum}".format(**node)]
+    return [text.format(**node) for key, text in _LIMITS.items() if key in node]
 
 
-def _allowed(node: dict, root: dict) -> str:
-    if "const" in node:
-        return f"`{node['const']}`"
-    if "enum" in node:
-        values = (v if isinstance(v, str) else json.dumps(v) for v in node["enum"])
-        return ", ".join(f"`{value}`" for value in values)
-    limits = [text.format(node[key]) for key, text in _LIMITS.items() if key in node]
-    if "items" in node:
-        items = _allowed(_resolved(node["items"], root), root)
-        limits += [f"each {items}"] if items else []
-    names = [f"names match `{pattern}`" for pattern in node.get("patternProperties", {})]
-    return "; ".join(limits + names)
-
-
-def _default(node: dict) -> str:
-    return f"`{json.dumps(node['default'])}`" if "default" in node else ""
+def _quoted(values: Iterable[object]) -> str:
+    """Return values as code; texts are not in quotes."""
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
+    return ", ".join(f"`{text}`" for text in texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.reference import GENERATED, ROOT, outdated, pages
 
-#: Columns of a help text.
-WIDTH = 100
+#: Columns of a help text, and what every one has.
+WIDTH, HELP = 100, re.compile(r"  -h, --help .*\n")
 
 
 def main() -> None:
@@ -51,7 +52,8 @@ def commands() -> str:
     ]
     for name, parser in command.parsers().items():
         parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
-        lines += ["", f"## escala {name}", "", "```text", parser.format_help().rstrip(), "```"]
+        text = HELP.sub("", parser.format_help()).rstrip()
+        lines += ["", f"## escala {name}", "", "```text", text, "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -24,26 +24,30 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 def schema(name: str) -> dict:
     """Return the JSON schema of a table's rows; its properties have the order of the columns.
 
-    A column without a type is a number, or empty. A file names columns that another table describes
-    as `one, other: {$ref: TABLE.schema.yaml}`. A column with `interval: PREFIX` has the ends of its
-    interval after it, `PREFIX_low…` and `PREFIX_high…`, of 95 % if there is no other `level`.
+    A column without a type is a text if it has an `enum`, otherwise a number or empty; one that is
+    described by a text alone is such a number. A file names columns that another table describes as
+    `one, other: {$ref: TABLE.schema.yaml}`. A column with `interval: PREFIX` has the ends of its
+    interval after it, `PREFIX_low…` and `PREFIX_high…`, of 95 % if there is no other `level`. In
+    the result, `end_of` of an end names that column.
     """
     table = read_yaml(SCHEMAS / f"{name}.schema.yaml")
     columns: dict[str, dict] = {}
     for key, column in table["properties"].items():
+        if isinstance(column, str):
+            column = {"description": column}
         if "$ref" in column:
             described = schema(column["$ref"].partition(".")[0])["properties"]
             columns |= {each: described[each] for each in key.split(", ")}
             continue
         number = {"type": ["number", "null"]}
-        columns[key] = number | {n: column[n] for n in column if n not in ("interval", "level")}
-        if prefix := column.get("interval"):
-            level = column.get("level", 95)
+        text = {"type": ["string", "null"] if None in column.get("enum", ()) else "string"}
+        columns[key] = (text if "enum" in column else number) | column
+        if prefix := columns[key].pop("interval", None):
+            level = columns[key].pop("level", 95)
             about = "interval" if level is None else f"{level} % interval"
-            unit = {"unit": column["unit"]} if "unit" in column else {}
             for end, words in (("low", "lower"), ("high", "upper")):
-                described = {"description": f"The {words} end of its {about}."} | unit | number
-                columns[f"{prefix}_{end}{key.removeprefix(prefix)}"] = described
+                end_of = {"description": f"The {words} end of its {about}.", "end_of": key}
+                columns[f"{prefix}_{end}{key.removeprefix(prefix)}"] = end_of | number
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{name}.csv",

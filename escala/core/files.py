@@ -175,6 +175,29 @@ def read_yaml(path: str | Path) -> Any:
     return yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
 
 
+def read_schema(path: str | Path) -> dict:
+    """Return a JSON Schema of a YAML file of the project, in which every object is closed.
+
+    An object with `properties` allows no others, and requires those without `optional: true`. What
+    a condition says of them is left as it is.
+    """
+    return _close_objects(read_yaml(path))
+
+
+def _close_objects(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_close_objects(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    conditions = ("allOf", "if", "then", "else")
+    closed = {k: v if k in conditions else _close_objects(v) for k, v in node.items()}
+    if "properties" in closed:
+        required = [k for k, v in closed["properties"].items() if not v.get("optional")]
+        whole = {"type": "object", "additionalProperties": False, "required": required}
+        closed = whole | closed
+    return closed
+
+
 def read_json(path: str | Path) -> Any:
     """Return the content of a JSON file."""
     return json.loads(Path(path).read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from jsonschema.exceptions import best_match
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.files import read_yaml
+from escala.core.files import read_schema
 from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
@@ -111,7 +111,7 @@ def _leave_out(path: Path, reason: str) -> None:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(compose_schema(read_yaml(SCHEMA)))
+    return Draft202012Validator(compose_schema(read_schema(SCHEMA)))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from escala.analysis.cost_model.works import Works, plans, with_rows
 from escala.analysis.rates import DOES_NOT_LEARN, Learning
 from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
-from escala.core.files import read_json, read_yaml, write_json
+from escala.core.files import read_json, read_schema, write_json
 from escala.core.readable import span
 from escala.experiment.runs import Configuration
 from escala.report import tables
@@ -48,7 +48,7 @@ from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = Draft202012Validator(read_yaml(ROOT / "schemas" / "advice.schema.yaml"))
+SCHEMA = Draft202012Validator(read_schema(ROOT / "schemas" / "advice.schema.yaml"))
 BASELINE = replace(PLAN, layout=Layout(1, 1))
 FAST, SLOW_LINK = (40e-6, 1e-9), 200e6
 EXACT = parse(content(link=FAST))

@@ -16,8 +16,8 @@ from markdown_it.token import Token
 from escala.experiment import Experiment
 from escala.experiment import schema as experiment
 from escala.programs.program import PLACEHOLDERS
-from escala.record import schema as run
-from escala.reference import outdated, pages
+from escala.reference import describe, outdated, pages
+from escala.report.tables import TABLES, schema
 from escala.strategies import STRATEGIES
 from scripts.docs_reference import all_pages
 from tests.conftest import ROOT
@@ -139,11 +139,8 @@ def test_version_and_licence_of_the_citation_are_those_of_the_project():
 
 def test_the_reference_is_up_to_date(tmp_path):
     assert outdated(DOCS / "reference", all_pages()) == [], "run python scripts/docs_reference.py"
-    for name, text in pages().items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "run.md").write_text("something else")
-    (tmp_path / "tables.md").unlink()
-    assert outdated(tmp_path, pages()) == ["run.md", "tables.md"]
+    (tmp_path / "configuration.md").write_text("something else")
+    assert outdated(tmp_path, pages()) == ["configuration.md", "tables.md"]
 
 
 def _keys(node: object) -> set[str]:
@@ -155,45 +152,45 @@ def _keys(node: object) -> set[str]:
     return described.union(*(_keys(value) for value in node.values()))
 
 
-@pytest.mark.parametrize(
-    ("page", "file", "compose"),
-    [
-        ("configuration.md", experiment.SCHEMA, experiment.composed),
-        ("run.md", run.SCHEMA, run.compose_schema),
-    ],
-)
-def test_every_described_key_is_on_its_page(page, file, compose):
-    text = pages()[page]
-    keys = _keys(compose(yaml.safe_load(file.read_text())))
-    assert len(keys) > 30 and "resources" in keys
-    assert [key for key in sorted(keys) if f"| `{key}` |" not in text] == []
+def test_every_key_of_the_settings_and_every_column_is_on_its_page():
+    texts = pages()
+    keys = _keys(experiment.composed(yaml.safe_load(experiment.SCHEMA.read_text())))
+    assert {"resources", "vocabulary", "fractions"} <= keys
+    assert [key for key in keys if f"{key}`" not in texts["configuration.md"]] == []
+    columns = {key for name in TABLES for key in schema(name)["properties"]}
+    assert [key for key in columns if f"`{key}`" not in texts["tables.md"]] == []
 
 
-def test_types_limits_and_defaults_and_what_several_tables_describe_alike(tmp_path):
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "t.schema.yaml").write_text(
-        """
-        title: t
-        required: [a]
-        properties:
-          a: {description: First., $ref: "#/$defs/fraction", unit: s}
-          b: {description: "x | y", type: array, items: {type: array, items: {type: integer}}}
-          c: {description: Third., enum: [null, one]}
-          d: {type: object, patternProperties: {"^x$": {properties: {e: {type: [string, "null"]}}}}}
-        $defs: {fraction: {type: number, minimum: 0, maximum: 1, default: 0.5}}
-        """
-    )
-    text = pages(tmp_path)["tables.md"]
-    assert "| `a` | number | ≥ 0; ≤ 1 | s | required | First. |" in text
-    assert "| `b` | array of arrays of integers |  |  |  | x \\| y |" in text
-    assert "| `c` | string? | `null`, `one` |  |  | Third. |" in text
-    assert "## `d.NAME`" in text and "| `e` | string? |" in text
-    assert "Keys of several sections" not in text
-    for name in "xyz":
-        (tmp_path / "tables" / f"{name}.schema.yaml").write_text(
-            f"title: {name}\nproperties: {{k: {{type: string, description: The same.}}, "
-            f"{name}: {{type: string, description: Its own.}}}}"
-        )
-    text = pages(tmp_path)["tables.md"]
-    assert text.count("The same.") == 1 and text.count("`k`: see [keys of several sections]") == 3
-    assert text.count("Its own.") == 3
+def test_what_a_key_may_be_is_told_and_what_sections_describe_alike_stands_once():
+    fraction = {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5}
+    properties = {
+        "a": {"description": "First.", "$ref": "#/$defs/fraction", "unit": "s"},
+        "b": {"description": "Either `x`.", "enum": ["x", "y", None]},
+        "c": {"description": "A `p` or a `q`.", "enum": ["p", "q"], "default": "q"},
+        "d": {"description": "Many.", "type": "array", "items": {"type": "integer", "minimum": 2}},
+        "e": {
+            "description": "Inner.",
+            "properties": {"f": {"type": ["string", "null"], "description": "Its own."}},
+        },
+        "g": {"description": "A column.", "type": ["number", "null"]},
+        "g_low": {"description": "The lower end.", "type": "number", "end_of": "g"},
+    }
+    one = {"description": "One.", "required": ["d"], "properties": properties}
+    other = {"properties": {"b": properties["b"], "d": properties["d"]}}
+    found = [*describe([("one", one), ("two", other)], {"$defs": {"fraction": fraction}})]
+    assert found == [
+        "## Keys of several sections",
+        "- `b` (`x`, `y`): Either `x`.",
+        "## one",
+        "One.",
+        "[Described above](#keys-of-several-sections): `b`.",
+        "- `a` (number, 0 to 1, s, default `0.5`): First.\n"
+        "- `c` (default `q`): A `p` or a `q`.\n"
+        "- `d` (list of integer, ≥ 2, required): Many.\n"
+        "- `e`: Inner.\n"
+        "    - `f` (text?): Its own.\n"
+        "- `g`, `g_low`: A column.",
+        "## two",
+        "[Described above](#keys-of-several-sections): `b`.",
+        "- `d` (list of integer, ≥ 2): Many.",
+    ]

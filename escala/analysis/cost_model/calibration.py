@@ -18,7 +18,7 @@ from jsonschema.exceptions import best_match
 
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.files import read_json, read_yaml
+from escala.core.files import read_json, read_schema
 from escala.runtime.layout import Layout
 
 SCHEMA = Path(__file__).resolve().parents[3] / "schemas" / "calibration.schema.yaml"
@@ -303,7 +303,7 @@ def read(path: Path) -> Calibration:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(read_yaml(SCHEMA))
+    return Draft202012Validator(read_schema(SCHEMA))
 
 
 def parse(content: Any, where: object = "calibration") -> Calibration:
@@ -320,7 +320,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
             error.instance,
             f"{'.'.join(map(str, error.absolute_path)) or '(top level)'}: {error.message}",
             f"calibrate again: {call('run calibration')}, with --experiment FILE; "
-            "docs/reference/calibration.md has the form",
+            "schemas/calibration.schema.yaml has the form",
         )
     core = content["core"] or {"bytes_per_second": (), "operations_per_second": ()}
     return Calibration(
