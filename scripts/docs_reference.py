@@ -53,6 +53,8 @@ def commands() -> str:
     for name, parser in command.parsers().items():
         parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
         text = HELP.sub("", parser.format_help()).rstrip()
+        # The options say what an automatic line of usage repeats.
+        text = text if parser.usage else text.partition("\n\n")[2]
         lines += ["", f"## escala {name}", "", "```text", text, "```"]
     return "\n".join(lines) + "\n"
 

@@ -221,7 +221,6 @@ def _law(points: Sequence[_Point]) -> dict:
         else f"no interval with {len(repeats)} repeats in common",
         "law_over": over,
         "law_points": len(set(times)) + 1,
-        "law_repeats": len(repeats),
         **laws.interval(fit.serial).columns("amdahl_fraction"),
         **fit.contention.columns("contention"),
         **fit.coherency.columns("coherency"),
