@@ -126,6 +126,8 @@ def _program(run: Measurement) -> dict:
         "command": " ".join(map(_quote, told["command"])),
         "known_by": told["known_by"],
         "named": ";".join(told["named"]),
+        "program_files": ";".join(told["files"]) or None,
+        "program_variables": ";".join(told.get("variables", ())) or None,
         "first_epoch_seconds": told["first_epoch_seconds"],
         "program_seconds": told["whole_seconds"],
         "program_notes": NOTES_APART.join(notes) or None,
