@@ -88,7 +88,7 @@ def describe(sections: Iterable[tuple[str, dict]], root: dict) -> Iterator[str]:
             yield node["description"]
         elsewhere = [key for key, text in texts.items() if shared.get(key) == text]
         if elsewhere:
-            yield f"[Described above](#{SEVERAL.lower().replace(' ', '-')}): {_quoted(elsewhere)}."
+            yield f"[Described above](#{SEVERAL.lower().replace(' ', '-')}): {_code(elsewhere)}."
         if here := [text for key, text in texts.items() if key not in elsewhere]:
             yield "\n".join(here)
 
@@ -98,18 +98,18 @@ def _sections(node: dict, root: dict, path: str) -> Iterator[tuple[str, dict]]:
     heading = f"`{path}`" if path else "Top level"
     if "allOf" in node:
         for rule in node["allOf"]:
-            kind = _resolved(rule["then"], root)
+            kind = _resolve(rule["then"], root)
             yield f"{heading} ({kind['title']})", kind
     elif path == "workloads":
         for name, workload in node["properties"].items():
-            yield f"`workloads.{name}`", _resolved(workload, root)
+            yield f"`workloads.{name}`", _resolve(workload, root)
     elif "properties" in node:
         yield heading, node
     if not path:
         for key, child in node["properties"].items():
-            yield from _sections(_resolved(child, root), root, key)
+            yield from _sections(_resolve(child, root), root, key)
     for child in node.get("patternProperties", {}).values():
-        yield from _sections(_resolved(child, root), root, f"{path}.NAME")
+        yield from _sections(_resolve(child, root), root, f"{path}.NAME")
     if "properties" in node.get("items", {}):
         yield from _sections(node["items"], root, f"{path}[]")
 
@@ -121,7 +121,7 @@ def _keys(node: dict, root: dict, indent: str = "") -> Iterator[tuple[str, str]]
     """
     properties = node["properties"]
     for key, child in properties.items():
-        child = _resolved(child, root)
+        child = _resolve(child, root)
         if "const" in child or "end_of" in child:
             continue
         names = [key, *(end for end, other in properties.items() if other.get("end_of") == key)]
@@ -129,14 +129,14 @@ def _keys(node: dict, root: dict, indent: str = "") -> Iterator[tuple[str, str]]
         if key in node.get("required", ()):
             form.append("required")
         elif child.get("default") not in (None, {}):
-            form.append(f"default {_quoted([child['default']])}")
+            form.append(f"default {_code([child['default']])}")
         if child.get("read_by"):
-            form.append(f"read by {_quoted(child['read_by'])}")
+            form.append(f"read by {_code(child['read_by'])}")
         form = ", ".join(filter(None, form))
         text = child.get("description", "")
         if node is root and "properties" in child and key != "workloads":
             text = f"see [its keys](#{key})."
-        lines = [f"{indent}- {_quoted(names)}{f' ({form})' * bool(form)}{f': {text}' * bool(text)}"]
+        lines = [f"{indent}- {_code(names)}{f' ({form})' * bool(form)}{f': {text}' * bool(text)}"]
         if node is not root:
             lines += _inner(child, root, f"{indent}    ")
         yield key, "\n".join(lines)
@@ -152,17 +152,17 @@ def _inner(node: dict, root: dict, indent: str) -> Iterator[str]:
     elif "properties" in node:
         yield from (text for _, text in _keys(node, root, indent))
     for child in (*node.get("patternProperties", {}).values(), node.get("items")):
-        yield from _inner(_resolved(child, root), root, indent) if child else ()
+        yield from _inner(_resolve(child, root), root, indent) if child else ()
 
 
-def _resolved(node: dict, root: dict) -> dict:
+def _resolve(node: dict, root: dict) -> dict:
     """Return a schema with what its `$ref` names merged in; its own keys win."""
     if "$ref" not in node:
         return node
     target = root
     for part in node["$ref"].removeprefix("#/").split("/"):
         target = target[part]
-    return _resolved(target, root) | {key: v for key, v in node.items() if key != "$ref"}
+    return _resolve(target, root) | {key: v for key, v in node.items() if key != "$ref"}
 
 
 def _type(node: dict, root: dict) -> str:
@@ -172,7 +172,7 @@ def _type(node: dict, root: dict) -> str:
     """
     if "enum" in node:
         values = [value for value in node["enum"] if value is not None]
-        return _quoted(values) * any(f"`{value}`" not in node["description"] for value in values)
+        return _code(values) * any(f"`{value}`" not in node["description"] for value in values)
     if {"oneOf", "properties"} & node.keys() or isinstance(node.get("default"), bool):
         return ""
     types = [node["type"]] if isinstance(node["type"], str) else node["type"]
@@ -180,7 +180,7 @@ def _type(node: dict, root: dict) -> str:
         return ""
     text = " or ".join(_TYPES.get(name, name) for name in types if name != "null")
     text += "?" * ("null" in types)
-    if items := _resolved(node.get("items", {}), root):
+    if items := _resolve(node.get("items", {}), root):
         of = [_type(items, root), *_limits(items)]
         text += " of " * any(of) + ", ".join(filter(None, of))
     if any(child.get("type") for child in node.get("patternProperties", {}).values()):
@@ -194,7 +194,7 @@ def _limits(node: dict) -> list[str]:
     return [text.format(**node) for key, text in _LIMITS.items() if key in node]
 
 
-def _quoted(values: Iterable[object]) -> str:
+def _code(values: Iterable[object]) -> str:
     """Return values as code; texts are not in quotes."""
     texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
     return ", ".join(f"`{text}`" for text in texts)

@@ -37,7 +37,7 @@ def schema(name: str) -> dict:
             column = {"description": column}
         if "$ref" in column:
             described = schema(column["$ref"].partition(".")[0])["properties"]
-            columns |= {each: described[each] for each in key.split(", ")}
+            columns |= {column: described[column] for column in key.split(", ")}
             continue
         number = {"type": ["number", "null"]}
         text = {"type": ["string", "null"] if None in column.get("enum", ()) else "string"}

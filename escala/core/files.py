@@ -186,7 +186,7 @@ def read_schema(path: str | Path) -> dict:
 
 def _close_objects(node: Any) -> Any:
     if isinstance(node, list):
-        return [_close_objects(each) for each in node]
+        return [_close_objects(item) for item in node]
     if not isinstance(node, dict):
         return node
     conditions = ("allOf", "if", "then", "else")
