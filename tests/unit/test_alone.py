@@ -1,20 +1,22 @@
-"""One measurement at a time on a machine."""
+"""One measurement at a time on a machine, once it is quiet."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from escala.core import alone
 from escala.core.errors import InputError, Unavailable
+from escala.measure import session
 from tests.calls import python
 
 HOLD = """
@@ -24,80 +26,60 @@ with alone.hold({"experiment": "one", "run": "results/one/runs/x"}):
     print("held", flush=True)
     time.sleep(float(sys.argv[1]))
 """
-
-
-def holder(seconds: float = 60) -> subprocess.Popen:
-    """Return a process that holds the lock."""
-    command = [sys.executable, "-c", HOLD, str(seconds)]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert started.stdout.readline() == "held\n"
-    return started
+RUN = {"experiment": "one", "run": "x"}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
-    return tmp_path
+
+
+@pytest.fixture
+def holder() -> Iterator[subprocess.Popen]:
+    command = [sys.executable, "-c", HOLD, "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "held\n"
+        yield started
+        started.kill()
 
 
 def test_the_file_tells_who_holds_the_machine_and_every_user_may_hold_it():
-    with alone.hold({"experiment": "one", "run": "x"}):
-        said = json.loads(alone.path().read_text())
-        assert said["pid"] == os.getpid() and said["experiment"] == "one" and said["since"]
-        assert stat.S_IMODE(alone.path().stat().st_mode) == 0o666
-    assert alone.path().read_text() == ""
+    for content in (None, "{", "[]", '{"pid": 1}', "x" * 9000):
+        if content:
+            alone.path().write_text(content)
+        with alone.hold(RUN, wait=False):
+            said = json.loads(alone.path().read_text())
+            assert said["pid"] == os.getpid() and said["experiment"] == "one" and said["since"]
+            assert stat.S_IMODE(alone.path().stat().st_mode) == 0o666
+        assert alone.path().read_text() == ""
 
 
-def test_a_second_one_waits_until_the_first_is_killed(capfd):
-    first = holder()
-    try:
-        second = subprocess.Popen(
-            [sys.executable, "-c", HOLD, "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
-        said = second.stderr.readline()
-        assert f"held by process {first.pid} of " in said
-        assert "results/one/runs/x of the experiment one, since " in said
-        time.sleep(0.5)
-        assert second.poll() is None
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.wait()
+def test_a_second_one_waits_until_the_first_is_killed_and_a_node_of_several_does_not(holder):
+    said = f"is held by process {holder.pid} of "
+    with pytest.raises(Unavailable, match=said), alone.hold({}, wait=False):
+        pass
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    second = subprocess.Popen([sys.executable, "-c", HOLD, "0"], text=True, **pipes)
+    said = second.stderr.readline()
+    assert f"held by process {holder.pid} of " in said
+    assert "results/one/runs/x of the experiment one, since " in said
+    time.sleep(0.5)
+    assert second.poll() is None
+    holder.kill()
     assert second.communicate(timeout=30)[0] == "held\n"
     assert second.returncode == 0
 
 
-def test_a_node_of_several_does_not_wait():
-    first = holder()
-    try:
-        said = f"is held by process {first.pid} of "
-        with pytest.raises(Unavailable, match=said), alone.hold({}, wait=False):
-            pass
-    finally:
-        first.kill()
-        first.wait()
-
-
 def test_a_run_within_a_run_is_refused_and_does_not_wait_for_ever():
-    with alone.hold({"experiment": "one", "run": "x"}):
+    with alone.hold(RUN):
         inner = python("-c", HOLD, 0, timeout=60)
-    assert inner.returncode and "start it outside of that run" in inner.stderr
-    assert InputError.__name__ in inner.stderr
-
-
-def test_a_process_of_the_same_number_in_another_container_is_not_the_parent():
-    with alone.hold({"experiment": "one", "run": "x"}):
+        assert inner.returncode and "start it outside of that run" in inner.stderr
+        assert InputError.__name__ in inner.stderr
+        # A process of the same number in another container is not the parent.
         held = json.loads(alone.path().read_text())
         alone.path().write_text(json.dumps(held | {"started": held["started"] - 1}))
         with pytest.raises(subprocess.TimeoutExpired):
             python("-c", HOLD, 0, timeout=5)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', "x" * 9000])
-def test_a_file_that_tells_nothing_holds_nothing(content):
-    alone.path().write_text(content)
-    with alone.hold({"experiment": "one", "run": "x"}, wait=False):
-        assert json.loads(alone.path().read_text())["pid"] == os.getpid()
 
 
 def test_without_a_folder_runs_go_on_and_say_so(monkeypatch, capsys, tmp_path):
@@ -105,3 +87,50 @@ def test_without_a_folder_runs_go_on_and_say_so(monkeypatch, capsys, tmp_path):
     with alone.hold({}):
         pass
     assert "no lock on this machine" in capsys.readouterr().err
+
+
+def load_of(*taken: float) -> type:
+    """Return what stands for `Load`, of a machine of which others take so many cores each time."""
+    left = iter(taken)
+
+    class Stretch:
+        def __init__(self, roots: list[int]):
+            self.found = {
+                "seconds": 1.0, "busy": next(left), "counted": 2.0, "own": 0.0, "steal": 0.0,
+                "throttled": None, "pressure": None, "major_faults": 0, "stretches": 1, "cores": 2,
+            }  # fmt: skip
+
+        def begin(self) -> None: ...
+        def end(self) -> None: ...
+
+    return Stretch
+
+
+def test_it_waits_until_the_machine_is_quiet_but_not_longer_than_the_bound(monkeypatch, capsys):
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    monkeypatch.setattr(session, "time", clock)
+    monkeypatch.setattr("escala.core.console.time", clock)
+    monkeypatch.setattr(session, "Load", load_of(*[1.0] * 6, 0.0, 0.0, 0.9, 0.0, 0.05, 0.0, 9.0))
+    assert session.wait_for_quiet() and clock.now == 12
+    assert "waiting for quiet: 1.00 core of other processes" in capsys.readouterr().err
+    monkeypatch.setenv(session.WAIT_VARIABLE, "20")
+    monkeypatch.setattr(session, "Load", load_of(*[0.0, 0.7] * 100))
+    began = clock.now
+    assert not session.wait_for_quiet()
+    assert 20 < clock.now - began <= 22
+    assert "did not become quiet" in capsys.readouterr().err
+    monkeypatch.setenv(session.WAIT_VARIABLE, "0")
+    monkeypatch.setattr(session, "Load", load_of())
+    assert session.wait_for_quiet()
+
+
+@pytest.mark.parametrize(
+    ("variable", "read"),
+    [(session.VARIABLE, session.times_again), (session.WAIT_VARIABLE, session.wait_for_quiet)],
+)
+def test_what_is_no_number_is_refused(monkeypatch, variable, read):
+    monkeypatch.setenv(variable, "often")
+    with pytest.raises(InputError, match=variable):
+        read()

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +59,6 @@ class Node:
     def sampled(
         self, seconds: float = 100, node: int = 0, every: float = 0.5
     ) -> dict[int, pd.DataFrame]:
-        """Sample every half second until the rank ends."""
         ended = {"node": node, "pid": NO_PROCESS, "started": 1.0}
         self.at(seconds, lambda: write_json(self.folder / "rank0.pid", ended))
         found = energy.counters(self.tree.root)
@@ -118,7 +116,8 @@ def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, o
 
 
 def test_nothing_is_trained_without_counters(tmp_path):
-    """The rank ends at once: neither the cool-down nor the run begins."""
+    with pytest.raises(Unavailable, match="node 1 has no samples of energy"):
+        energy.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
     probe = Energy({"sysfs": str(tmp_path), "seconds": 0.5, "cool_down_seconds": 3600}, tmp_path)
     with pytest.raises(Unavailable, match="no energy counters"), probe.around(0, 0):
         pytest.fail("the rank began its work")
@@ -156,37 +155,25 @@ def test_a_device_whose_counter_cannot_be_read_is_named(node, change, reason):
         energy.counters(node.tree.root)
 
 
-@contextmanager
-def unprivileged():
-    """Run as a user without rights, if the tests run as root."""
+def test_a_counter_that_only_root_may_read_is_unavailable_to_others():
+    """The kernel's default since CVE-2020-8694. Other users cannot enter pytest's folders."""
     root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
-@pytest.fixture
-def guarded():
-    """A tree outside pytest's folders, which other users cannot enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        yield two_packages(Path(folder) / "sys")
-
-
-def test_a_counter_that_only_root_may_read_is_unavailable_to_others(guarded):
-    """The kernel's default since CVE-2020-8694."""
-    zone = guarded.root / "class/powercap/intel-rapl:0/energy_uj"
-    zone.chmod(0o400) if os.geteuid() == 0 else zone.chmod(0)
-    with pytest.raises(Unavailable, match=f"package-0: no permission for {zone}"), unprivileged():
-        energy.counters(guarded.root)
+        tree = two_packages(Path(folder) / "sys")
+        zone = tree.root / "class/powercap/intel-rapl:0/energy_uj"
+        zone.chmod(0o400 if root else 0)
+        if root:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(Unavailable, match=f"package-0: no permission for {zone}"):
+                energy.counters(tree.root)
+        finally:
+            if root:
+                os.seteuid(0)
 
 
 def resets(node: Node, path: Path) -> None:
-    """The counter begins again with 0 far below its range."""
     node.at(60, lambda: node.tree.set(path, 0))
 
 
@@ -232,11 +219,6 @@ def test_rare_and_late_samples_miss_no_wrap(tmp_path, node):
     assert energy.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
 
 
-def test_a_node_whose_sampler_never_began():
-    with pytest.raises(Unavailable, match="node 1 has no samples of energy"):
-        energy.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
-
-
 def test_without_a_cool_down_only_the_idle_power_is_unknown(node):
     found = node.summary(idle=(1010.0, 1010.0))
     assert {each["idle_watts"] for each in found["devices"]} == {None}
@@ -280,8 +262,9 @@ def test_gpus_are_counted_beside_the_packages_and_known_to_be_idle(node, monkeyp
 
 
 def process(boot: str, began: float | None, seconds: float = 10.0) -> dict:
-    epochs = [] if began is None else [{"began": began, "train_seconds": seconds}]
-    return {"boot": boot} | ({"epochs": epochs} if epochs else {})
+    return {"boot": boot} | (
+        {"epochs": [{"began": began, "train_seconds": seconds}]} if began else {}
+    )
 
 
 def announced(folder: Path, *processes: tuple[int, tuple[float, float]]) -> None:

@@ -1,13 +1,13 @@
-"""What each strategy starts, in what environment, and who can reach it."""
+"""What each strategy starts, in what environment and memory, and who can reach it."""
 
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from escala.core.errors import InputError
@@ -17,6 +17,7 @@ from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, Node, places
 from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
+from escala.strategies.knobs import complete, readable
 from tests import conftest
 from tests.calls import python
 
@@ -82,7 +83,6 @@ def placed(strategy: str, layout: str, nodes: list[Node]) -> list[dict]:
 
 
 def start(strategy: str, launched: Launch, layout: str, command: list[str] = COMMAND):
-    """Enter what starts a run's processes."""
     on_nodes = placed(strategy, layout, launched.nodes)
     return launch.command_line(launched, STRATEGIES[strategy], on_nodes, command)
 
@@ -97,17 +97,6 @@ def test_one_node_is_started_by_itself_or_by_mpirun():
         assert len(set(node.ports)) == 1 + EXTRA_PORTS
 
 
-@pytest.mark.parametrize(
-    ("nodes", "asked", "where"), [(2, "auto", "layout"), (1, "srun", "launcher")]
-)
-def test_several_nodes_and_srun_need_an_allocation(monkeypatch, nodes, asked, where):
-    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InputError, match="--profile profiles/slurm") as caught:
-        launch.survey(Layout(nodes, 1), STRATEGIES["horovod-mpi"], None, asked)
-    assert caught.value.where == where
-
-
 @pytest.fixture
 def allocation(tmp_path, monkeypatch):
     """The shell of `salloc --nodes=2`, on a login node."""
@@ -119,35 +108,26 @@ def allocation(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
 
-@pytest.mark.usefixtures("allocation")
-@pytest.mark.parametrize("asked", ["auto", "local"])
-def test_one_node_is_not_measured_beside_an_allocation(asked):
-    with pytest.raises(InputError, match=r"17.*n\[1-2\].*srun --jobid=17") as caught:
-        launch.survey(Layout(1, 1), STRATEGIES["single"], None, asked)
-    assert caught.value.where == "SLURM_JOB_ID"
-
-
-@pytest.mark.usefixtures("allocation")
-def test_the_network_is_the_one_by_which_slurm_knows_a_node(tmp_path):
-    held = {
-        entry.address: name
-        for name, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family == socket.AF_INET
-    }
-    # One that the name of this machine does not stand for, where there is one.
-    named = socket.gethostbyname(socket.gethostname())
-    address = next((each for each in held if each != named), named)
-    programs = {
-        "scontrol": "printf 'JobId=17\\n   NodeList=n1\\n'\n"
-        f"echo NodeName=n1 Arch=x86_64 NodeAddr={address} NodeHostName=n1",
-        "srun": 'while [ "${1#-}" != "$1" ]; do shift; done\nSLURMD_NODENAME=n1 exec "$@"',
-    }
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    found = launch.survey(Layout(1, 1), STRATEGIES["single"], None, "srun")
-    assert [node.interface for node in found.nodes] == [held[address]]
+@pytest.mark.parametrize(
+    ("nodes", "launcher", "given", "within", "where", "said"),
+    [
+        (2, "auto", [], False, "layout", "--profile profiles/slurm"),
+        (1, "srun", [], False, "launcher", "--profile profiles/slurm"),
+        (1, "auto", [], True, "SLURM_JOB_ID", r"17.*n\[1-2\].*srun --jobid=17"),
+        (1, "local", [], True, "SLURM_JOB_ID", r"17.*n\[1-2\].*srun --jobid=17"),
+        (1, "local", ["n2"], False, "launcher", r"given n2.*use auto"),
+    ],
+)
+def test_what_cannot_be_started_there_is_refused(
+    monkeypatch, request, nodes, launcher, given, within, where, said
+):
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    if within:
+        request.getfixturevalue("allocation")
+    with pytest.raises(InputError, match=said) as refused:
+        launch.survey(Layout(nodes, 1), STRATEGIES["horovod-mpi"], None, launcher, given)
+    assert refused.value.where == where
 
 
 def test_an_interface_that_is_not_there_is_named_with_those_that_are():
@@ -169,31 +149,6 @@ def test_ranks_listen_on_ports_that_the_kernel_gives_to_nobody_else_while_some_a
         ports = describe("lo", 3).ports
     assert FIRST_PORT not in ports and FIRST_PORT + 1 in ports
     assert len(set(ports)) == 3
-
-
-@pytest.mark.parametrize(
-    "strategy", [name for name, s in STRATEGIES.items() if s.meets_by == "servers"]
-)
-def test_what_listens_to_everybody_is_given_a_network_of_its_own(strategy):
-    with start(strategy, Launch("local", [HERE], None), "1x2") as (arguments, _):
-        assert "--private-network" in arguments
-
-
-def test_mpirun_starts_ranks_where_no_ssh_is_installed(tmp_path):
-    started = tmp_path / "started"
-    started.mkdir()
-    rank = f"import os; open('{started}/' + os.environ['OMPI_COMM_WORLD_RANK'], 'x')"
-    launched, command = Launch("mpirun", [HERE], None), [sys.executable, "-c", rank]
-    with start("horovod-mpi", launched, "1x2", command) as (arguments, _):
-        done = subprocess.run(
-            arguments,
-            env=launch.environment("horovod-mpi", KNOBS) | {"PATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in started.iterdir()} == {"0", "1"}
 
 
 THERE = Node("there", "lo", "127.0.0.1", [0, 1], [4000, 4001, 4002], MACHINE)
@@ -221,11 +176,6 @@ def test_mpirun_reaches_one_node_that_is_not_this_machine():
     assert "--host there:2" in words
     assert "plm_slurm_args --nodes=1 --nodelist=there" in words
     assert "oob_tcp_if_include" not in words and "isolated" not in words
-
-
-def test_local_cannot_start_processes_on_given_nodes():
-    with pytest.raises(InputError, match=r"given n2.*use auto"):
-        launch.survey(Layout(1, 1), STRATEGIES["single"], None, "local", ["n2"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -311,3 +261,69 @@ def test_in_a_private_network_only_the_processes_of_the_run_reach_each_other():
     if "no private network" in done.stderr:
         pytest.skip(done.stderr)
     assert (done.returncode, done.stdout.split()) == (0, ["reached"]), done.stderr
+
+
+#: Both print page faults: of 20 arrays of 64 MiB, and of five steps, with a digest of the weights.
+FREES = {
+    "ddp-gloo": """
+import resource
+import numpy as np
+for _ in range(20):
+    np.empty(2**26, np.uint8).fill(1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, "same")
+""",
+    "single": """
+import hashlib, resource
+import numpy as np
+import tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(1)
+tf.keras.utils.set_random_seed(0)
+model = tf.keras.Sequential([tf.keras.layers.Conv1D(64, 2), tf.keras.layers.Dense(1)])
+inputs = tf.constant(np.random.default_rng(0).random((96, 2000, 8), np.float32))
+model(inputs[:1])
+
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(inputs) ** 2)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    for variable, gradient in zip(model.trainable_variables, gradients):
+        variable.assign_sub(0.1 * gradient)
+
+faults = []
+for _ in range(7):
+    step()
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.weights))
+print(faults[-1] - faults[1], digest.hexdigest())
+""",
+}
+#: NumPy asks for large pages, with which there are fewer faults; oneDNN keeps memory.
+SMALL = {"NUMPY_MADVISE_HUGEPAGE": "0", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def knobs(keep_memory: bool) -> dict:
+    threads = {"intra_op": 1, "inter_op": 1}
+    return complete({"keep_memory": keep_memory, "threads": threads}, "virus-cnn")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are those of glibc")
+@pytest.mark.parametrize("strategy", FREES)
+def test_a_page_is_cleared_once_and_not_in_each_step(strategy):
+    def run(keep_memory: bool) -> tuple[int, str]:
+        variables = launch.environment(strategy, knobs(keep_memory)) | SMALL
+        faults, digest = python(
+            "-c", FREES[strategy], variables=variables, check=True
+        ).stdout.split()
+        return int(faults), digest
+
+    (given, same), (kept, digest) = run(keep_memory=False), run(keep_memory=True)
+    assert given - kept > max(10_000, 0.95 * given * (strategy == "single")) and digest == same
+
+
+def test_one_knob_keeps_the_memory_of_each_engine_and_none_of_a_program():
+    for strategy in (name for name in STRATEGIES if STRATEGIES[name].engine):
+        given, kept = (launch.environment(strategy, knobs(keep)) for keep in (False, True))
+        assert given.items() < kept.items()
+        assert "keep_memory" in readable(knobs(True), strategy)
+        assert "keep_memory" not in readable(knobs(True), strategy, takes_steps=False)

@@ -1,7 +1,8 @@
-"""The load of a machine, read from made-up trees of the kernel's files."""
+"""The load of a machine, from made-up trees of the kernel's files, and what training uses."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -10,9 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fixtures_runs import FakeExperiment, changed
+from pages import tabled
+from sentences import check
 
-from escala.core import load
+from escala.core import load, proc
+from escala.core.files import read_json
+from escala.core.proc import Usage
+from escala.programs.marks import Epoch
 from escala.record.disturbance import THRESHOLD_CORES, disturbance, with_stops
+from escala.record.schema import validate_run
+from escala.report.findings import why
+from escala.report.findings.context import Report
+from escala.training.by_program import _used
 
 TICK = load.TICK_SECONDS
 
@@ -68,36 +79,17 @@ def test_what_the_kernel_counts_is_read_in_seconds(tmp_path):
     assert (found["throttled"], found["pressure"]) == (0.75, 1.5)
 
 
-def test_the_clock_of_a_process_is_finer_than_ticks_and_0_after_its_end():
-    busy = subprocess.run(
-        [sys.executable, "-c", "import time; print(time.process_time())"], capture_output=True
-    )
-    assert busy.returncode == 0
-    before = load.cpu_seconds(os.getpid())
-    assert before == pytest.approx(time.process_time(), abs=TICK)
-    while load.cpu_seconds(os.getpid()) == before:
-        pass
-    assert 0 < load.cpu_seconds(os.getpid()) - before < TICK
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert load.cpu_seconds(ended.pid) == 0
-
-
-def test_version_2_of_control_groups_counts_in_microseconds(tmp_path):
+def test_what_cannot_be_read_is_unavailable_and_version_2_of_groups_counts_otherwise(tmp_path):
+    found = load.read([1], tmp_path, tmp_path)
+    unknown = {"busy", "counted", "steal", "throttled", "pressure"}
+    assert {name for name, value in found.items() if value is None} == unknown
+    (tmp_path / "stat").write_text("cpu  1 2\n")
+    assert load.read([], tmp_path, tmp_path)["busy"] is None
     kernel = Kernel(tmp_path)
     (kernel.proc / "self/cgroup").write_text("0::/job\n")
     (kernel.groups / "job").mkdir()
     (kernel.groups / "job/cpu.stat").write_text("usage_usec 1\nthrottled_usec 250000\n")
     assert kernel.read()["throttled"] == 0.25
-
-
-def test_what_cannot_be_read_is_unavailable(tmp_path):
-    found = load.read([1], tmp_path, tmp_path)
-    assert [name for name, value in found.items() if value is None] == [
-        "busy", "counted", "steal", "throttled", "pressure",
-    ]  # fmt: skip
-    (tmp_path / "stat").write_text("cpu  1 2\n")
-    assert load.read([], tmp_path, tmp_path)["busy"] is None
 
 
 def test_a_process_that_ends_counts_through_its_parent(tmp_path):
@@ -154,49 +146,6 @@ def test_a_large_machine_may_give_a_fraction_of_its_cores_to_its_services():
     assert disturbance([process(**many | {"busy": 20.0})])["disturbed"]
 
 
-def counted(
-    random: np.random.Generator, kernel: Kernel, seconds: float, own: float, taken: float
-) -> dict:
-    """Return the disturbance of a run of two stretches, by counts cut to ticks at random phases.
-
-    Parameters
-    ----------
-    own, taken : cores that the run and others use of two.
-    """
-    readings = []
-    kernel.now, idle, irq, used = random.random(4) * 100
-    for _ in range(2):
-        for passed in (0, seconds / 2):
-            kernel.now += passed
-            idle += passed * (2 - own - taken - 0.01)
-            irq += passed * 0.01
-            used += passed * own
-            kernel.says(idle=idle, irq=irq)
-            kernel.process(7, own=used)
-            readings.append(kernel.read(7))
-        kernel.now += random.random()
-    grown = load.total(map(load.difference, readings[1::2], readings[::2]))
-    found = grown | {"stretches": 2, "cores": 2, "counted": 2 * seconds}
-    return disturbance([{"boot": "b", "host": "h", "load": found}])
-
-
-#: A run of one rank, and the same work by two ranks: cores used, and seconds.
-SIDES = {"1x1": (1.0, 1.0), "1x2": (1.78, 0.6)}
-
-
-@pytest.mark.parametrize(
-    ("neighbour", "least", "most"), [(0.02, 0, 0.02), (0.1, 0.25, 0.75), (0.15, 0.95, 1)]
-)
-def test_the_same_neighbour_is_found_alike_beside_every_configuration(
-    tmp_path, neighbour, least, most
-):
-    random, kernel = np.random.default_rng(3), Kernel(tmp_path)
-    for own, seconds in SIDES.values():
-        works = neighbour * random.normal(1, 0.05, 100)
-        found = [counted(random, kernel, seconds, own, work)["disturbed"] for work in works]
-        assert least <= sum(found) / len(found) <= most
-
-
 def test_the_error_is_three_standard_deviations_of_what_the_kernel_cuts():
     random, seconds, stretches = np.random.default_rng(1), 0.2, 9
     begun, took = random.random((2, 20000, stretches * 5))
@@ -247,3 +196,121 @@ def test_a_run_with_a_stopped_process_is_disturbed_whatever_its_cores_did():
         stopped = with_stops(found, 4.0)
         assert stopped["disturbed"] is True and "stopped for 4.0 s" in stopped["reason"]
         assert ("0.50 core" in stopped["reason"]) == (before is True)
+
+
+PAGES = 2000
+
+
+def touch(pages: int) -> None:
+    with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        for page in range(pages):
+            memory[page * mmap.PAGESIZE] = 1
+
+
+def test_pages_that_this_process_first_writes_to_are_counted():
+    before = proc.usage_of_self()
+    touch(PAGES)
+    grown = proc.usage_of_self().since(before)
+    assert PAGES <= grown.minor_faults < 2 * PAGES
+    assert min(grown) >= 0 and grown.user_seconds + grown.system_seconds > 0
+
+
+TREE = f"""
+import mmap, os, sys
+def touch():
+    memory = mmap.mmap(-1, {PAGES} * mmap.PAGESIZE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for page in range({PAGES}):
+        memory[page * mmap.PAGESIZE] = 1
+if os.fork():
+    print(flush=True)
+    os.read(0, 1)
+    os.wait()
+    print(flush=True)
+    os.read(0, 1)
+else:
+    os.read(0, 1)
+    touch()
+"""
+
+
+def test_what_a_program_starts_is_counted_also_after_it_ended():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", TREE], **pipes) as started:
+        started.stdout.readline()
+        before = proc.total_usage(proc.family_usage(started.pid))
+        started.stdin.write(b"12")
+        started.stdin.flush()
+        started.stdout.readline()
+        grown = proc.total_usage(proc.family_usage(started.pid)).since(before)
+        started.stdin.write(b"3")
+    assert PAGES <= grown.minor_faults < 3 * PAGES
+    assert proc.total_usage(proc.family_usage(started.pid)) == Usage(0, 0.0, 0.0)
+
+
+def epoch(began: float, ended: float, steps: int) -> Epoch:
+    return Epoch(began, ended, [ended] * steps, made=[1] * steps)
+
+
+def test_of_a_program_the_epochs_that_count_are_counted():
+    epochs = [epoch(0, 10, 5), epoch(10, 20, 8)]
+    # Before the second epoch, within it, and after it.
+    samples = [(t, Usage(100 * t, 0.5 * t, 0.1 * t)) for t in (1, 9, 12, 15, 17, 30)]
+    assert _used(samples, epochs) == {
+        "minor_faults": 500, "user_seconds": pytest.approx(2.5),
+        "system_seconds": pytest.approx(0.5), "steps": pytest.approx(4.0),
+    }  # fmt: skip
+    assert _used(samples[:3], epochs) is None
+    assert _used(samples, [epoch(0, 20, 0)])["steps"] is None
+    assert _used([(12, Usage(5, 1.0, 1.0)), (15, Usage(4, 1.0, 1.0))], epochs) is None
+
+
+def used(system: float, faults: int, steps: int | None = 10) -> dict:
+    return {
+        "minor_faults": faults, "user_seconds": 2.0 - system, "system_seconds": system,
+        "steps": steps,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def made(few_resamples, tmp_path) -> FakeExperiment:
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    return experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
+
+
+def test_the_table_has_the_kernel_s_part_and_the_faults_of_all_ranks(made):
+    assert not list(why.memory(Report(tabled(made)))), "older runs say nothing"
+    changed(made.runs, usage=[used(0.5, 1000), used(0.3, 3000)])
+    validate_run(read_json(made.runs[0]))
+    tables = tabled(made)
+    for name in ("runs", "configurations"):
+        row = tables[name].iloc[0]
+        assert row["kernel_fraction"] == pytest.approx(0.8 / 4.0)
+        assert row["core_seconds_per_step"] == pytest.approx(4.0 / 10)
+        assert row["faults_per_step"] == pytest.approx(400)
+    changed(made.runs, usage=[used(0.5, 1000, steps=None)])
+    row = tabled(made)["runs"].iloc[0]
+    assert row["kernel_fraction"] == pytest.approx(0.25) and row.isna()["faults_per_step"]
+
+
+@pytest.mark.parametrize(
+    ("system", "number", "said"),
+    [
+        (0.4, 100_000, True),
+        # Little time, and time in the kernel that page faults do not explain.
+        (0.02, 100_000, False),
+        (0.8, 500, False),
+    ],
+)
+def test_steps_whose_memory_is_cleared_again_are_named_with_what_keeps_it(
+    made, system, number, said
+):
+    changed(made.runs[:3], usage=[used(system, number)])
+    findings = list(why.memory(Report(tabled(made))))
+    check(findings)
+    found = [each.text for each in findings]
+    assert bool(found) == said
+    if said:
+        assert "`single 1x1" in found[0] and "20 %" in found[0] and "10000 page" in found[0]
+        assert "`keep_memory: false`" in found[1] and len(found) == 2

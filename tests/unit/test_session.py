@@ -94,6 +94,10 @@ class House:
             patch.setenv(SESSION_VARIABLE, self.session)
             return Session(plan or self.plan, **options).measure()
 
+    def begins(self, *given: Any, **options: Any) -> list[Name]:
+        self.measure(*given, **options)
+        return self.begun
+
     def measure_run(self, planned: PlannedRun, output: Path) -> None:
         name = named(planned)
         self.begun.append(name)
@@ -136,7 +140,6 @@ class House:
             path.write_text(json.dumps(record))
 
     def killed(self, name: Name, **options: Any) -> None:
-        """Measure in a process that a run kills."""
         if (child := os.fork()) == 0:
             self.outcomes[name] = [{"kills": True}]
             try:
@@ -236,25 +239,20 @@ def test_probes_and_ladders_are_groups_of_their_own(house):
     for group in house.plan.groups:
         files = {each.file for each in group}
         assert all(files >= set(each.references) for each in group)
-    house.measure()
-    assert house.begun == [name for group in groups for name in group]
+    assert house.begins() == [name for group in groups for name in group]
 
 
 def test_a_run_is_measured_with_its_references_and_a_reference_alone(house):
     house.measure()
     house.path(*MPI).unlink()
-    house.measure()
-    assert set(house.begun) == {MPI, REFERENCE}
+    assert set(house.begins()) == {MPI, REFERENCE}
     # Others keep the match that they had with the reference before.
     house.path(*REFERENCE).unlink()
-    house.measure()
-    assert house.begun == [REFERENCE]
+    assert house.begins() == [REFERENCE]
     # Without a common session neither keeps what it has.
-    for path in house.path(*GLOO).parent.glob("sessions/*.json"):
-        path.unlink()
+    shutil.rmtree(house.path(*GLOO).parent / "sessions")
     write_json(house.path(*GLOO), read_json(house.path(*GLOO)) | {"session": "another"})
-    house.measure()
-    assert set(house.begun) == {GLOO, REFERENCE}
+    assert set(house.begins()) == {GLOO, REFERENCE}
     # One configuration by its target, and what it is compared with.
     e = Experiment(SETTINGS, "e.yaml")
     target = next(run for run in e.runs if run.strategy == "horovod-mpi")
@@ -269,25 +267,20 @@ def test_a_run_is_measured_with_its_references_and_a_reference_alone(house):
 def test_a_damaged_measurement_is_as_good_as_none(house, left: Callable, capsys):
     house.measure()
     left(house.path(*REFERENCE))
-    house.measure()
-    assert house.begun == [REFERENCE]
+    assert house.begins() == [REFERENCE]
     for path in [house.path(*REFERENCE), *house.path(*REFERENCE).parent.glob("sessions/*.json")]:
         left(path)
-    house.measure()
-    assert set(house.begun) == {REFERENCE, MPI, GLOO}
+    assert set(house.begins()) == {REFERENCE, MPI, GLOO}
 
 
 def test_other_settings_data_code_or_environment_are_measured_anew(house, monkeypatch):
     house.measure()
     house.settings["workloads"] = {"tal1-cnn": {"epochs": 2, "save_model": False}}
-    house.measure()
-    assert len(house.begun) == 6
+    assert len(house.begins()) == 6
     monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
-    house.measure()
-    assert len(house.begun) == 6
+    assert len(house.begins()) == 6
     house.prepare(4, "1")
-    house.measure()
-    assert len(house.begun) == 6
+    assert len(house.begins()) == 6
     real = Present.identity
 
     def changed(present: Present, planned: PlannedRun) -> dict:
@@ -295,11 +288,9 @@ def test_other_settings_data_code_or_environment_are_measured_anew(house, monkey
         return real(present, planned) | new
 
     monkeypatch.setattr(Present, "identity", changed)
-    house.measure()
     # Their own code is the same; that of their reference is another.
-    assert len(house.begun) == 6
-    house.measure()
-    assert house.begun == []
+    assert len(house.begins()) == 6
+    assert house.begins() == []
 
 
 def test_a_failed_run_is_a_gap_until_it_is_removed_and_ends_nothing(house):
@@ -307,22 +298,17 @@ def test_a_failed_run_is_a_gap_until_it_is_removed_and_ends_nothing(house):
     assert house.measure() == console.DONE and len(house.begun) == 6
     [row] = (row for row in house.table() if row["status"] != "ok")
     assert (row["status"], row["reason"], row["disturbed"]) == ("failed", "it failed", False)
-    house.measure()
-    assert house.begun == []
+    assert house.begins() == []
     # A failed reference keeps nobody waiting, and a new run is measured without it.
     house.outcomes[REFERENCE] = [{"status": "failed"}]
     house.path(*REFERENCE).unlink()
-    for path in house.path(*REFERENCE).parent.glob("sessions/*.json"):
-        path.unlink()
-    house.measure()
-    assert set(house.begun) == {REFERENCE, GLOO}
+    shutil.rmtree(house.path(*REFERENCE).parent / "sessions")
+    assert set(house.begins()) == {REFERENCE, GLOO}
     house.path(*GLOO).unlink()
-    house.measure()
-    assert house.begun == [GLOO]
+    assert house.begins() == [GLOO]
     for name in (REFERENCE, MPI):
         house.path(*name).unlink()
-    house.measure()
-    assert set(house.begun) == {REFERENCE, MPI, GLOO}
+    assert set(house.begins()) == {REFERENCE, MPI, GLOO}
 
 
 @pytest.mark.parametrize(
@@ -361,8 +347,7 @@ def test_a_disturbed_group_is_measured_again_whole_and_the_least_disturbed_stand
     rows = {row["file"]: row["disturbed"] for row in house.table()}
     assert list(rows.values()).count(True) == sum(map(bool, attempts[stands - 1]))
     # It stands, disturbed or not.
-    house.measure()
-    assert house.begun == []
+    assert house.begins() == []
 
 
 def test_a_disturbed_group_without_quiet_without_time_or_of_a_probe_is_left(
@@ -396,8 +381,7 @@ def test_what_is_not_complete_again_leaves_the_first_attempt(house):
         house.measure()
     assert [run["started"] for run in house.runs().values()] == ["001", "002"]
     assert not list(Path().glob("**/again"))
-    house.measure()
-    assert house.begun == []
+    assert house.begins() == []
 
 
 def test_a_group_that_does_not_fit_is_not_begun_and_the_same_call_goes_on(house, capsys):
@@ -429,16 +413,9 @@ def test_an_end_in_the_middle_keeps_what_is_complete_and_goes_on_with_whole_matc
     house.measure()
     # The first run of the cut repeat is measured again if it is compared with the others.
     assert of_repeat(house.begun, 2) == set(house.begun) and named(cut) in house.begun
-    sessions = {name: run["session"] for name, run in house.runs().items()}
     for each in house.plan.groups[1]:
-        for reference in each.references:
-            other = read_json(reference)
-            assert (
-                sessions[named(each)] == other["session"]
-                or Path(reference)
-                .parent.joinpath("sessions", f"{sessions[named(each)]}.json")
-                .exists()
-            )
+        kept = f"{house.runs()[named(each)]['session']}.json"
+        assert all((Path(path).parent / "sessions" / kept).exists() for path in each.references)
     assert len(house.table()) == 6
 
 
@@ -446,12 +423,10 @@ def test_one_run_left_of_a_group_measures_all_of_it_in_a_job(house):
     house.outcomes[GLOO] = [{"status": "failed"}]
     house.measure()
     house.path("horovod-mpi", "rep1").unlink()
-    house.measure(job=JOB)
     # But for what failed.
-    assert set(house.begun) == {REFERENCE, MPI}
+    assert set(house.begins(job=JOB)) == {REFERENCE, MPI}
     house.path("horovod-mpi", "rep2").unlink()
-    house.measure(job=JOB)
-    assert len(house.begun) == 3
+    assert len(house.begins(job=JOB)) == 3
 
 
 @pytest.mark.parametrize("job", [None, JOB])
@@ -479,8 +454,8 @@ def test_the_pilot_decides_how_many_repeats_follow_it(house):
     assert len(house.table()) == 9
     house.measure(decide=lambda files: 4)
     assert {last for _, last in house.begun} == {"rep4"}
-    house.measure(decide=lambda files: 2)
-    assert house.begun == [] and {row["repeat"] for row in house.table()} == {1, 2}
+    assert house.begins(decide=lambda files: 2) == []
+    assert {row["repeat"] for row in house.table()} == {1, 2}
 
 
 def test_a_later_group_is_told_what_may_still_be_measured(house):
@@ -489,36 +464,23 @@ def test_a_later_group_is_told_what_may_still_be_measured(house):
     assert told == [[1, 1, 1, 2, 2, 2], [2, 2, 2], []]
 
 
-def test_two_plans_of_one_call_measure_their_reference_once(house, monkeypatch):
-    e = Experiment(SETTINGS, "e.yaml")
-    for strategy in ("horovod-mpi", "horovod-gloo"):
-        run = next(run for run in e.runs if run.strategy == strategy)
-        house.session = "s0"
-        house.measure(plan_runs(e, [run]))
-    assert house.begun == [GLOO]
-
-
-def test_what_was_measured_before_a_forced_call_does_not_count(house, tmp_path, monkeypatch):
-    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
-    house.measure()
-    house.measure(replace(house.plan, since="s2"))
-    assert len(house.begun) == 6
-    house.measure()
-    assert house.begun == []
-
-
 @pytest.fixture
 def stored(house, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
     return tmp_path / "store"
 
 
+def test_what_was_measured_before_a_forced_call_does_not_count(house, stored):
+    house.measure()
+    assert len(house.begins(replace(house.plan, since="s2"))) == 6
+    assert house.begins() == []
+
+
 def test_the_store_serves_runs_with_their_matches_and_no_other(house, stored):
     house.measure()
     first = house.runs()
     shutil.rmtree("results/small/runs")
-    house.measure()
-    assert house.begun == [] and house.runs() == first
+    assert house.begins() == [] and house.runs() == first
     assert (house.path(*MPI).parent / "ranks/rank0.log").is_file()
     # Without the other side of its match, nothing of a run is served.
     for path in stored.glob("entries/*/*/*.json"):
@@ -531,8 +493,7 @@ def test_the_store_serves_runs_with_their_matches_and_no_other(house, stored):
     assert {run["session"] for (name, _), run in second.items() if name == "horovod-mpi"} == {"s1"}
     # With the measurements of two sessions in the store, everything is served once more.
     shutil.rmtree("results/small/runs")
-    house.measure()
-    assert house.begun == [] and house.runs() == second
+    assert house.begins() == [] and house.runs() == second
 
 
 def test_of_a_disturbed_group_the_store_keeps_what_stands_and_nothing_of_failures(house, stored):
@@ -546,8 +507,7 @@ def test_of_a_disturbed_group_the_store_keeps_what_stands_and_nothing_of_failure
     kept = [read_json(path)["determined"]["parameters"] for path in stored.glob("entries/*/*/*")]
     assert sorted(each["strategy"] for each in kept) == ["horovod-mpi", "single"]
     shutil.rmtree("results/small/runs")
-    house.measure()
-    assert set(house.begun) == {REFERENCE, GLOO}
+    assert set(house.begins()) == {REFERENCE, GLOO}
     for name in (REFERENCE, MPI):
         sessions = house.path(*name).parent / "sessions"
         assert read_json(sessions / "s1.json") == runs[name]
@@ -585,12 +545,6 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     assert {row["file"] for row in house.table()} == {each.file for each in house.plan.runs}
 
 
-def test_a_run_whose_whole_call_is_killed_is_measured_by_the_next_one(house):
-    house.killed(GLOO)
-    assert house.measure() == console.DONE
-    assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
-
-
 def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_again(house):
     called = house.session
     house.killed(GLOO)
@@ -604,8 +558,7 @@ def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_ag
     assert house.begun[:2] == [REFERENCE, MPI]
     row = next(row for row in house.table() if row["file"] == str(house.path(*GLOO)))
     assert row["status"] == "failed"
-    house.measure()
-    assert house.begun == []
+    assert house.begins() == []
     # As `escala retry` removes it.
     house.path(*GLOO).unlink()
     house.measure()
@@ -613,7 +566,6 @@ def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_ag
 
 
 def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
-    """Another session finds what the first is about."""
     seen = []
 
     def measure_run(planned: PlannedRun, output: Path) -> None:
@@ -631,24 +583,27 @@ def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
 
 
 @pytest.mark.parametrize(
-    ("state", "log", "status", "reason"),
+    ("killed", "state", "log", "status", "reason"),
     [
-        ("TIMEOUT", None, "timeout", "TIMEOUT"),
-        ("OUT_OF_MEMORY", None, "out-of-memory", "OUT_OF_MEMORY"),
-        ("FAILED", "slurmstepd-n1: error: StepId=4.batch exceeded memory limit (2 > 1)\n",
+        (True, "TIMEOUT", None, "timeout", "TIMEOUT"),
+        (True, "FAILED", "slurmstepd-n1: error: StepId=4.batch exceeded memory limit (2 > 1)\n",
          "out-of-memory", "StepId=4.batch exceeded memory limit"),
-        ("BOOT_FAIL", "slurmstepd: error: *** JOB 17 ON n1 DID NOT BOOT ***\n",
+        (True, "BOOT_FAIL", "slurmstepd: error: *** JOB 17 ON n1 DID NOT BOOT ***\n",
          "failed", "BOOT_FAIL: *** JOB 17 ON n1 DID NOT BOOT"),
         # Nobody remembers the job.
-        ("", None, "failed", "its job ended without a result"),
+        (True, "", None, "failed", "its job ended without a result"),
         # Its user or the cluster ended it, and it goes on.
-        ("CANCELLED", None, None, None),
-        ("NODE_FAIL", None, None, None),
-        ("COMPLETING", None, None, None),
+        (True, "CANCELLED", None, "ok", None),
+        (True, "COMPLETING", None, "ok", None),
+        # It has ended in order, and may be the cause or not.
+        (False, "OUT_OF_MEMORY", None, "out-of-memory", "OUT_OF_MEMORY"),
+        (False, "NODE_FAIL", None, "ok", None),
+        (False, "TIMEOUT", None, "ok", None),
+        (False, "", None, "ok", None),
     ],
 )  # fmt: skip
 def test_slurm_is_asked_how_the_job_of_a_lost_run_ended(
-    house, squeue, tmp_path, state, log, status, reason
+    house, squeue, tmp_path, killed, state, log, status, reason
 ):
     job = described("17", f"JobId=17\n   StdOut={tmp_path}/my job.log\n")
     if log:
@@ -656,43 +611,25 @@ def test_slurm_is_asked_how_the_job_of_a_lost_run_ended(
     # The node of the job is another machine.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "gethostname", lambda: "n1")
-        house.killed(MPI, job=job)
+        if killed:
+            house.killed(MPI, job=job)
+        else:
+            house.outcomes[MPI] = [{"raises": SystemExit(143)}]
+            with pytest.raises(SystemExit):
+                house.measure(job=job)
     squeue(state)
     house.measure(house.plan.within(1))
     run = house.runs()[MPI]
-    if status is None:
-        assert run["status"] == "ok"
-    else:
-        assert run["status"] == status and reason in run["reason"]
+    assert run["status"] == status and (not reason or reason in run["reason"])
 
 
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [
-        ("OUT_OF_MEMORY", "out-of-memory"),
-        ("NODE_FAIL", "ok"),
-        ("TIMEOUT", "ok"),
-        ("FAILED", "ok"),
-        ("", "ok"),
-    ],
-)
-def test_a_run_that_slurm_lets_end_has_failed_only_where_it_may_be_the_cause(
-    house, squeue, state, status
-):
-    house.outcomes[MPI] = [{"raises": SystemExit(143)}]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(socket, "gethostname", lambda: "n1")
-        house.measure(job=JOB)
-    squeue(state)
-    house.measure(house.plan.within(1))
-    assert house.runs()[MPI]["status"] == status
-
-
-def test_a_run_whose_settings_were_mended_since_it_was_killed_is_measured(house):
-    house.killed(GLOO)
-    house.settings["workloads"] = {"tal1-cnn": {"epochs": 2, "save_model": False}}
-    house.measure()
-    assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
+def test_a_run_of_a_killed_call_is_measured_by_the_next_also_with_mended_settings(house):
+    for epochs in (1, 2):
+        house.killed(GLOO)
+        house.settings["workloads"] = {"tal1-cnn": {"epochs": epochs, "save_model": False}}
+        assert house.measure() == console.DONE
+        assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
+        house.path(*GLOO).unlink()
 
 
 def test_a_job_of_a_killed_call_that_goes_on_is_not_measured_beside(house, squeue):

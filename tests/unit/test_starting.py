@@ -1,24 +1,27 @@
-"""How ranks are started: layouts, SLURM, rendezvous, transports."""
+"""How ranks are started: layouts, SLURM, rendezvous, transports, links."""
 
 from __future__ import annotations
 
-import http.client
+import json
 import os
-from collections.abc import Iterator
+import socket
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from escala.analysis.comparable import _links
 from escala.core.errors import InputError
-from escala.core.files import read_yaml
-from escala.engines.tensorflow.rendezvous import served
+from escala.core.files import read_json, read_yaml
 from escala.experiment.files import ROOT
 from escala.record import place
-from escala.runtime import mpi, slurm
-from escala.runtime.layout import EXTRA_PORTS, Layout, Node, places
-from escala.runtime.node import LOOPBACK, describe
+from escala.runtime import asking, mpi, slurm
+from escala.runtime.launch import SRUN
+from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, Node, places
 from escala.strategies import STRATEGIES
 
 
@@ -30,10 +33,10 @@ def test_a_layout_is_read_as_it_is_written(nodes, processes):
     assert str(layout) == f"{nodes}x{processes}"
 
 
-@pytest.mark.parametrize("text", ["", "2", "0x1", "01x1", "1x2\n", "-1x2"])
-def test_anything_else_is_no_layout(text):
-    with pytest.raises(ValueError, match="NODESxPROCS"):
-        Layout.parse(text)
+def test_anything_else_is_no_layout():
+    for text in ("", "2", "0x1", "01x1", "1x2\n", "-1x2"):
+        with pytest.raises(ValueError, match="NODESxPROCS"):
+            Layout.parse(text)
 
 
 @settings(deadline=None)
@@ -53,40 +56,6 @@ def test_processes_get_cores_of_their_own_while_there_are_enough(processes, per_
         assert len(taken) == len(set(taken))
     else:
         assert set(taken) == cores
-
-
-@pytest.fixture
-def connection() -> Iterator[http.client.HTTPConnection]:
-    """A connection to the rendezvous of two processes of one node."""
-    places = [{"processes_per_node": 2}] * 2
-    with served([describe(LOOPBACK, 1)], places, None) as variables:
-        address = variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
-        assert address == "127.0.0.1"
-        port = int(variables["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-        yield http.client.HTTPConnection(address, port, timeout=10)
-
-
-def asked(connection, method: str, path: str, content: bytes | None = None) -> tuple[int, bytes]:
-    connection.request(method, path, content)
-    response = connection.getresponse()
-    return response.status, response.read()
-
-
-def test_a_value_is_there_for_all_once_it_is_put(connection):
-    assert asked(connection, "GET", "/global/0") == (404, b"")
-    assert asked(connection, "PUT", "/global/0", b"\0address") == (200, b"")
-    assert asked(connection, "GET", "/global/0") == (200, b"\0address")
-    assert asked(connection, "GET", "/cross_0/0") == (404, b"")
-    assert asked(connection, "GET", "/global")[0] == 400
-
-
-def test_a_scope_is_empty_once_all_its_processes_have_left(connection):
-    for scope, sizes in {"global": 2, "cross_0": 1, "set": 1}.items():
-        asked(connection, "PUT", f"/{scope}/1", b"a")
-        for left in range(sizes):
-            assert asked(connection, "GET", f"/{scope}/1") == (200, b"a"), left
-            asked(connection, "DELETE", f"/{scope}/1")
-        assert asked(connection, "GET", f"/{scope}/1")[0] == 404
 
 
 #: Open MPI 4.1.8 writes this, of two ranks on two nodes, into the log of each.
@@ -166,7 +135,6 @@ CANCELLED = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-02 DUE TO N
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Let programs be found, with scripts of a test's."""
     folder = tmp_path / "bin"
     folder.mkdir()
 
@@ -192,52 +160,42 @@ def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(
     assert status == "failed" and "DUE TO NODE FAILURE" in reason
 
 
-def test_accounting_is_asked_for_a_job_that_the_queue_has_forgotten(install):
+def test_the_queue_is_asked_and_then_accounting(install, monkeypatch):
     install(squeue="exit 1", sacct="echo 'CANCELLED by 1000'")
     assert slurm.ending("10", None)[0] is None
     install(sacct="echo OUT_OF_MEMORY")
     assert slurm.ending("10", None)[0] == "out-of-memory"
-
-
-@pytest.fixture
-def programs(install):
-    """Let SLURM's programs be found, `sinfo` with a script of the test's, and no others."""
-    return lambda sinfo: install("", **dict.fromkeys(slurm._PROGRAMS, "exit 1") | {"sinfo": sinfo})
+    # What a user lets it print hides no job.
+    install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT"')
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    assert slurm.ending("7", None)[0] == "timeout"
+    install(squeue="printf '7|DEADLINE\\n8|FAILED\\n'")
+    assert slurm.waited_too_long("name") == ["7"]
 
 
 @pytest.mark.parametrize(
     ("sinfo", "reason"),
     [
-        ("echo 'sinfo: error: Zero Bytes were transmitted' >&2; exit 1", "Zero Bytes"),
-        ("exit 3", "sinfo ended with 3"),
-        ("exec /bin/sleep 300", "no answer within 0.2 s"),
+        (
+            "echo 'sinfo: error: Zero Bytes were transmitted' >&2; exit 1",
+            "not answer: .*Zero Bytes",
+        ),
+        ("exit 3", "not answer: .*sinfo ended with 3"),
+        ("exec /bin/sleep 300", "not answer: .*no answer within 0.2 s"),
+        (None, "'sinfo': not found on the PATH"),
     ],
 )
-def test_a_controller_that_does_not_answer_in_time_is_refused(programs, monkeypatch, sinfo, reason):
-    programs("echo main")
+def test_a_controller_that_does_not_answer_in_time_is_refused(
+    install, tmp_path, monkeypatch, sinfo, reason
+):
+    install("", **dict.fromkeys(slurm._PROGRAMS, "exit 1") | {"sinfo": "echo main"})
     slurm.require_controller()
-    programs(sinfo)
+    (tmp_path / "bin/sinfo").unlink()
+    install("", sinfo=sinfo)
     monkeypatch.setattr(slurm, "_ANSWER_SECONDS", 0.2)
-    with pytest.raises(InputError, match=f"does not answer: .*{reason}") as error:
+    with pytest.raises(InputError, match=reason) as error:
         slurm.require_controller()
     assert "without --profile" in error.value.remedy
-
-
-def test_programs_that_are_not_installed_are_named(programs):
-    programs(None)
-    with pytest.raises(InputError, match="'sinfo': not found on the PATH"):
-        slurm.require_controller()
-
-
-def test_what_a_user_lets_squeue_print_does_not_hide_a_job(install, monkeypatch):
-    install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT"')
-    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
-    assert slurm.ending("7", None)[0] == "timeout"
-
-
-def test_jobs_that_waited_too_long_are_told_from_others(install):
-    install(squeue="printf '7|DEADLINE\\n8|FAILED\\n'")
-    assert slurm.waited_too_long("name") == ["7"]
 
 
 @pytest.mark.parametrize(
@@ -264,6 +222,8 @@ def test_a_wait_ends_with_the_exit_code_of_the_job(install, tmp_path, state, end
     )
     assert slurm.wait("31", seconds=0.01) == code
     assert asked.read_text() == 3 * "show job 31\n"
+    install(scontrol="echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert slurm.wait("31") == 1, "SLURM has forgotten it"
 
 
 def test_a_wait_that_is_ended_cancels_the_job(install, tmp_path, monkeypatch):
@@ -280,6 +240,70 @@ def test_a_wait_that_is_ended_cancels_the_job(install, tmp_path, monkeypatch):
     assert (tmp_path / "gone").read_text() == "31\n"
 
 
-def test_a_job_that_slurm_has_forgotten_has_ended(install):
-    install(scontrol="echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert slurm.wait("31") == 1
+FOUND = {"mbit_per_second": 940.0, "latency_ms": 0.25}
+
+
+def test_two_ends_measure_rate_and_latency(monkeypatch):
+    monkeypatch.setattr(asking, "_OMITTED", 0.02)
+    monkeypatch.setattr(asking, "_COUNTED", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    found: dict[str, float] = {}
+    served = threading.Thread(target=lambda: found.update(asking.serve("127.0.0.1", port)))
+    served.start()
+    found |= asking.connect("127.0.0.1", port)
+    served.join(30)
+    assert found.keys() == FOUND.keys() and min(found.values()) > 0
+    with socket.create_server(("127.0.0.1", port), reuse_port=False):
+        pass  # The port of the server is free at once: the other end closed first.
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch) -> Launch:
+    """Three nodes of a job, whose `srun` notes its words and answers as two ends do."""
+    lines = [asking.LINK_MARK + json.dumps({name: value}) for name, value in FOUND.items()]
+    said = "; ".join(f"echo '{line}'" for line in lines)
+    (tmp_path / "srun").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\n{said}\n')
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    nodes = [
+        SimpleNamespace(host=f"n{number}", address=f"10.0.0.{number}", ports=[4000],
+                        interface="eth0")
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    return Launch(SRUN, nodes, "17", ("n3", "n1", "n2"))
+
+
+def linked(launch: Launch, folder: Path, **more: str) -> dict:
+    request = {"experiment": "demo", "link": {"interface": None, "rate": None} | more}
+    outcome = place.set_links(request, launch, None, folder / "demo" / "runs" / "rep1")
+    assert outcome.status == "ok"
+    return dict(outcome.found["link"])
+
+
+def test_a_link_is_measured_once_in_a_job_and_asked_for_again_where_it_failed(
+    launch, tmp_path, capsys
+):
+    answers = (tmp_path / "srun").read_text()
+    assert linked(launch, tmp_path, transport="ucx")["mbit_per_second"] is None
+    (tmp_path / "srun").write_text("#!/bin/sh\necho no route >&2\nexit 1\n")
+    assert linked(launch, tmp_path)["latency_ms"] is None
+    assert "between n1 and n2 was not measured: no route" in capsys.readouterr().err
+    (tmp_path / "srun").write_text(answers)
+    for _ in range(2):
+        found = linked(launch, tmp_path)
+        assert found == {"interface": None, "rate": None, "measured_by": "tcp"} | FOUND
+    [asked] = (tmp_path / "asked").read_text().splitlines()
+    assert "--jobid=17 --nodes=3 --ntasks=3" in asked and "--nodelist=n3,n1,n2" in asked
+    assert "--ends n1 n2 --address 10.0.0.1 --port 4000" in asked
+    assert read_json(tmp_path / "demo" / "logs" / "link-17-eth0.json") == FOUND
+
+
+def test_rates_of_one_connection_are_no_reason_against_a_comparison():
+    def run(rate: float, **more: str) -> dict:
+        known = {"rate": None, "mbit_per_second": rate} | more
+        ranks = {"interface": "eth0"}
+        return {"network": "native", "ranks": ranks, "link": known, "session": str(rate)}
+
+    assert list(_links(run(900), run(500)))
+    assert not list(_links(run(900, measured_by="tcp"), run(500, measured_by="tcp")))

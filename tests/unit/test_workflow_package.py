@@ -1,4 +1,4 @@
-"""What the rules call: names of runs, resources of jobs, and Snakemake's insides."""
+"""What the rules call: names, resources and plans of jobs; Snakemake and frameworks kept apart."""
 
 from __future__ import annotations
 
@@ -24,18 +24,14 @@ from escala.report import products
 from escala.workflow import internals
 from escala.workflow.plans import Jobs, Plans
 from escala.workflow.study import Study
+from tests.calls import python
 from tests.conftest import ROOT
 
 NAMES = {
-    "experiment": "demo",
-    "dataset": "demo-1000",
-    "workload": "virus-cnn",
-    "strategy": "horovod-mpi",
-    "layout": "1x2",
-    "variant": "tuned",
-    "network": "native",
+    "experiment": "demo", "dataset": "demo-1000", "workload": "virus-cnn",
+    "strategy": "horovod-mpi", "layout": "1x2", "variant": "tuned", "network": "native",
     "repeat": "rep2",
-}
+}  # fmt: skip
 
 
 def wildcards(**changes: str) -> SimpleNamespace:
@@ -56,15 +52,17 @@ def test_wildcards_name_a_run_with_its_split(study):
     assert study.split(wildcards()) == "results/demo/data/demo-1000/split4/dataset.json"
 
 
-def test_what_an_experiment_does_not_hold_is_named(study):
-    for changes, named in (
-        ({"dataset": "other"}, "no dataset other; there are demo-1000"),
-        ({"experiment": "nowhere"}, "nowhere"),
-    ):
-        with pytest.raises(WorkflowError, match=named):
-            study.dataset(wildcards(**changes))
-    with pytest.raises(WorkflowError, match="9x9"):
-        study.run(wildcards(layout="9x9"))
+@pytest.mark.parametrize(
+    ("part", "changes", "named"),
+    [
+        ("dataset", {"dataset": "other"}, "no dataset other; there are demo-1000"),
+        ("dataset", {"experiment": "nowhere"}, "nowhere"),
+        ("run", {"layout": "9x9"}, "9x9"),
+    ],
+)
+def test_what_an_experiment_does_not_hold_is_named(study, part, changes, named):
+    with pytest.raises(WorkflowError, match=named):
+        getattr(study, part)(wildcards(**changes))
 
 
 def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
@@ -76,28 +74,24 @@ def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
         Study(ROOT, tmp_path, files, {"repeats": 0})
 
 
-def resources(study: Study, cores: int | None, **changes: str) -> dict:
-    plans = Plans(study, False, lambda: False, set, set)
-    jobs, named = Jobs(study, plans, lambda: cores), wildcards(**changes)
-    asked = (
-        "threads", "nodes", "tasks", "cores_per_task", "launcher", "slurm_extra", "minutes",
-    )  # fmt: skip
-    return {name: getattr(jobs, name)(named) for name in asked}
-
-
 def test_a_session_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study, monkeypatch):
     monkeypatch.chdir(ROOT)
-    here, there = resources(study, 8), resources(study, None)
-    assert (here["threads"], there["threads"]) == (8, 1)
+
+    def jobs(study: Study, cores: int | None) -> Jobs:
+        return Jobs(study, Plans(study, False, lambda: False, set, set), lambda: cores)
+
+    there, pair = jobs(study, None), wildcards()
+    assert (jobs(study, 8).threads(pair), there.threads(pair)) == (8, 1)
     # A run and what it is compared with.
-    assert (there["nodes"], there["tasks"], there["cores_per_task"]) == (1, 2, 1)
-    assert there["launcher"] == "auto"
-    assert there["slurm_extra"].startswith("--exclusive --ntasks-per-node=2 --deadline=now+")
+    assert (there.nodes(pair), there.tasks(pair), there.cores_per_task(pair)) == (1, 2, 1)
+    assert there.launcher(pair) == "auto"
+    extra = there.slurm_extra(pair)
+    assert extra.startswith("--exclusive --ntasks-per-node=2 --deadline=now+")
+    one = wildcards(strategy="single", layout="1x1", variant="threads")
+    assert (there.tasks(one), there.cores_per_task(one), there.launcher(one)) == (1, 2, None)
     # It may be as long as a run may take, whatever earlier ones took.
     slow = Study(ROOT, ROOT, [], {"time_limit_minutes": 200})
-    assert resources(slow, None)["minutes"] == 205
-    one = resources(study, None, strategy="single", layout="1x1", variant="threads")
-    assert (one["tasks"], one["cores_per_task"], one["launcher"]) == (1, 2, None)
+    assert jobs(slow, None).minutes(pair) == 205
 
 
 class Planned:
@@ -119,14 +113,16 @@ class Planned:
         return plans, file, file.stat().st_mtime > 1
 
 
-def measured(plan: Plan) -> None:
-    """Write all runs of a plan as if this code had measured them."""
+def measured(plan: Plan, failed: str | None = None) -> None:
+    """Write all runs of a plan as if this code had measured them, one of them in vain."""
     present = Present()
     for each in plan.runs:
         record = present.identity(each) | {
             "format": FORMAT, "status": "ok", "session": "s1", "reason": None, "started": "",
             "wall_seconds": 1.0, "disturbance": None,
         }  # fmt: skip
+        if each.file == failed:
+            record |= {"status": "failed", "reason": "it diverged"}
         write_json(Path(each.file), {**each.run.names, **record}, durable=False)
 
 
@@ -190,14 +186,7 @@ def test_the_first_job_of_targets_of_one_repeat_measures_all_of_them(study, tmp_
 def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, file, _ = Planned(study).call(**NAMES)
-    run, present = study.run(wildcards()), Present()
-    for each in Plan.read(file).runs:
-        record = present.identity(each) | {
-            "format": FORMAT, "status": "ok", "session": "s1", "layout": each.run.layout,
-        }  # fmt: skip
-        if each.file == run.file:
-            record |= {"status": "failed", "reason": "it diverged"}
-        write_json(Path(each.file), record)
+    measured(Plan.read(file), failed=study.run(wildcards()).file)
     with pytest.raises(SystemExit, match=r"it diverged\. To run it again: .*escala retry"):
         Planned(study).call(**NAMES)
 
@@ -206,24 +195,6 @@ def test_a_report_has_the_figures_of_what_was_measured(study):
     names = products.figure_names(study.default)
     assert "speedup" in names and "ladder" not in names
     assert set(products.tables(study.default)) <= set(products.files(study.default))
-
-
-def test_nothing_of_snakemake_is_replaced_and_nothing_private_is_read():
-    parts = (
-        "snakemake",
-        "cli",
-        "exceptions",
-        "logger",
-        "workflow",
-        "_workflow",
-        "scheduler",
-        "dag",
-    )
-    inside = re.compile(
-        rf"\b({'|'.join(parts)})\._|^ *(cli|exceptions|logger|SnakemakeApi)\.[\w, .]+ = "
-    )
-    files = [*Path(ROOT, "escala").rglob("*.py"), *Path(ROOT, "rules").rglob("*.smk")]
-    assert [path for path in files if inside.search(path.read_text())] == []
 
 
 def test_the_name_of_jobs_is_what_the_executor_of_slurm_tells_once(caplog):
@@ -254,10 +225,45 @@ def test_errors_of_snakemake_are_told_in_words_of_our_own(words, tmp_path, monke
         assert isinstance(told[0], MissingRuleException) and not refused
 
 
-def test_only_one_module_uses_the_insides_of_snakemake():
-    inside = re.compile(
-        r"\b_dag\b|shell\._|scheduler\._|ExecutorPluginRegistry|snakemake\.(dag|shell)"
-    )
+def test_nothing_of_snakemake_is_replaced_and_one_module_uses_its_insides():
+    parts = "snakemake|cli|exceptions|logger|workflow|_workflow|scheduler|dag"
+    private = rf"\b({parts})\._|^ *(cli|exceptions|logger|SnakemakeApi)\.[\w, .]+ = "
+    inside = r"\b_dag\b|shell\._|scheduler\._|ExecutorPluginRegistry|snakemake\.(dag|shell)"
     files = [*Path(ROOT, "escala").rglob("*.py"), *Path(ROOT, "rules").rglob("*.smk")]
-    found = {path.name for path in files if inside.search(path.read_text())}
+    assert not [path for path in files if re.search(private, path.read_text())]
+    found = {path.name for path in files if re.search(inside, path.read_text())}
     assert found == {"internals.py"}
+
+
+#: Import modules where no framework is installed, and print which ones failed.
+IMPORT = """
+import importlib, sys
+
+class Refused:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("tensorflow", "keras", "horovod", "torch", "jax"):
+            raise ModuleNotFoundError(f"no {name}", name=name)
+
+sys.meta_path.insert(0, Refused())
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        print(name, error)
+"""
+
+
+def test_all_but_engines_and_models_is_imported_without_a_framework():
+    engines = [folder for folder in (ROOT / "escala" / "engines").iterdir() if folder.is_dir()]
+    # Programs of users import the hook.
+    apart = [ROOT / "escala" / "hook", *engines]
+    names = []
+    for file in (each for part in ("escala", "scripts") for each in (ROOT / part).rglob("*.py")):
+        inside = any(file.is_relative_to(folder) for folder in apart)
+        of_workload = file.parent.parent == ROOT / "escala" / "workloads"
+        if not inside and not (of_workload and file.stem.startswith("model")):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            names.append(".".join(part for part in parts if part != "__init__"))
+    assert len(names) > 150
+    done = python("-c", IMPORT, *names)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
