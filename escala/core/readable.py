@@ -108,7 +108,25 @@ def number(value: object, form: str | None = None) -> str:
     return f"{value:.{digits}f}"
 
 
-def with_interval(value: object, low: object, high: object, form: str | None = None) -> str:
-    """Return a number with its interval: `0.53 (0.48–0.60)`; without one if an end is unknown."""
-    text, *ends = (number(each, form) for each in (value, low, high))
-    return text if UNAVAILABLE in (text, *ends) else f"{text} ({'–'.join(ends)})"
+def with_interval(
+    value: object,
+    low: object,
+    high: object,
+    form: str | None = None,
+    unit: str = "",
+    kind: str = "",
+) -> str:
+    """Return a number with its interval: `0.53 (0.48–0.60)`, `1.8 ms (-3.2 to 6.8)`.
+
+    Without one if an end is unknown.
+
+    Parameters
+    ----------
+    form : as that of `number`.
+    unit, kind : what stands after the number and before the ends.
+    """
+    text, *ends = (number(bound, form) for bound in (value, low, high))
+    if text == UNAVAILABLE:
+        return text
+    between = " to " if ends[0].startswith("-") else "–"
+    return text + unit + (f" ({kind}{between.join(ends)})" if UNAVAILABLE not in ends else "")

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from escala.report.findings import QUESTIONS, SECTIONS, Finding, section_findings, write
 from escala.report.findings.context import Report
-from escala.report.findings.names import tasks_that_vary
 from escala.report.findings.words import list_names, quote
 from escala.report.tables.views import all_programs
 
@@ -19,22 +18,20 @@ BRIEF = ("why", "sure", "cost", "next", "scores")
 
 
 class Answer(NamedTuple):
-    """The answer to one task, as plain text with code between backticks.
+    """The answer to one task.
 
     Attributes
     ----------
-    finding : the finding behind `text`.
-    details : sentences that belong to it: what it gains, and of what.
+    details : findings that belong to it: what it gains, and of what.
     """
 
-    text: str
     finding: Finding
-    details: tuple[Answer, ...] = ()
+    details: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         """All that it tells."""
-        return [self.finding, *(detail.finding for detail in self.details)]
+        return [self.finding, *self.details]
 
 
 class FirstScreen(NamedTuple):
@@ -43,7 +40,9 @@ class FirstScreen(NamedTuple):
     Attributes
     ----------
     answers : that to the question of the experiment, and one for each task.
-    brief : some sentences of each section of `BRIEF` that has any, by the section.
+    brief : some sentences of each section of `BRIEF` that has any, by the section. Of each answer
+        it is the first that names it; if none names one, the first of the section. How sure the
+        answers are takes all that a first screen tells in any case.
     """
 
     question: str
@@ -66,39 +65,32 @@ def first_screen(
     findings : the result of `all_findings`.
     question : that of the experiment, `time` or one of `QUESTIONS`.
     """
-    tasks = {}
-    if len(report.answers) > 1:
-        varying = tasks_that_vary(report.steps.tables)
-        tasks = {
-            answer.key: ", ".join(
-                [
-                    *(quote(getattr(answer, key)) for key in varying),
-                    *[answer.task] * bool(answer.task),
-                ]
-            )
-            for answer in report.answers
-        }
-    lines = _first_of_tasks(finding for finding in findings["answer"] if finding.task)
-    details = [finding for finding in findings["answer"] if finding.first and finding.task]
-    answering = []
+    of_tasks = [finding for finding in findings["answer"] if finding.task]
+    answers = [
+        Answer(line, tuple(f for f in of_tasks if f.first and f.task == line.task))
+        for line in _first_of_tasks(of_tasks)
+    ]
+    title = question_of(report)
     if question in QUESTIONS:
-        title, answer_of = QUESTIONS[question]
-        spoken = report.spoken(with_tasks=question == "scores")
-        answering = _first_of_tasks(write(answer_of, report, spoken))
-    answers = [_answer(line, tasks) for line in answering]
-    for line in lines:
-        further = (detail for detail in details if detail.task == line.task)
-        answers.append(_answer(line, tasks, further))
-    brief = {
-        section: " ".join(finding.spoken for finding in chosen)
-        for section in BRIEF
-        if (chosen := _brief(section, report, findings))
-    }
-    return FirstScreen(
-        title if answering else question_of(report),
-        tuple(answers or (_answer(finding, tasks) for finding in findings["answer"][:1])),
-        brief,
-    )
+        other_title, answer_of = QUESTIONS[question]
+        spoken = report.in_words(with_tasks=question == "scores")
+        if answering := _first_of_tasks(write(answer_of, report, spoken)):
+            title, answers = other_title, [*map(Answer, answering), *answers]
+    brief = {}
+    for section in BRIEF:
+        naming = (
+            [one for one in findings[section] if quote(answer.label) in one.text]
+            for answer in report.answers
+        )
+        first = [named[0] for named in naming if named] or findings[section][:1]
+        # Of scores only what makes the times say little; what is not known of the answers is part
+        # of how sure they are.
+        first = first if section != "scores" else []
+        also = [*findings[section], *findings["answer"] * (section == "sure")]
+        chosen = dict.fromkeys([*first, *(one for one in also if one.first and not one.task)])
+        if chosen:
+            brief[section] = " ".join(finding.spoken for finding in chosen)
+    return FirstScreen(title, tuple(answers or map(Answer, findings["answer"][:1])), brief)
 
 
 def _first_of_tasks(findings: Iterable[Finding]) -> list[Finding]:
@@ -106,14 +98,6 @@ def _first_of_tasks(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         first.setdefault(finding.task, finding)
     return list(first.values())
-
-
-def _answer(line: Finding, tasks: Mapping[str, str], details: Iterable[Finding] = ()) -> Answer:
-    """Return an answer, which begins with its task where there are several."""
-    text, task = line.spoken, tasks.get(line.task, "")
-    if task:
-        text = f"{task[0].upper()}{task[1:]}: {text[0].lower()}{text[1:]}"
-    return Answer(text, line, tuple(Answer(detail.spoken, detail) for detail in details))
 
 
 def question_of(report: Report) -> str:
@@ -136,29 +120,3 @@ def question_of(report: Report) -> str:
     there = {answer.there for answer in report.answers}
     resources = there.pop().in_words if len(there) == 1 else "what is there"
     return f"What is the best use of {resources} for training {workloads}{on}?"
-
-
-def _brief(
-    section: str, report: Report, findings: Mapping[str, Sequence[Finding]]
-) -> list[Finding]:
-    """Return the findings of a section that the first screen has.
-
-    Of each answer it is the first that names it; if none names one, the first of the section. How
-    sure the answers are takes all that a first screen tells in any case.
-    """
-    naming = [
-        next(
-            (finding for finding in findings[section] if quote(answer.label) in finding.text), None
-        )
-        for answer in report.answers
-    ]
-    first = [finding for finding in naming if finding] or findings[section][:1]
-    # Of scores only what makes the times say little; what is not known of the answers is part of
-    # how sure they are.
-    first = first if section != "scores" else []
-    also = [*findings[section], *findings["answer"] * (section == "sure")]
-    return list(
-        dict.fromkeys(
-            [*first, *(finding for finding in also if finding.first and not finding.task)]
-        )
-    )

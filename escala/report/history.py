@@ -126,7 +126,7 @@ def rows(files: Iterable[Path]) -> Found:
     for digest, run in runs.items():
         sessions[run["session"]].append(_row(run, digest))
     for measured in sessions.values():
-        _add_ratios([(runs[each["run_sha256"]], each) for each in measured])
+        _add_ratios([(runs[entry["run_sha256"]], entry) for entry in measured])
     return Found(dict(sessions), unreadable)
 
 

@@ -12,7 +12,7 @@ from escala.analysis import statistics
 from escala.analysis.comparable import Matched
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, deviation
 from escala.analysis.verdicts import matches_needed, simultaneous_level
-from escala.report.tables.base import Evidence, named, ratios, reference_columns
+from escala.report.tables.base import Evidence, name_columns, ratios, reference_columns
 from escala.report.tables.speedup import Comparison, comparisons
 
 FORMAT = 1
@@ -71,7 +71,7 @@ def _matches_needed(comparison: Comparison, half_width: float, least: int) -> di
     values = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
     enough = len(values) > 1
     return {
-        **named(comparison.names),
+        **name_columns(comparison.names),
         **reference_columns(comparison.number, comparison.reference),
         "pilot_matches": len(values),
         "deviation": deviation(np.log(values)),

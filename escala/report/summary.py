@@ -14,11 +14,10 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import with_interval
 from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
-from escala.report.findings.names import Names, words
 from escala.report.findings.runs import failures
-from escala.report.findings.words import Tables, list_names, quote
+from escala.report.findings.words import Names, Tables, list_names, name_in_words, quote
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.tables.views import fitted_workloads, names_of_rows, only_whole_runs, whole_runs
+from escala.report.tables.views import fit_workloads, names_of_rows, only_whole_runs, whole_runs
 
 
 def summary(
@@ -51,12 +50,10 @@ def _findings(report: Report, files: Collection[str], question: str) -> Iterator
     screen = first_screen(report, every, question)
     answering = [finding for answer in screen.answers for finding in answer.findings]
     for answer in screen.answers:
-        yield f"**{answer.text}**{_evidence(answer.finding, files)}"
+        yield f"**{answer.finding.spoken}**{_evidence(answer.finding, files)}"
         if answer.details:
-            lines = (
-                f"- {detail.text}{_evidence(detail.finding, files)}" for detail in answer.details
-            )
-            yield "\n".join(lines)
+            details = (f"- {one.spoken}{_evidence(one, files)}" for one in answer.details)
+            yield "\n".join(details)
     if screen.brief:
         yield "\n".join(f"- {SECTIONS[section]}: {text}" for section, text in screen.brief.items())
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
@@ -95,7 +92,7 @@ def explanation(tables: Tables) -> str:
         "Speed-up is beside the main reference, and efficiency is it divided by the quotient of "
         "the cores of both. Time to accuracy is training time; > means not reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
-        * bool(fitted_workloads(tables))
+        * bool(fit_workloads(tables))
         + " The scaling is weak: ratios are of the time for the same number of rows."
         * bool((tables["speedup"]["work"] != 1).any())
     )
@@ -112,8 +109,8 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     to_main, beside = speedup[speedup["reference"] == 1], report.verdicts()
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
-    spoken = Names(words(tables))
-    has_scores, fitted = set(names_of_rows(tables["scores"])), fitted_workloads(tables)
+    spoken = Names(name_in_words(tables))
+    has_scores, fitted = set(names_of_rows(tables["scores"])), fit_workloads(tables)
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
         "configuration", "in words", "verdict", "time to the best use", "speed-up", "efficiency",

@@ -317,7 +317,7 @@ def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
     [answer] = Report(frames).answers
     screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
     told = " ".join(
-        [screen.question, *(each.text for each in screen.answers), *screen.brief.values()]
+        [screen.question, *(each.finding.spoken for each in screen.answers), *screen.brief.values()]
     )
     assert answer.names[3] == ("2x1" if emulated else "4x1")
     assert ("four" in told) is not emulated, told

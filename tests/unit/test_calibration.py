@@ -40,7 +40,7 @@ from escala.engines.costs import FACTORS
 from escala.experiment import Experiment, load
 from escala.probes.collectives import OPERATIONS, SIZES
 from escala.report import tables
-from escala.report.findings import sure
+from escala.report.findings import sure, write
 from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -566,7 +566,8 @@ def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
         assert row.measured_seconds_per_epoch == measured
         assert row.error == pytest.approx(4.0 / measured - 1)
         assert row.covered == row.runs
-    told = list(sure.predictions(Report(frames, "demo")))
+    report = Report(frames, "demo")
+    told = list(write(sure.predictions, report, report))
     check(told)
     assert f"Of {found['runs'].sum()} runs" in told[0].text
     tables.write(frames, tmp_path / "tables")

@@ -21,7 +21,7 @@ from escala.core.proc import Usage
 from escala.programs.marks import Epoch
 from escala.record.disturbance import THRESHOLD_CORES, disturbance, with_stops
 from escala.record.schema import validate_run
-from escala.report.findings import why
+from escala.report.findings import why, write
 from escala.report.findings.context import Report
 from escala.training.by_program import _used
 
@@ -307,7 +307,8 @@ def test_steps_whose_memory_is_cleared_again_are_named_with_what_keeps_it(
     made, system, number, said
 ):
     changed(made.runs[:3], usage=[used(system, number)])
-    findings = list(why.memory(Report(tabled(made))))
+    report = Report(tabled(made))
+    findings = list(write(why.memory, report, report))
     check(findings)
     found = [each.text for each in findings]
     assert bool(found) == said

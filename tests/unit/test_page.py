@@ -76,7 +76,7 @@ def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frame
         first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))),
     )
     assert texts[0] == screen.question.replace("`", "")
-    assert texts[1].startswith(screen.answers[0].text.replace("`", ""))
+    assert texts[1].startswith(screen.answers[0].finding.spoken.replace("`", ""))
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
     assert places[:2] == ["answer", "seconds_per_epoch"]
     assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")

@@ -12,8 +12,7 @@ from pages import tabled
 from escala.analysis.verdicts import Ratio
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.report.findings.context import Report
-from escala.report.findings.names import Names, words
-from escala.report.findings.words import with_labels
+from escala.report.findings.words import Names, name_in_words, with_labels
 from escala.report.first_screen import all_findings, first_screen
 from escala.strategies import STRATEGIES
 
@@ -28,11 +27,7 @@ TERMS = re.compile(
 def _screen(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the texts of the first screen, which are free of our terms."""
     screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
-    told = [
-        text
-        for answer in screen.answers
-        for text in (answer.text, *(each.text for each in answer.details))
-    ]
+    told = [finding.spoken for answer in screen.answers for finding in answer.findings]
     found = [screen.question, *told, *screen.brief.values()]
     for text in found:
         assert not TERMS.search(re.sub(r"`[^`]*`", "", text)), text
@@ -76,7 +71,7 @@ def test_each_strategy_is_said_in_words_of_its_own_or_by_its_name(monkeypatch):
 
 def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
     frames = tabled(three_configurations(tmp_path))
-    assert words(frames) == {
+    assert name_in_words(frames) == {
         "single 1x1": "one process",
         "single 1x1 tuned": "one process",
         "horovod-mpi 1x2": "two processes on one node (Horovod over MPI)",
@@ -88,7 +83,7 @@ def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
 
 def test_threads_variants_and_datasets_are_said_where_they_differ(tmp_path):
     frames = tabled(fair(tmp_path / "fair", 5.6, 4.6, 3.9), references=REFERENCES)
-    named = words(frames)
+    named = name_in_words(frames)
     assert named["single 1x1 threads"] == "one process with two threads"
     assert named["horovod-mpi 1x2 tuned"] == "two processes on one node"
     experiment = FakeExperiment(tmp_path / "many").add_dataset()
@@ -98,7 +93,7 @@ def test_threads_variants_and_datasets_are_said_where_they_differ(tmp_path):
             each.add("single", "1x1", 5.0, variant=variant)
     frames = tabled(other)
     labels = with_labels(frames["configurations"], frames)["label"]
-    said = set(map(Names(words(frames)), labels))
+    said = set(map(Names(name_in_words(frames)), labels))
     assert len(said) == len(labels) == 4
     assert "one process (`slow`, `other`)" in said
 
@@ -143,7 +138,7 @@ def test_variants_are_said_by_their_names(tmp_path, repeats):
     frames = tabled(experiment)
     [answer] = Report(frames).answers
     _, text, *_ = _screen(frames)
-    named = words(frames)
+    named = name_in_words(frames)
     assert all(named[each] in text for each in (answer.label, answer.closest.label))
     assert "(`fast`)" in text
 

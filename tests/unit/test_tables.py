@@ -73,7 +73,7 @@ def test_a_fit_has_scores_and_a_time_of_its_own_and_is_compared_with_nothing(tmp
     assert fits["fit"].all()
     assert fits["accuracy"].notna().all() and fits["first_step_seconds"].isna().all()
     assert set(frames["speedup"]["workload"]) == {"virus-cnn"}
-    left = views.trained_by_steps(frames)
+    left = views.without_fits(frames)
     for name in ("runs", "epochs", "configurations", "pooled", "confusion"):
         assert set(frames[name]["workload"]) == {"virus-cnn", "kmer-logreg", "majority"}
         assert set(left[name]["workload"]) == {"virus-cnn"}
@@ -89,7 +89,7 @@ def test_a_class_without_test_rows_has_no_rates(tmp_path):
     pooled, rates = frames["pooled"].set_index("class"), ["precision", "recall", "f1"]
     assert pooled.loc["SARS", "predicted"] > 0 and pooled.loc["SARS", rates].isna().all()
     assert pooled.drop("SARS")[rates].notna().all(axis=None)
-    assert views.untested(frames["pooled"]) == ["SARS (demo-1000)"]
+    assert views.classes_without_tests(frames["pooled"]) == ["SARS (demo-1000)"]
     assert frames["reports"].set_index("class").loc["SARS", rates].isna().all(axis=None)
 
 

@@ -11,6 +11,7 @@ from sentences import told
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE
+from escala.report.findings import why
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -75,6 +76,20 @@ def test_the_part_that_is_named_explains_the_difference(frames):
     text = _steps(frames, {"compute": -59.0, "transfer": 40.0})
     assert "takes 19.0 ms less than a step of `single 1x1 tuned`: 59.0 ms less (54.0–64.0)" in text
     assert "In three runs with clocks" in text
+
+
+@pytest.mark.parametrize("may_be_0", [set(), {"compute"}, {"compute", "input"}])
+def test_a_part_whose_interval_holds_0_is_no_explanation(frames, may_be_0):
+    """Of two parts that take less time, the largest is named that surely does."""
+    parts = {"compute": -41.0, "input": -30.0}
+    _steps(frames, parts)
+    table = frames["attribution"]
+    is_open = table["part"].isin(may_be_0)
+    table.loc[is_open, "difference_high_seconds"] = 0.0335
+    [text] = [each for each in told(frames, "why") if "71.0 ms less than" in each]
+    named = {part for part in parts if why._PART_NAMES[part] in text}
+    assert named == set([part for part in parts if part not in may_be_0][:1])
+    assert ("for certain" in text) == (not named)
 
 
 @pytest.mark.parametrize("timed", [-17.0, -30.0, -38.0])

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, Look, describe_data, looks, wrap
-from escala.report.tables.views import labelled
+from escala.report.tables.views import add_labels
 
 CATEGORY = "Quality"
 CAPTION = (
@@ -29,7 +29,7 @@ def draw(tables: common.Tables) -> Figure:
     shown, notes = common.select(tables, MOST, by_steps=True)
     if shown["runs"].empty:
         return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
-    epochs = labelled(shown["epochs"], shown["runs"])
+    epochs = add_labels(shown["epochs"], shown["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     kinds = [kind for kind in KINDS if epochs[kind].notna().any()]
     if not kinds:
@@ -37,7 +37,7 @@ def draw(tables: common.Tables) -> Figure:
         return common.without_data(WHAT, shown, "an accuracy of its epochs")
     rows = common.panels(epochs)
     figure = common.new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
-    look_of = looks(labelled(shown["runs"], shown["runs"]))
+    look_of = looks(add_labels(shown["runs"], shown["runs"]))
     grid = figure.subplots(len(rows), len(kinds), squeeze=False)
     for line, ((_, workload), frame) in zip(grid, rows, strict=True):
         for axes, kind in zip(line, kinds, strict=True):

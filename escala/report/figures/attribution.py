@@ -19,7 +19,7 @@ from escala.report.figures.common import (
     text_width,
     wrap_names,
 )
-from escala.report.tables.views import labelled
+from escala.report.tables.views import add_labels
 
 CATEGORY = "Time"
 CAPTION = (
@@ -113,7 +113,7 @@ def measured(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]
     ----------
     missing : what the latter lack.
     """
-    table = labelled(table, table)
+    table = add_labels(table, table)
     failed = table[table["part"].isna()]
     ended = [row.reason if row.status == "ok" else f"{row.status}: {row.reason}"
              for row in failed.itertuples()]  # fmt: skip

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from escala.core.files import atomic
 from escala.report.tables import views
-from escala.report.tables.views import MOST, labelled
+from escala.report.tables.views import MOST, add_labels
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 
@@ -233,9 +233,9 @@ def select(
     most : configurations of a dataset and workload.
     by_steps : leave out workloads that are fitted at once.
     """
-    every = views.trained_by_steps(tables) if by_steps else tables
+    every = views.without_fits(tables) if by_steps else tables
     shown = views.fastest(every, most)
-    fitted = views.fitted_workloads(tables) if by_steps else []
+    fitted = views.fit_workloads(tables) if by_steps else []
     notes = [f"Not shown, as they are fitted at once: {', '.join(fitted)}."] * bool(fitted)
     number, kept = (len(frames["configurations"]) for frames in (every, shown))
     if kept < number:
@@ -248,7 +248,7 @@ def select(
 
 def gaps(runs: pd.DataFrame) -> list[str]:
     """Return a note on the runs that have no result, if there are any."""
-    current = labelled(runs, runs)[lambda frame: frame["current"]]
+    current = add_labels(runs, runs)[lambda frame: frame["current"]]
     failed = current[current["status"] != "ok"]
     several = len(panels(runs)) > 1
     groups = failed.groupby(["dataset", "workload", "label", "status"], sort=False)["repeat"]
@@ -272,7 +272,7 @@ def without_data(what: str, tables: Tables, lacking: str) -> Figure:
     runs = tables["runs"]
     why = f"No run that ended ok has {lacking}."
     if not views.any_ok(tables):
-        reasons = labelled(runs, runs)[["label", "status", "reason"]].drop_duplicates()
+        reasons = add_labels(runs, runs)[["label", "status", "reason"]].drop_duplicates()
         why = "No run ended ok. " + "; ".join(
             f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
             for label, status, reason in reasons.itertuples(index=False)

@@ -23,7 +23,7 @@ from escala.report.figures.common import (
     in_order,
     wrap,
 )
-from escala.report.tables.views import labelled, untested
+from escala.report.tables.views import add_labels, classes_without_tests
 
 CATEGORY = "Quality"
 CAPTION = (
@@ -85,9 +85,9 @@ def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
 def table_of(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows of a table of classes that a figure shows, labelled, and its notes."""
     shown, notes = common.select(tables, MOST)
-    without = untested(shown["pooled"])
+    without = classes_without_tests(shown["pooled"])
     untested_note = [f"No test rows, hence no scores: {', '.join(without)}."] * bool(without)
-    return in_order(labelled(shown[name], shown["runs"])), [*untested_note, *notes]
+    return in_order(add_labels(shown[name], shown["runs"])), [*untested_note, *notes]
 
 
 def class_name(name: str) -> str:

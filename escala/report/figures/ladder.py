@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, describe_data, wrap
-from escala.report.findings.names import Names, words
+from escala.report.findings.words import Names, name_in_words
 from escala.report.tables.series import DIRECT, PRODUCT, RUNG
 from escala.report.tables.views import unit
 
@@ -43,7 +43,7 @@ def draw(tables: common.Tables) -> Figure:
             WHAT, describe_data(table), " ".join(["Nothing was measured.", *missing])
         )
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
-    names = Names(words(tables))
+    names = Names(name_in_words(tables))
     bars = [list(_bars(rows, names)) for _, rows in ladders]
     named = ((bar.name, bar.value) for ladder_bars in bars for bar in ladder_bars)
     row = common.height_with_names(named)

@@ -20,7 +20,7 @@ from escala.report.figures.common import (
     wrap,
     wrap_names,
 )
-from escala.report.tables.views import all_programs, labelled
+from escala.report.tables.views import add_labels, all_programs
 
 CATEGORY = "Quality"
 CAPTION = (
@@ -42,7 +42,7 @@ def draw(tables: common.Tables) -> Figure:
         return common.without_data(WHAT, shown, "scores")
     runs = shown["runs"]
     # Of each score of a configuration, the row with its first reference.
-    ordered = labelled(shown["mean_scores"], runs).sort_values(
+    ordered = add_labels(shown["mean_scores"], runs).sort_values(
         "reference", kind="stable", na_position="first"
     )
     means = in_order(ordered.drop_duplicates([*CONFIGURATION, "score"]).sort_index())
@@ -50,7 +50,7 @@ def draw(tables: common.Tables) -> Figure:
     accuracy = scored.assign(score="accuracy", value=scored["accuracy"])
     columns = [*CONFIGURATION, "score", "value"]
     frames = [frame[columns] for frame in (accuracy, shown["scores"]) if len(frame)]
-    values = labelled(pd.concat(frames, ignore_index=True), runs)
+    values = add_labels(pd.concat(frames, ignore_index=True), runs)
     look_of, compared = looks(means), means["difference"].notna().any()
     parts = list(means.groupby(["dataset", "workload", "score"], sort=False))
     row = max(0.28, height_of(wrap_names(look_of)) + 0.08)

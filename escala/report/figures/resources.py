@@ -17,7 +17,7 @@ from escala.report.figures.common import (
     wrap_names,
 )
 from escala.report.figures.scaling import with_series
-from escala.report.tables.views import labelled
+from escala.report.tables.views import add_labels
 
 CATEGORY = "Resources"
 CAPTION = (
@@ -43,7 +43,7 @@ SHOWN = (
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a row for each configuration and a point for each process, or means by nodes."""
-    table = labelled(tables["resources"], tables["resources"])
+    table = add_labels(tables["resources"], tables["resources"])
     failed = table[table["rank"].isna()]
     why = [f"No samples: {row.label}: {row.status}: {row.reason}." for row in failed.itertuples()]
     processes = in_order(table[table["rank"].notna()])

@@ -13,7 +13,7 @@ from escala.core.readable import number
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, describe_data, wrap
-from escala.report.tables.views import per_epoch, trained_by_steps
+from escala.report.tables.views import per_epoch, without_fits
 from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
@@ -37,7 +37,7 @@ _SERIES = ["strategy", "variant", "network", "processes"]
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a panel for each dataset and workload, and in a study one of the speed-up beside it."""
-    study, tables = not tables["scaling"].empty, trained_by_steps(tables)
+    study, tables = not tables["scaling"].empty, without_fits(tables)
     table = tables["scaling"] if study else with_series(tables["configurations"], tables["runs"])
     alone = ~table["shares_cores"].fillna(False).astype(bool) if study else table["nodes"] > 1
     measured = table[(table["kind"] != "unavailable") & alone]

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
-from escala.core.readable import number
+from escala.core.readable import number, with_interval
 from escala.report.figures import common
 from escala.report.figures.common import (
     PANEL_TITLE,
@@ -27,8 +27,8 @@ from escala.report.figures.common import (
     wrap,
 )
 from escala.report.findings.context import Report, configuration_of, headline, ratio_of
-from escala.report.findings.names import Names, words
-from escala.report.tables.views import labelled, names_of_rows, per_epoch
+from escala.report.findings.words import Names, name_in_words
+from escala.report.tables.views import add_labels, is_among, per_epoch
 
 CATEGORY = "Time"
 CAPTION = (
@@ -41,6 +41,8 @@ WHAT = "Training time per epoch"
 MOST = 20
 _FLOOR, _BAND = "#fbf0cf", "#d8dde2"
 _MAIN = "1 (the main reference)"
+_ENDS = ("", "_low", "_high")
+_PREDICTED = [f"predicted{end}_seconds_per_epoch" for end in ("_low", "", "_high")]
 
 
 class Row(NamedTuple):
@@ -50,7 +52,7 @@ class Row(NamedTuple):
     ----------
     ends : of the interval of the median.
     value : the median in words, or why there is none.
-    told : names and texts of all its values.
+    texts : all its values, by their names.
     predicted : lower end, median and upper end of a prediction.
     basis : of the prediction, one of `escala.analysis.cost_model.predictions.BASES`.
     floor : ends of the times that cannot be told from that of the main reference.
@@ -59,13 +61,13 @@ class Row(NamedTuple):
     name: str
     colour: Colour
     seconds: float
-    ends: tuple[float, float]
+    ends: Sequence[float]
     runs: Sequence[float]
     value: str
-    told: dict[str, str]
+    texts: dict[str, str]
     ideal: float = math.nan
-    predicted: tuple[float, float, float] = (math.nan,) * 3
-    basis: str = ""
+    predicted: Sequence[float] = (math.nan,) * 3
+    basis: str | None = None
     floor: tuple[float, float] = (math.nan,) * 2
 
 
@@ -84,17 +86,15 @@ def draw(tables: common.Tables) -> Figure:
         return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
     if not (shown["configurations"]["kind"] != "unavailable").any():
         return common.without_data(WHAT, shown, "times measured at one sitting")
-    panels = list(_panels(shown, Names(words(tables))))
-    height = common.height_with_names(
-        (row.name, row.value) for panel in panels for row in panel.rows
-    )
+    panels = list(_panels(shown, Names(name_in_words(tables))))
+    rows = [row for panel in panels for row in panel.rows]
+    height = common.height_with_names((row.name, row.value) for row in rows)
     heights = [height * len(panel.rows) for panel in panels]
     figure = common.new(common.NARROW, sum(heights) + 0.8 * len(panels))
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
         _draw_panel(axes, panel, height)
     what = per_epoch(shown).capitalize()
-    rows = [row for panel in panels for row in panel.rows]
     data = describe_data(shown["configurations"])
     common.finish(figure, [what, data], [_explain_marks(rows), *notes])
     return figure
@@ -107,27 +107,28 @@ def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
     ----------
     names : of configurations, in words.
     """
+    keys, predicted = list(CONFIGURATION), [*_PREDICTED, "basis"]
     configurations, runs = (
-        labelled(tables[name], tables["runs"]) for name in ("configurations", "runs")
+        add_labels(tables[name], tables["runs"]) for name in ("configurations", "runs")
     )
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
+    with_all = configurations.merge(tables["predictions"][[*keys, *predicted]], "left", keys)
+    with_all = with_all.merge(tables["noise"][[*keys, "floor"]], "left", keys)
+    known = {configuration_of(row): row for row in with_all.itertuples()}
     compared = Report(tables).against_main
     several = len(common.panels(configurations)) > 1
-    ordered = in_order(configurations.fillna({"reference": 0}))
-    for (dataset, workload), frame in common.panels(ordered):
-        group = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
-        by_label = dict(iter(group.groupby("label")))
+    for (_, workload), frame in common.panels(in_order(with_all.fillna({"reference": 0}))):
         title = common.panel_title(workload, frame, several)
         epochs, to_target, decides = [], [], False
         for row in frame.itertuples():
-            against, timed = (
-                compared.get(configuration_of(row)),
-                by_label.get(row.label, group.iloc[:0]),
-            )
+            of_row = runs[is_among(runs, {configuration_of(row)})]
+            against, reference = compared.get(configuration_of(row)), row
+            if against is not None:
+                reference = known.get(configuration_of(against, "reference_"))
+                decides |= headline(against).to_target
             name = names(row.label).replace("`", "")
-            epochs.append(_epoch_row(name, row, timed, against, tables))
-            to_target.append(_to_target(name, row, timed, against))
-            decides |= against is not None and headline(against).to_target
+            epochs.append(_epoch_row(name, row, of_row, against, reference))
+            to_target.append(_to_target(name, row, of_row, against))
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
         if targets.notna().any():
@@ -136,57 +137,53 @@ def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
         yield from panels[::-1] if decides else panels
 
 
-def _epoch_row(name: str, row, runs: pd.DataFrame, against, tables: common.Tables) -> Row:
+def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
     """Return what is known of the time of an epoch.
 
     Parameters
     ----------
     name : of the configuration, in words.
-    row, runs : of the table `configurations`, and its rows of `runs`.
+    row, runs : of the table `configurations` with predictions and noise floors, and of `runs`.
     against : its comparison with its main reference, if it has one.
+    reference : the row of the main reference, perhaps itself; None if it is not shown.
     """
-    seconds = float(row.train_seconds_per_epoch)
-    ends = (row.train_low_seconds_per_epoch, row.train_high_seconds_per_epoch)
+    seconds, *ends = (getattr(row, f"train{end}_seconds_per_epoch") for end in _ENDS)
     about = "≈ " * (row.kind == "estimated")
     value = f"{about}{number(seconds)} s"
-    if row.kind == "unavailable" or math.isnan(seconds):
-        seconds, ends = math.nan, (math.nan, math.nan)
+    if row.kind == "unavailable" or pd.isna(seconds):
+        seconds, *ends = (math.nan,) * 3
         value = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
-    shown = Row(
+    texts = {"configuration": row.label, "training time": about + _time(seconds, *ends)}
+    base = floor = ideal = math.nan
+    if reference:
+        base, floor = reference.train_seconds_per_epoch, reference.floor
+    if against is not None:
+        texts["ratio to the main reference"] = Names().ratio(ratio_of(against))
+        texts["verdict"] = headline(against).brief
+        if pd.notna(against.reference_cores):
+            ideal = float(base * against.reference_cores / against.cores)
+            texts["ideal"] = _time(ideal)
+    elif row.reference == 1:
+        texts["ratio"] = _MAIN
+    low, middle, high = (float(getattr(row, column)) for column in _PREDICTED)
+    if pd.notna(row.basis):
+        texts["predicted"] = _time(middle, low, high)
+    if pd.notna(floor):
+        texts["noise floor of the main reference"] = f"{100 * floor:.1f} %"
+    texts["runs ok"] = f"{row.runs_ok} of {row.runs_ok + row.runs_failed}"
+    return Row(
         name + " (its processes shared cores)" * bool(row.oversubscribed),
         strategy_look(row.strategy).colour,
         seconds,
         ends,
         list(runs["train_seconds_per_epoch"].astype(float)),
         value,
-        {"configuration": row.label, "training time": about + _time(seconds, *ends)},
+        texts,
+        ideal,
+        (low, middle, high),
+        row.basis,
+        (base / (1 + floor), base * (1 + floor)),
     )
-    names = configuration_of(row)
-    reference = names if against is None else configuration_of(against, "reference_")
-    known = _by_configuration(tables["configurations"], "train_seconds_per_epoch")
-    reference_seconds = float(known.get(reference, math.nan))
-    if against is not None:
-        shown.told["ratio to the main reference"] = Names().ratio(ratio_of(against))
-        shown.told["verdict"] = headline(against).brief
-        if pd.notna(against.reference_cores):
-            ideal = reference_seconds * against.reference_cores / against.cores
-            shown = shown._replace(ideal=float(ideal))
-            shown.told["ideal"] = _time(ideal)
-    elif row.reference == 1:
-        shown.told["ratio"] = _MAIN
-    predictions = tables["predictions"].set_index(list(CONFIGURATION))
-    if names in predictions.index:
-        predicted = predictions.loc[names]
-        low, middle, high = (
-            float(predicted[f"predicted{end}_seconds_per_epoch"]) for end in ("_low", "", "_high")
-        )
-        shown.told["predicted"] = _time(middle, low, high)
-        shown = shown._replace(predicted=(low, middle, high), basis=predicted["basis"])
-    floor = float(_by_configuration(tables["noise"], "floor").get(reference, math.nan))
-    if not math.isnan(floor):
-        shown.told["noise floor of the main reference"] = f"{100 * floor:.1f} %"
-    shown.told["runs ok"] = f"{row.runs_ok} of {row.runs_ok + row.runs_failed}"
-    return shown._replace(floor=(reference_seconds / (1 + floor), reference_seconds * (1 + floor)))
 
 
 def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
@@ -196,25 +193,20 @@ def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
     ends = (row.time_to_target_low_seconds, row.time_to_target_high_seconds)
     bound = "> " * (row.time_to_target_kind == "censored")
     reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
-    told = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
+    texts = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
     if against is not None and (shown := headline(against)).to_target:
-        told |= {"ratio to the main reference": Names().ratio(shown.ratio), "verdict": shown.brief}
+        texts |= {"ratio to the main reference": Names().ratio(shown.ratio), "verdict": shown.brief}
     elif row.reference == 1:
-        told["ratio"] = _MAIN
+        texts["ratio"] = _MAIN
     value = f"{bound}{number(seconds)} s" if known else "no result"
     colour = strategy_look(row.strategy).colour
-    return Row(name, colour, seconds, ends, list(reached.dropna().astype(float)), value, told)
-
-
-def _by_configuration(frame: pd.DataFrame, column: str) -> dict[tuple, float]:
-    return dict(zip(names_of_rows(frame), frame[column], strict=True))
+    return Row(name, colour, seconds, ends, list(reached.dropna().astype(float)), value, texts)
 
 
 def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
-    if pd.isna(seconds):
-        return "–" if pd.isna(low) else f"{number(low)}–{number(high)} s"
-    ends = "" if pd.isna(low) or pd.isna(high) else f" ({number(low)}–{number(high)})"
-    return f"{number(seconds)} s{ends}"
+    if pd.isna(seconds) and pd.notna(low):
+        return f"{number(low)}–{number(high)} s"
+    return "–" if pd.isna(seconds) else with_interval(seconds, low, high, unit=" s")
 
 
 def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
@@ -239,9 +231,9 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
         common.name_above(axes, place, row.name, row.value)
         bottom = place + common.BELOW * inch
         shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)
-        told = [row.name, *(f"{name}: {text}" for name, text in row.told.items())]
-        told += [f"single runs: {', '.join(map(number, row.runs))} s"] * bool(row.runs)
-        common.tell(shade, "\n".join(told))
+        lines = [row.name, *(f"{name}: {text}" for name, text in row.texts.items())]
+        lines += [f"single runs: {', '.join(map(number, row.runs))} s"] * bool(row.runs)
+        common.tell(shade, "\n".join(lines))
         values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
         farthest = max([farthest, *(value for value in values if not math.isnan(value))])
     axes.set(xlabel=panel.axis, xlim=(0, 1.05 * farthest or 1), yticks=[])

@@ -19,7 +19,7 @@ from escala.report.figures.common import (
     wrap,
     wrap_names,
 )
-from escala.report.tables.views import labelled
+from escala.report.tables.views import add_labels
 
 CATEGORY = "Time"
 CAPTION = (
@@ -48,7 +48,7 @@ def draw(tables: common.Tables) -> Figure:
     runs = shown["runs"]
     if runs.empty:
         return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
-    speedup = labelled(shown["speedup"].query("basis == 'epoch'"), runs)
+    speedup = add_labels(shown["speedup"].query("basis == 'epoch'"), runs)
     unknown = speedup["kind"] == "unavailable"
     measured = speedup[~unknown]
     if measured.empty:

@@ -1,12 +1,12 @@
 """Findings: sentences on what an experiment showed, each from its tables.
 
 A finding is a function of a `context.Report` that yields `Finding`s; `FINDINGS` has them by
-section, in their order on the page.
+section, in their order on the page. It yields clauses, and `write` makes sentences of them.
 
-A finding is one sentence of at most 25 words and two numbers, where an estimate with its interval
-and number of matches is one word and one number. Configurations are named by `Report.names`, as
-experiments do or in words. Names and reasons from data are quoted by `words.quote`, and count as
-one word. Tables hold the rest.
+A sentence has at most 25 words and two numbers, where an estimate with its interval and number of
+matches is one word and one number. Configurations are named by `Report.names`, as experiments do or
+in words. Names and reasons from data are quoted by `words.quote`, and count as one word. Tables
+hold the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from escala.report.findings import answer, cost, runs, scores, sure, why
 from escala.report.findings.context import Report
-from escala.report.findings.words import Finding
+from escala.report.findings.words import Finding, sentence
 
 __all__ = ["FINDINGS", "QUESTIONS", "SECTIONS", "Finding", "Report", "section_findings", "write"]
 
@@ -32,12 +32,41 @@ SECTIONS = {
     "data": "Machines and data",
 }
 FINDINGS = {
-    "answer": (answer.best_uses, answer.describe_programs, answer.engines),
+    "answer": (
+        answer.best_uses,
+        answer.without_best_use,
+        answer.other_models,
+        answer.describe_programs,
+        answer.engines,
+    ),
     "why": (why.steps, why.ladders, why.memory, why.outside_steps, why.links),
-    "sure": (sure.evidence, sure.noise, sure.predictions),
+    "sure": (
+        sure.disturbances,
+        sure.notes,
+        sure.evidence,
+        sure.limits,
+        sure.ladders,
+        sure.spread,
+        sure.clocks,
+        sure.pilot,
+        sure.noise,
+        sure.drift,
+        sure.predictions,
+        sure.laws,
+    ),
     "cost": (cost.core_time, cost.energy),
     "next": (cost.advice,),
-    "scores": (scores.learns, scores.quality),
+    "scores": (
+        scores.learns,
+        scores.accuracies,
+        scores.worst_classes,
+        scores.differences,
+        scores.workload_scores,
+        scores.classes_without_scores,
+        scores.baselines,
+        scores.largest_of_epochs,
+        scores.leakage,
+    ),
     "failures": (runs.gaps,),
     "data": (runs.machines_and_data,),
 }
@@ -48,15 +77,14 @@ QUESTIONS = {
     "links": ("What does a slower link cost?", why.links),
     "scores": (
         "How good are the models, and does it depend on how they are trained?",
-        scores.quality,
+        scores.accuracies,
     ),
 }
 
 
 def section_findings(section: str, report: Report) -> list[Finding]:
     """Return the findings of a section, each also in words."""
-    # An answer begins with its task.
-    spoken = report.spoken(with_tasks=section != "answer" or not report.answers)
+    spoken = report.in_words(with_tasks=section != "answer" or not report.answers)
     return [
         finding for findings in FINDINGS[section] for finding in write(findings, report, spoken)
     ]
@@ -65,6 +93,10 @@ def section_findings(section: str, report: Report) -> list[Finding]:
 def write(
     findings: Callable[[Report], Iterator[Finding]], report: Report, spoken: Report
 ) -> Iterator[Finding]:
-    """Yield findings with names of configurations, and the same in words."""
+    """Yield findings as sentences with names of configurations, and the same in words.
+
+    The first sentence on a task begins with it, unless names do.
+    """
     for finding, other in zip(findings(report), findings(spoken), strict=True):
-        yield replace(finding, spoken=f"{other.text[0].upper()}{other.text[1:]}")
+        heading = "" if finding.first else spoken.headings.get(finding.task, "")
+        yield replace(finding, text=sentence(finding.text), spoken=sentence(other.text, heading))

@@ -27,12 +27,11 @@ from escala.core.engines import ENGINES
 from escala.core.readable import counted, in_words
 from escala.programs.marks import BEST, HOOK, OUTPUT, WHOLE
 from escala.report.findings.context import Report, configuration_of, headline, inverse, ratio_of
-from escala.report.findings.names import Names
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers
-from escala.report.findings.words import Finding, joined, of, quote, sentence
+from escala.report.findings.words import Finding, Names, join_words, of, quote
 from escala.report.tables.scores import ACCURACY
-from escala.report.tables.views import named_by, programs
+from escala.report.tables.views import placeholders_of, programs
 from escala.strategies import STRATEGIES
 
 #: What is compared, by `Alternative.ratio_of`.
@@ -50,27 +49,12 @@ _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("s
 
 def best_uses(report: Report) -> Iterator[Finding]:
     """Answer each task, then tell what it gains and what qualifies it."""
-    evidence, names = ("best_use", "seconds_per_epoch"), report.names
+    evidence = "best_use", "seconds_per_epoch"
     for answer in report.answers:
-        yield Finding(sentence(first_line(answer, names)), *evidence, task=answer.key)
-    if not report.answers:
-        yield from _without_best_use(report)
+        yield Finding(first_line(answer, report.names), *evidence, task=answer.key)
     for answer in report.answers:
-        for text in (*_gains(answer, report), *_qualify(answer, names)):
-            yield Finding(sentence(text), *evidence, True, answer.key)
-    others = report.table("configurations").dropna(subset=["other_model"])
-    for reason, rows in others.groupby("other_model", sort=False):
-        named = [names(label) for label in rows["label"][:_MOST_NAMED]]
-        if len(rows) > len(named):
-            named.append(f"{len(rows) - len(named)} more")
-        subject = f"{joined(named)} train"
-        if len(rows) == 1:
-            subject = names.subject(rows["label"].iloc[0], "trains")
-        yield Finding(
-            sentence(f"{subject} another model: {quote(reason)}"),
-            "configurations",
-            "seconds_per_epoch",
-        )
+        for text in _details(answer, report):
+            yield Finding(text, *evidence, True, answer.key)
 
 
 def first_line(answer: BestUse, names: Names) -> str:
@@ -104,29 +88,37 @@ def _of_time(rival: Alternative, names: Names) -> str:
     return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
 
 
-def _gains(answer: BestUse, report: Report) -> Iterator[str]:
-    """Tell what the best use gains over less, what more would give, and what a whole run gains."""
-    names = report.names
-    if answer.verdict in (UNAVAILABLE, NO_VERDICT):
-        return
+def _details(answer: BestUse, report: Report) -> Iterator[str]:
+    """Tell what the best use gains over less, what more would give, and what is left open."""
+    names, fewer, rival = report.names, answer.fewer, answer.closest
     if answer.verdict == NOT_LEARNT:
         takes = names.subject(answer.label, "takes")
-        yield f"by its times alone, {takes} {_of_time(answer.closest, names)}"
-        return
-    fewer = answer.fewer
-    if fewer and fewer != answer.closest and fewer.verdict == FASTER:
-        whole, ratio = "", fewer.row["run_ratio"]
-        if fewer.ratio_of == "steps" and not pd.isna(ratio):
-            whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
+        yield f"by its times alone, {takes} {_of_time(rival, names)}"
+    elif answer.verdict not in (UNAVAILABLE, NO_VERDICT):
+        if fewer and fewer != rival and fewer.verdict == FASTER:
+            whole, ratio = "", fewer.row["run_ratio"]
+            if fewer.ratio_of == "steps" and not pd.isna(ratio):
+                whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
+            yield (
+                f"against {names(fewer.label)} on {fewer.resources.in_words}: "
+                f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
+            )
+        yield from _others(answer, names)
+        if rival.ratio_of == "steps":
+            yield from _whole_run(answer, names)
+        if answer.verdict == PAYS:
+            yield from _scores(answer, report)
+    too_few = rival.ratio.matches < rival.row["needed"] and not rival.row["stays_disturbed"]
+    if answer.verdict == NO_VERDICT and too_few:
         yield (
-            f"against {names(fewer.label)} on {fewer.resources.in_words}: "
-            f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
+            f"the best of {in_words(int(rival.row['configurations']))} configurations needs "
+            f"{counted(int(rival.row['needed']), 'paired run')} of each two"
         )
-    yield from _others(answer, names)
-    if answer.closest.ratio_of == "steps":
-        yield from _whole_run(answer, names)
-    if answer.verdict == PAYS:
-        yield from _scores(answer, report)
+    failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
+    if failed and answer.verdict != UNAVAILABLE:
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        why = quote(str(failed[0].row["reason"]))
+        yield f"not compared is {names(failed[0].label)}{more}: {why}"
 
 
 def _others(answer: BestUse, names: Names) -> Iterator[str]:
@@ -177,98 +169,89 @@ def _whole_run(answer: BestUse, names: Names) -> Iterator[str]:
         )
 
 
-def _qualify(answer: BestUse, names: Names) -> Iterator[str]:
-    """Tell what the answer leaves open."""
-    row = answer.closest.row
-    too_few = answer.closest.ratio.matches < row["needed"] and not row["stays_disturbed"]
-    if answer.verdict == NO_VERDICT and too_few:
-        yield (
-            f"the best of {in_words(int(row['configurations']))} configurations needs "
-            f"{counted(int(row['needed']), 'paired run')} of each two"
-        )
-    failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
-    if failed and answer.verdict != UNAVAILABLE:
-        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        why = quote(str(failed[0].row["reason"]))
-        yield f"not compared is {names(failed[0].label)}{more}: {why}"
+def without_best_use(report: Report) -> Iterator[Finding]:
+    """Compare the largest configuration of each task with its main reference.
 
-
-def _without_best_use(report: Report) -> Iterator[Finding]:
-    """Compare the largest configuration of each task with its main reference."""
+    Without any comparison, tell what the changes of ladders leave of the time.
+    """
+    if report.answers:
+        return
+    names, evidence, tasks = report.names, ("speedup", "speedup"), dict[tuple, list]()
     if not report.against_main:
         if not report.tables["ladder"].empty:
-            for text in ladder_answers(report):
-                yield Finding(sentence(text), "ladder", "ladder")
+            yield from (Finding(text, "ladder", "ladder") for text in ladder_answers(report))
             return
         alone = len(report.tables["configurations"]) == 1
         why = "no configuration was trained alongside its reference"
-        text = f"nothing was compared: {'there is one configuration' if alone else why}"
-        yield Finding(sentence(text), "speedup", "speedup")
-    tasks: dict[tuple, list] = {}
+        why = "there is one configuration" if alone else why
+        yield Finding(f"nothing was compared: {why}", *evidence)
     for row in report.against_main.values():
         tasks.setdefault((row.dataset, row.workload), []).append(row)
     for rows in tasks.values():
         row = max(rows, key=lambda candidate: (candidate.kind != UNAVAILABLE, candidate.ranks))
-        yield Finding(sentence(_with_main(row, report.names)), "speedup", "speedup")
+        takes, reference = names.subject(row.label, "takes"), names(row.reference_label)
+        if row.kind == UNAVAILABLE:
+            text = f"{UNAVAILABLE}: {names(row.label)} cannot be compared with {reference}: "
+            text += quote(row.reason)
+        elif row.work != 1:
+            fraction = names.fraction(ratio_of(row), f"time of {reference} for a row")
+            text = f"weak scaling: {takes} {fraction}, with an efficiency of {row.efficiency:.2f}"
+        else:
+            decides = headline(row)
+            verdict = f"{decides.brief}: " * (decides.verdict == NO_VERDICT)
+            time = names.fraction(ratio_of(row), f"time of {reference} per epoch")
+            text = f"{verdict}{takes} {time}, and trains another model"
+        yield Finding(text, *evidence)
 
 
-def _with_main(row, names: Names) -> str:
-    subject, reference = names(row.label), names(row.reference_label)
-    if row.kind == UNAVAILABLE:
-        return f"{UNAVAILABLE}: {subject} cannot be compared with {reference}: {quote(row.reason)}"
-    takes = names.subject(row.label, "takes")
-    if row.work != 1:
-        fraction = names.fraction(ratio_of(row), f"time of {reference} for a row")
-        return f"weak scaling: {takes} {fraction}, with an efficiency of {row.efficiency:.2f}"
-    decides, fraction = (
-        headline(row),
-        names.fraction(ratio_of(row), f"time of {reference} per epoch"),
-    )
-    verdict = f"{decides.brief}: " * (decides.verdict == NO_VERDICT)
-    return f"{verdict}{takes} {fraction}, and trains another model"
+def other_models(report: Report) -> Iterator[Finding]:
+    """Name the configurations that train another model, by the reason."""
+    names, table = report.names, report.table("configurations").dropna(subset=["other_model"])
+    for reason, rows in table.groupby("other_model", sort=False):
+        listed = [names(label) for label in rows["label"][:_MOST_NAMED]]
+        if len(rows) > len(listed):
+            listed.append(f"{len(rows) - len(listed)} more")
+        subject = f"{join_words(listed)} train"
+        if len(rows) == 1:
+            subject = names.subject(rows["label"].iloc[0], "trains")
+        text = f"{subject} another model: {quote(reason)}"
+        yield Finding(text, "configurations", "seconds_per_epoch")
 
 
 def _scores(answer: BestUse, report: Report) -> Iterator[str]:
-    """Compare the scores of the best use with those of what it is set against."""
+    """Compare the scores of the best use with those of what it is set against.
+
+    Of networks it is the accuracy. Of what a program reports, the loss, which may be that of the
+    rows of one rank, counts if nothing else is reported; best values do not.
+    """
     scores, names = over_repeats(report), report.names
     for row in report.comparisons.itertuples():
         pair = {configuration_of(row), configuration_of(row, "reference_")}
         if pair != {answer.names, answer.closest.names}:
             continue
         is_same = scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]
-        is_program = row.workload in programs(report.tables)
-        if phrase := _train_to(scores[is_same.all(axis=1)], is_program):
-            both = joined([names(row.label), names(row.reference_label)])
-            yield f"{both} train to {phrase}"
-            return
-
-
-def _train_to(rows: pd.DataFrame, is_program: bool) -> str:
-    """Return a phrase on the scores of both; empty without any, or with few paired runs.
-
-    Of networks it is on the accuracy. Of what a program reports, the loss, which may be that of the
-    rows of one rank, counts if nothing else is reported; best values do not.
-
-    Parameters
-    ----------
-    rows : the differences of their scores.
-    """
-    rows = rows[~rows["score"].str.startswith(BEST)] if is_program else rows
-    chosen = rows[rows["score"] != "loss"] if is_program else rows[rows["score"] == ACCURACY]
-    rows = rows if is_program and chosen.empty else chosen
-    if rows.empty:
-        return ""
-    first, different = rows.iloc[0], rows[rows["verdict"] == DIFFERENT]
-    if len(different):
-        name = quote(different["score"].iloc[0])
-        return f"different values of {name}" if is_program else "different accuracies"
-    if (rows["verdict"] == SAME).all():
-        what = "scores" if is_program else f"accuracy within {first['bound']:g}"
-        return (
-            f"the same {what} in all {in_words(first['matches'])} paired runs; up to "
-            f"{100 * first['beyond_bound_fraction']:.0f} % of others may differ"
-        )
-    return f"{'scores' if is_program else 'accuracies'} that are not distinguishable"
+        rows, is_program = scores[is_same.all(axis=1)], row.workload in programs(report.tables)
+        if is_program:
+            rows = rows[~rows["score"].str.startswith(BEST)]
+            further = rows[rows["score"] != "loss"]
+            rows = rows if further.empty else further
+        else:
+            rows = rows[rows["score"] == ACCURACY]
+        if rows.empty:
+            continue
+        first, different = rows.iloc[0], rows[rows["verdict"] == DIFFERENT]
+        phrase = f"{'scores' if is_program else 'accuracies'} that are not distinguishable"
+        if len(different):
+            name = quote(different["score"].iloc[0])
+            phrase = f"different values of {name}" if is_program else "different accuracies"
+        elif (rows["verdict"] == SAME).all():
+            what = "scores" if is_program else f"accuracy within {first['bound']:g}"
+            phrase = (
+                f"the same {what} in all {in_words(first['matches'])} paired runs; up to "
+                f"{100 * first['beyond_bound_fraction']:.0f} % of others may differ"
+            )
+        yield f"{names(row.label)} and {names(row.reference_label)} train to {phrase}"
+        return
 
 
 def describe_programs(report: Report) -> Iterator[Finding]:
@@ -280,16 +263,16 @@ def describe_programs(report: Report) -> Iterator[Finding]:
         if ok.empty:
             continue
         for text, first in _state(workload, ok, report.tables["scores"]):
-            yield Finding(sentence(text), "runs", first=first and workload in answering)
+            yield Finding(text, "runs", first=first and workload in answering)
         if ok["ranks"].max() > 1:
-            yield Finding(sentence(_divide(workload, report)), "epochs")
+            yield Finding(_divide(workload, report), "epochs")
 
 
 def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
     """Tell what is known of a program and what is not, and whether the first screen tells it."""
     ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
-    yield f"{quote(workload)} is a program, run as it is: {joined(ways)}{first}", False
+    yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{first}", False
     has_no_rows, has_no_steps = (
         ok[name].isna().any() for name in ("samples_per_second", "step_median_seconds")
     )
@@ -299,15 +282,15 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
         "time and parts of a step" if has_no_steps else "parts of a step",
         *["scores"] * (not (scores["workload"] == workload).any()),
     ]
-    yield f"not known of {quote(workload)}: {joined(unknown)}", True
+    yield f"not known of {quote(workload)}: {join_words(unknown)}", True
     if WHOLE in set(ok["known_by"]):
         start = f"how much of a run of {quote(workload)} is its start, such as imports"
         yield f"{start}, is not known", True
-    decides = [what for what, names in _VARIED.items() if named_by(ok).isdisjoint(names)]
+    decides = [what for what, names in _VARIED.items() if placeholders_of(ok).isdisjoint(names)]
     if decides:
-        missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in decides])
+        missing = join_words([f"`{{{_VARIED[what][0]}}}`" for what in decides])
         names = "names none of" if len(decides) > 1 else "does not name"
-        text = f"{quote(workload)} decides on its {joined(decides)}"
+        text = f"{quote(workload)} decides on its {join_words(decides)}"
         yield f"{text}: its command {names} {missing}", False
 
 
@@ -346,7 +329,7 @@ def engines(report: Report) -> Iterator[Finding]:
             verdict = "" if other.verdict == FASTER else f"{other.verdict}: "
             fraction = names.fraction(other.ratio, f"time of {title} ({names(other.label)})")
             text = f"{verdict}{engine} ({names(answer.label)}) takes {fraction}"
-            yield Finding(sentence(text), "best_use", "speedup", task=answer.key)
+            yield Finding(text, "best_use", "speedup", task=answer.key)
 
 
 def _engine(names: tuple) -> str | None:

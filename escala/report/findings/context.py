@@ -7,6 +7,7 @@ the table of configurations, what to do next and the study all word its result.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple
@@ -19,24 +20,39 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
 from escala.core.readable import counted, in_words
 from escala.experiment.runs import Configuration
-from escala.report.findings.names import Names, words
-from escala.report.findings.words import Tables, with_labels
+from escala.report.findings.words import (
+    Names,
+    Tables,
+    name_in_words,
+    quote,
+    tasks_that_vary,
+    with_labels,
+)
 from escala.report.tables.base import EPOCH
-from escala.report.tables.views import trained_by_steps
+from escala.report.tables.views import without_fits
+
+_UNKNOWN = Ratio(math.nan, math.nan, math.nan, 0)
 
 
 class Report:
-    """The tables of an experiment, its answers, and how sentences name its configurations."""
+    """The tables of an experiment, its answers, and how sentences name its configurations.
+
+    Attributes
+    ----------
+    headings : what a sentence on a task begins with, by its `BestUse.key`; empty if names of
+        configurations tell the task.
+    """
 
     def __init__(self, tables: Tables, name: str = "", names: Names | None = None):
         self.tables, self.name, self.names = tables, name, names or Names()
+        self.headings: Mapping[str, str] = {}
 
-    def spoken(self, with_tasks: bool = True) -> Report:
+    def in_words(self, with_tasks: bool = True) -> Report:
         """Return the report whose sentences are in words.
 
         If one answer has told what tells it from its alternatives, their names are without it.
         """
-        texts = words(self.tables, with_tasks)
+        texts = name_in_words(self.tables, with_tasks)
         if with_tasks and len(self.answers) == 1:
             [answer] = self.answers
             labels = [use.label for use in (answer, *answer.alternatives)]
@@ -45,12 +61,20 @@ class Report:
                 texts |= brief
         report = copy(self)
         report.names = Names(texts)
+        if not with_tasks and len(self.answers) > 1:
+            varying = tasks_that_vary(self.steps.tables)
+            report.headings = {
+                answer.key: ", ".join(
+                    filter(None, [*(quote(getattr(answer, key)) for key in varying), answer.task])
+                )
+                for answer in self.answers
+            }
         return report
 
     @property
     def steps(self) -> Report:
         """The report without the workloads that are trained by a fit."""
-        return Report(trained_by_steps(self.tables), self.name, self.names)
+        return Report(without_fits(self.tables), self.name, self.names)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table with labels."""
@@ -59,7 +83,7 @@ class Report:
     @cached_property
     def answers(self) -> list[BestUse]:
         """The best use of each task, in the order of the experiment."""
-        steps = trained_by_steps(self.tables)
+        steps = without_fits(self.tables)
         table = with_labels(steps["best_use"], steps)
         parts = {part: table[f"alternative_{part}"] for part in Configuration._fields}
         others = with_labels(table[["dataset", "workload"]].assign(**parts), steps)["label"]
@@ -78,7 +102,11 @@ class Report:
         """
         rows = self.table("speedup")
         decisions = {
-            (*configuration_of(row), row.reference): _decision(row)
+            (*configuration_of(row), row.reference): (
+                Headline(NO_VERDICT, _UNKNOWN, False)
+                if row.kind == UNAVAILABLE
+                else Headline(row.verdict, ratio_of(row), row.basis != EPOCH)
+            )
             for row in rows[rows["decides"]].itertuples()
         }
         rows = rows[rows["basis"] == EPOCH]
@@ -142,15 +170,7 @@ class Headline(NamedTuple):
 
 def headline(row) -> Headline:
     """Return what decides of a row of `Report.comparisons`."""
-    if row.kind == UNAVAILABLE:
-        return Headline(UNAVAILABLE, Ratio(math.nan, math.nan, math.nan, 0), False)
-    return row.decision
-
-
-def _decision(row) -> Headline:
-    if row.kind == UNAVAILABLE:
-        return Headline(NO_VERDICT, Ratio(math.nan, math.nan, math.nan, 0), False)
-    return Headline(row.verdict, ratio_of(row), row.basis != EPOCH)
+    return Headline(UNAVAILABLE, _UNKNOWN, False) if row.kind == UNAVAILABLE else row.decision
 
 
 def ratio_of(row, name: str = "ratio", matches: str = "matches") -> Ratio:

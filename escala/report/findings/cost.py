@@ -10,10 +10,9 @@ from escala.analysis.best_use import NOT_LEARNT, PAYS, TIED, UNAVAILABLE, BestUs
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, Ratio
 from escala.core.readable import counted
 from escala.report.findings.context import Report, configuration_of, ratio_of
-from escala.report.findings.names import Names
 from escala.report.findings.runs import retry_phrase, without_result
 from escala.report.findings.sure import runs_for_times, runs_ok
-from escala.report.findings.words import Finding, a, among, joined, quote, sentence
+from escala.report.findings.words import Finding, Names, a, among, join_words, quote
 from escala.report.tables.probes import MODEL
 from escala.report.tables.views import is_among, names_of_rows, programs, unit
 
@@ -47,7 +46,7 @@ def core_time(report: Report) -> Iterator[Finding]:
                 f"a whole run of {best} takes {hours:.2g} core-hours, and a run of {other} "
                 f"{other_hours:.2g}"
             )
-        yield from (Finding(sentence(text), "best_use", "speedup") for text in texts)
+        yield from (Finding(text, "best_use", "speedup") for text in texts)
 
 
 def energy(report: Report) -> Iterator[Finding]:
@@ -69,7 +68,7 @@ def energy(report: Report) -> Iterator[Finding]:
             text = _least(min(compared, key=lambda row: row.energy_ratio), report)
         else:
             continue
-        yield Finding(sentence(text), "energy", task=f"{dataset} {workload} ")
+        yield Finding(text, "energy", task=f"{dataset} {workload} ")
 
 
 def _least(row, report: Report) -> str:
@@ -90,17 +89,24 @@ def _least(row, report: Report) -> str:
 def advice(report: Report) -> Iterator[Finding]:
     """Advise on each task, then name what was not measured or predicted."""
     for answer in report.answers:
-        texts = (
-            _use(answer, report.names),
-            _save_core_hours(answer, report.names),
-            _decide(answer, report),
-        )
+        texts = [_use(answer, report.names)]
+        if answer.verdict == PAYS and not answer.resources.gpus:
+            # Times the core time of the best use, by direct comparison, at least.
+            saves = {
+                rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
+                for rival in answer.rivals
+                if rival.ratio_of != "target" and rival.uses == "less"
+            }
+            most = max(saves, key=saves.__getitem__, default=None)
+            if most and saves[most] > 1:
+                texts.append(f"to save core-hours, train with {report.names(most)}")
+        texts.append(_decide(answer, report))
         yield from (Finding(text, "best_use", "speedup") for text in texts if text)
     modelled = {answer.workload for answer in report.answers} - set(programs(report.tables))
     if modelled and report.tables["predictions"].empty:
         yield Finding(
-            "To predict layouts and networks that were not run, request the target `predictions`, "
-            f"as in `{_PREDICTIONS}`.",
+            "to predict layouts and networks that were not run, request the target `predictions`, "
+            f"as in `{_PREDICTIONS}`",
             "predictions",
         )
 
@@ -108,7 +114,7 @@ def advice(report: Report) -> Iterator[Finding]:
 def _use(answer: BestUse, names: Names) -> str:
     """Name what to train with; empty if nothing is decided."""
     if answer.verdict == NOT_LEARNT:
-        return f"Find settings with which {quote(answer.workload)} learns, then measure again."
+        return f"find settings with which {quote(answer.workload)} learns, then measure again"
     if answer.advised is None:
         return ""
     if answer.verdict != TIED:
@@ -116,25 +122,11 @@ def _use(answer: BestUse, names: Names) -> str:
         # Known where the times are of steps.
         if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
             from_epochs = f" for {counted(int(row['faster_from_epochs']), 'epoch')} or more"
-        return f"Train with {names(answer.label)}{from_epochs}."
+        return f"train with {names(answer.label)}{from_epochs}"
     if answer.advised == answer.names and answer.equals:
-        either = joined(map(names, [answer.label, *answer.equals]))
-        return f"Train with any of {either}: their times cannot be told apart."
-    return f"Train with {names(answer.thriftiest)}: more was not found to save time."
-
-
-def _save_core_hours(answer: BestUse, names: Names) -> str:
-    """Name the configuration that decidedly takes fewest core-hours, if the best use takes more."""
-    if answer.verdict != PAYS or answer.resources.gpus:
-        return ""
-    # Times the core time of the best use, by direct comparison, at least.
-    saves = {
-        rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
-        for rival in answer.rivals
-        if rival.ratio_of != "target" and rival.uses == "less"
-    }
-    most = max(saves, key=saves.__getitem__, default=None)
-    return f"To save core-hours, train with {names(most)}." if most and saves[most] > 1 else ""
+        either = join_words(map(names, [answer.label, *answer.equals]))
+        return f"train with any of {either}: their times cannot be told apart"
+    return f"train with {names(answer.thriftiest)}: more was not found to save time"
 
 
 def _decide(answer: BestUse, report: Report) -> str:
@@ -144,28 +136,28 @@ def _decide(answer: BestUse, report: Report) -> str:
     retry = retry_phrase(report.name) if has_failed else ""
     if answer.verdict == UNAVAILABLE:
         remedy = f"remove what prevented it, and {retry or 'repeat the call'}"
-        return f"To compare {label} with {report.names(rival.label)}, {remedy}."
+        return f"to compare {label} with {report.names(rival.label)}, {remedy}"
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
     needed, matches = int(rival.row["needed"]), rival.ratio.matches
     disturbed = among(runs_for_times(report), answer.behind)["disturbed"].fillna(False).any()
     if matches >= needed and (rival.row["stays_disturbed"] or disturbed):
         return (
-            f"Leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "
-            "end of the call of `escala`."
+            f"leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "
+            "end of the call of `escala`"
         )
     if answer.verdict == NO_VERDICT:
         if retry:
-            return f"For a verdict on {label}, {retry}."
+            return f"for a verdict on {label}, {retry}"
         # Runs that were resumed stay without a match.
         unmatched = max(0, runs_ok(report).get(answer.names, 0) - matches)
         return (
-            f"For a verdict on {label}, set `repeats` to {needed + unmatched} or more, and repeat "
-            "the call."
+            f"for a verdict on {label}, set `repeats` to {needed + unmatched} or more, and repeat "
+            "the call"
         )
     if rival.row["over_sessions"]:
-        return f"For a narrower interval of {label}, measure in more sessions, hours apart."
+        return f"for a narrower interval of {label}, measure in more sessions, hours apart"
     return (
-        "To tell them apart, measure in three or more sessions, hours apart: the interval of one "
-        "session is widened by how they differ."
+        "to tell them apart, measure in three or more sessions, hours apart: the interval of one "
+        "session is widened by how they differ"
     )

@@ -10,7 +10,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.core.environment import call
 from escala.core.readable import counted, size
 from escala.report.findings.context import Report
-from escala.report.findings.words import Finding, joined, list_names, quote, span
+from escala.report.findings.words import Finding, join_words, list_names, quote, span
 from escala.report.tables.views import programs
 
 
@@ -18,13 +18,13 @@ def gaps(report: Report) -> Iterator[Finding]:
     """Describe what failed, and what to do about it."""
     current, number = report.tables["runs"]["current"].sum(), len(without_result(report))
     texts = [
-        f"All {current} timing runs ended ok." if current > 1 else "The only timing run ended ok."
+        f"all {current} timing runs ended ok" if current > 1 else "the only timing run ended ok"
     ]
     if number:
         retry = retry_phrase(report.name)
         texts = [
-            f"Of {counted(current, 'timing run')}, {number} did not end ok.",
-            f"To repeat these, and the runs that they are compared with, {retry}.",
+            f"of {counted(current, 'timing run')}, {number} did not end ok",
+            f"to repeat these, and the runs that they are compared with, {retry}",
         ]
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in texts)
 
@@ -50,40 +50,36 @@ def failures(report: Report) -> Iterator[tuple[str, str, str, str]]:
 
 def machines_and_data(report: Report) -> Iterator[Finding]:
     """Describe the current runs: how many, on which machines and on which data."""
-    yield from (Finding(text, "runs") for text in _machines_and_data(report))
-    if (report.tables["speedup"]["work"] != 1).any():
-        text = (
-            "The scaling is weak: an epoch of n ranks has n times the rows, and ratios are of "
-            "the time for equal rows."
-        )
-        yield Finding(text, "speedup", "speedup")
-
-
-def _machines_and_data(report: Report) -> Iterator[str]:
     runs = report.tables["runs"][report.tables["runs"]["current"]]
     ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
-    were, of_each = ("was", "") if len(ok) == 1 else ("were", " each")
-    number = f"{span(ok)} run{'' if ok.max() == 1 else 's'}"
-    timed = counted(len(ok), "configuration")
-    yield f"{timed} {were} timed, with {number}{of_each} that ended ok."
+    were, apiece = ("was", "") if len(ok) == 1 else ("were", " each")
+    number = f"{span(ok)} run{'' if ok.max() == 1 else 's'}{apiece}"
+    texts = [f"{counted(len(ok), 'configuration')} {were} timed, with {number} that ended ok"]
     machines = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
     for row in machines.itertuples():
-        yield (
-            f"The machine is {quote(row.cpu)} with {counted(row.cores_available, 'core')} and "
-            f"{size(row.memory_bytes)} of memory."
+        texts.append(
+            f"the machine is {quote(row.cpu)} with {counted(row.cores_available, 'core')} and "
+            f"{size(row.memory_bytes)} of memory"
         )
         if pd.notna(row.gpus):
-            yield f"It has the GPU {quote(row.gpus)}."
+            texts.append(f"it has the GPU {quote(row.gpus)}")
     for name, group in runs.groupby("dataset", sort=False):
         dataset, workloads = quote(name), group["workload"].unique()
         sides = {"training": group["train_rows"].dropna(), "test": group["test_rows"].dropna()}
         known = [f"{span(rows)} {side} rows" for side, rows in sides.items() if len(rows)]
         if known:
-            yield f"{dataset} has {joined(known)}."
-        yield f"{list_names(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
+            texts.append(f"{dataset} has {join_words(known)}")
+        texts.append(f"{list_names(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}")
         source_type = group["provenance"].iloc[0]
         if source_type == "simulated":
-            yield f"The data of {dataset} are simulated, and say nothing about real data."
+            texts.append(f"the data of {dataset} are simulated, and say nothing about real data")
         # Of files that programs read themselves, no more is known than that.
         elif source_type != "files" or not set(workloads) <= set(programs(report.tables)):
-            yield f"The data of {dataset} are from a source of type {quote(source_type)}."
+            texts.append(f"the data of {dataset} are from a source of type {quote(source_type)}")
+    yield from (Finding(text, "runs") for text in texts)
+    if (report.tables["speedup"]["work"] != 1).any():
+        text = (
+            "the scaling is weak: an epoch of n ranks has n times the rows, and ratios are of "
+            "the time for equal rows"
+        )
+        yield Finding(text, "speedup", "speedup")

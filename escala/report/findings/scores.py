@@ -6,7 +6,6 @@ The times of a network that learns nothing say little about training.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -20,25 +19,28 @@ from escala.record.evaluation import MOST_CLASSES
 from escala.report.findings.context import Report
 from escala.report.findings.words import (
     Finding,
+    Names,
     among,
-    joined,
+    join_words,
     list_names,
     quote,
     significant,
     span,
 )
 from escala.report.tables.views import (
+    add_labels,
     all_programs,
     any_ok,
-    labelled,
-    named_by,
+    classes_without_tests,
     names_of_rows,
+    placeholders_of,
     programs,
-    untested,
 )
 
 #: The columns that name a configuration and a reference.
 COMPARED = (*CONFIGURATION, "reference")
+#: Table and figure of scores of classes.
+_BY_CLASS = "pooled", "classification_reports"
 
 
 def learns(report: Report) -> Iterator[Finding]:
@@ -64,127 +66,76 @@ def learns(report: Report) -> Iterator[Finding]:
             texts += [
                 f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
                 f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
-                f"{model.largest_class:.2f}.",
-                f"The times of {subject} are those of a network that does not learn.",
+                f"{model.largest_class:.2f}",
+                f"the times of {subject} are those of a network that does not learn",
             ]
         model = learnt[best][1]
         if model.baseline is not None and model.baseline > model.high:
             texts.append(
                 f"{quote(model.workload)} reaches an accuracy of {model.baseline:.2f}{on}, and "
-                f"{quote(workload)} at most {model.accuracy:.2f}."
+                f"{quote(workload)} at most {model.accuracy:.2f}"
             )
         for text in texts:
             yield Finding(text, "configurations", "mean_scores", first=True)
 
 
-def quality(report: Report) -> Iterator[Finding]:
-    """Describe how good the models are, and whether configurations differ in it."""
-    tables, reports = report.tables, ("pooled", "classification_reports")
-    scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("reports", "scores")])
-    if scored.empty:
+def accuracies(report: Report) -> Iterator[Finding]:
+    """Describe the accuracy of each workload on each dataset, or tell why there are no scores."""
+    tables = report.tables
+    rows = pd.concat([tables[name][["dataset", "leaky"]] for name in ("reports", "scores")])
+    if rows.empty:
         why = "no run ended ok"
         if any_ok(tables) and all_programs(tables):
             why = f"{list_names(programs(tables))} reported none"
         elif any_ok(tables):
             why = "no run that ended ok trained over whole epochs"
-        yield Finding(f"The scores are unavailable: {why}.", "runs", "mean_scores")
-    else:
-        for dataset in sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique()):
-            text = f"Scores on {quote(dataset)} are too good, because its split is leaky."
-            yield Finding(text, "runs", "mean_scores")
-        for text in _accuracies(report):
-            yield Finding(text, "configurations", "mean_scores")
-        for text in _worst_classes(report.steps):
-            yield Finding(text, *reports)
-        for differences in score_differences(report.steps):
-            yield from _differ(differences, report)
-        for text in _workload_scores(report):
-            yield Finding(text, "scores", "mean_scores")
-        for dataset, levels in tables["reports"].groupby("dataset", sort=False)["level"]:
-            if "class" not in set(levels):
-                text = (
-                    f"Scores of single classes of {quote(dataset)} are not kept, because there "
-                    f"are more than {MOST_CLASSES}; `predictions.npy` of a run has the class of "
-                    "each row."
-                )
-                yield Finding(text, "reports", "mean_scores")
-        if unscored := untested(tables["pooled"]):
-            text = f"There are no test rows, and hence no scores, of {list_names(unscored)}."
-            yield Finding(text, *reports)
-    yield from (Finding(text, "baselines") for text in _baselines(report))
-    for text in _largest_of_epochs(report):
-        yield Finding(text, "epoch_scores", "accuracy_per_epoch")
-    yield from (Finding(text, "leakage", "splits") for text in _leakage(report))
-
-
-def _accuracies(report: Report) -> Iterator[str]:
-    """Describe the accuracy of each workload on each dataset."""
-    tables = report.tables
-    scored = labelled(tables["configurations"], tables["runs"]).dropna(subset=["accuracy"])
+        yield Finding(f"the scores are unavailable: {why}", "runs", "mean_scores")
+    for dataset in sorted(rows.loc[rows["leaky"].astype(bool), "dataset"].unique()):
+        text = f"scores on {quote(dataset)} are too good, because its split is leaky"
+        yield Finding(text, "runs", "mean_scores")
+    scored = add_labels(tables["configurations"], tables["runs"]).dropna(subset=["accuracy"])
     for (dataset, workload), group in scored.groupby(["dataset", "workload"], sort=False):
         worst, best = group.loc[group["accuracy"].idxmin()], group.loc[group["accuracy"].idxmax()]
         low, high = (f"{row.accuracy:.3f}" for row in (worst, best))
         values = low
         if low != high:
             values = f"{low} ({report.names(worst.label)}) to {high} ({report.names(best.label)})"
-        yield f"The median accuracy of {quote(workload)} on {quote(dataset)} is {values}."
+        text = f"the median accuracy of {quote(workload)} on {quote(dataset)} is {values}"
+        yield Finding(text, "configurations", "mean_scores")
 
 
-def _worst_classes(report: Report) -> Iterator[str]:
-    pooled = report.table("pooled")
+def worst_classes(report: Report) -> Iterator[Finding]:
+    """Name the classes of the lowest precision and of the lowest recall."""
+    pooled = report.steps.table("pooled")
     for rate in ("precision", "recall") if len(pooled) else ():
-        known = pooled.dropna(subset=[rate])
-        if known.empty:
-            yield f"The lowest {rate} of a class is unavailable."
-            continue
-        row = known.loc[known[rate].idxmin()]
-        value = with_interval(*row[[rate, f"{rate}_low", f"{rate}_high"]], ".3f")
-        yield (
-            f"The lowest {rate} of a class is {value}, that of {quote(row['class'])} under "
-            f"{report.names(row['label'])}."
-        )
+        known, value = pooled.dropna(subset=[rate]), "unavailable"
+        if len(known):
+            row = known.loc[known[rate].idxmin()]
+            number = with_interval(*row[[rate, f"{rate}_low", f"{rate}_high"]], ".3f")
+            value = f"{number}, that of {quote(row['class'])} under {report.names(row['label'])}"
+        yield Finding(f"the lowest {rate} of a class is {value}", *_BY_CLASS)
 
 
-class Differences(NamedTuple):
-    """Differences of scores from references whose intervals cover the same.
-
-    Attributes
-    ----------
-    varied : what the intervals cover.
-    bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
-    one : the word for a difference of the table.
-    table, figure : the evidence.
-    rows : of the table, with labels, and with the columns `what` (the score in words), `low` and
-        `high`.
-    """
-
-    varied: str
-    bounded: str
-    one: str
-    table: str
-    figure: str
-    rows: pd.DataFrame
-
-
-def score_differences(report: Report) -> Iterator[Differences]:
-    """Yield the differences from references, in groups that cover the same and are not empty.
+def differences(report: Report) -> Iterator[Finding]:
+    """Describe how scores differ from those of the main reference, by what intervals cover.
 
     Where a configuration has enough matches with a reference, the intervals are over repeats, of
     which each has seeds of its own. With fewer matches they are over the test rows, of the models
     as trained: other seeds would give other models, and other differences.
     """
+    report = report.steps
     repeats, tables = over_repeats(report), report.tables
     runs = dict(list(tables["runs"].groupby("workload")))
-    unseeded = [name for name in programs(tables) if "seed" not in named_by(runs[name])]
+    unseeded = [name for name in programs(tables) if "seed" not in placeholders_of(runs[name])]
     is_seeded, is_one = ~repeats["workload"].isin(unseeded), repeats["splits"] == 1
-    bounded = "no mean score differs from that of {references} by more than {bound}"
     for varied, rows in (
         ("seeds only", repeats[is_one & is_seeded]),
         ("seeds and splits", repeats[~is_one & is_seeded]),
         ("repeats", repeats[~is_seeded]),
     ):
-        if len(rows):
-            yield Differences(varied, bounded, "score", "mean_scores", "mean_scores", rows)
+        bounded = "no mean score differs from that of {references} by more than {bound}"
+        for clause in (*_same(rows), *_differ(rows, bounded, "score", report.names)):
+            yield Finding(f"over {varied}, {clause}", "mean_scores", "mean_scores")
     others, scores = set(names_of_rows(repeats, COMPARED)), report.table("score_differences")
     is_left = [names not in others for names in names_of_rows(scores, COMPARED)]
     scores = scores[pd.Series(is_left, scores.index, bool)]
@@ -197,14 +148,17 @@ def score_differences(report: Report) -> Iterator[Differences]:
         for rate in ("precision", "recall")
     ]
     rest = pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
-    if len(rest):
-        bounded = "no class differs from {references} by more than {bound} in precision or recall"
-        evidence = "score_differences", "classification_reports"
-        yield Differences("test rows only", bounded, "rate", *evidence, rest)
+    bounded = "no class differs from {references} by more than {bound} in precision or recall"
+    for clause in _differ(rest, bounded, "rate", report.names):
+        text = f"over test rows only, {clause}"
+        yield Finding(text, "score_differences", "classification_reports")
 
 
 def over_repeats(report: Report) -> pd.DataFrame:
-    """Return the differences of `mean_scores` that have enough matches, as `Differences.rows`."""
+    """Return the differences of `mean_scores` that have enough matches, with labels.
+
+    The column `what` has the score in words, and `low` and `high` have the interval.
+    """
     means = report.table("mean_scores")
     means = means[means["matches"] >= VALUES_FOR_INTERVAL]
     return means.assign(
@@ -214,43 +168,46 @@ def over_repeats(report: Report) -> pd.DataFrame:
     )
 
 
-def _differ(differences: Differences, report: Report) -> Iterator[Finding]:
-    """Describe how scores differ from those of the main reference."""
-    varied, bounded, one, table, figure, rows = differences
-    known, clauses = rows[rows["reference"] == 1], []
-    if table == "mean_scores":
-        # What the fewest matches in which a score is the same leave open.
-        for score, same in known[known["verdict"] == SAME].groupby("score", sort=False):
-            row = same.loc[same["matches"].idxmin()]
-            what = "equal paired runs do"
-            if row["bound"]:
-                what = f"paired runs within {row['bound']:g} do"
-            clauses.append(
-                f"{in_words(row['matches'])} {what} not exclude a larger difference of "
-                f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
-            )
+def _same(rows: pd.DataFrame) -> Iterator[str]:
+    """Tell what the fewest matches in which a score is that of the main reference leave open."""
+    same = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)]
+    for score, of_score in same.groupby("score", sort=False):
+        row = of_score.loc[of_score["matches"].idxmin()]
+        what = f"paired runs within {row['bound']:g} do" if row["bound"] else "equal paired runs do"
+        yield (
+            f"{in_words(row['matches'])} {what} not exclude a larger difference of {quote(score)} "
+            f"in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
+        )
+
+
+def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterator[str]:
+    """Bound the differences from the main reference, and name the largest that is none by chance.
+
+    Parameters
+    ----------
+    rows : as `over_repeats` returns them.
+    bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
+    one : the word for a difference.
+    """
     # Equal differences have no interval.
-    known = known.dropna(subset=["low", "high"]).reset_index(drop=True)
-    if not known.empty:
-        bounds = known[["low", "high"]].abs().max(axis=1)
-        references = list_names(known["reference_label"].unique(), write=report.names)
-        clauses.append(bounded.format(references=references, bound=significant(bounds.max())))
-        excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
-        if len(excluded):
-            row = known.loc[excluded.idxmax()]
-            low, high = (significant(row[end], signed=True) for end in ("low", "high"))
-            others = f", like {counted(len(excluded) - 1, f'further {one}')}"
-            clauses.append(
-                f"the {row['what']} under {report.names(row['label'])} differs from that under "
-                f"{report.names(row['reference_label'])} ({low} to {high})"
-                + others
-                * (len(excluded) > 1)
-            )
-    for clause in clauses:
-        yield Finding(f"Over {varied}, {clause}.", table, figure)
+    known = rows[rows["reference"] == 1].dropna(subset=["low", "high"]).reset_index(drop=True)
+    if known.empty:
+        return
+    bounds = known[["low", "high"]].abs().max(axis=1)
+    references = list_names(known["reference_label"].unique(), write=names)
+    yield bounded.format(references=references, bound=significant(bounds.max()))
+    excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
+    if len(excluded):
+        row = known.loc[excluded.idxmax()]
+        low, high = (significant(row[end], signed=True) for end in ("low", "high"))
+        others = f", like {counted(len(excluded) - 1, f'further {one}')}" * (len(excluded) > 1)
+        yield (
+            f"the {row['what']} under {names(row['label'])} differs from that under "
+            f"{names(row['reference_label'])} ({low} to {high}){others}"
+        )
 
 
-def _workload_scores(report: Report) -> Iterator[str]:
+def workload_scores(report: Report) -> Iterator[Finding]:
     """Describe each score of workloads that bring their own, by its medians."""
     scores = report.table("scores").groupby("score", sort=False)
     every = {name: rows.groupby("label", sort=False)["value"].median() for name, rows in scores}
@@ -264,18 +221,34 @@ def _workload_scores(report: Report) -> Iterator[str]:
             values = f"{medians[low]:.4g} for every configuration"
         elif low != high:
             values += f" and {medians[high]:.4g} for {report.names(high)}"
-        yield f"The median of {quote(name)} is {values}."
+        text = f"the median of {quote(name)} is {values}"
+        yield Finding(text, "scores", "mean_scores")
 
 
-def _baselines(report: Report) -> Iterator[str]:
+def classes_without_scores(report: Report) -> Iterator[Finding]:
+    """Tell which scores of single classes are not there."""
+    for dataset, levels in report.tables["reports"].groupby("dataset", sort=False)["level"]:
+        if "class" not in set(levels):
+            text = (
+                f"scores of single classes of {quote(dataset)} are not kept, because there are "
+                f"more than {MOST_CLASSES}; `predictions.npy` of a run has the class of each row"
+            )
+            yield Finding(text, "reports", "mean_scores")
+    if unscored := classes_without_tests(report.tables["pooled"]):
+        text = f"there are no test rows, and hence no scores, of {list_names(unscored)}"
+        yield Finding(text, *_BY_CLASS)
+
+
+def baselines(report: Report) -> Iterator[Finding]:
     """Describe the median over splits of each score that is reached without any model."""
     keys = ["dataset", "baseline", "score"]
     for names, values in report.tables["baselines"].groupby(keys, sort=False)["value"]:
         dataset, baseline, score = map(quote, names)
-        yield f"On {dataset}, {score} of the baseline {baseline} is {values.median():.4g}."
+        text = f"on {dataset}, {score} of the baseline {baseline} is {values.median():.4g}"
+        yield Finding(text, "baselines")
 
 
-def _largest_of_epochs(report: Report) -> Iterator[str]:
+def largest_of_epochs(report: Report) -> Iterator[Finding]:
     """Describe the largest value of each score over the epochs of a run, and its epoch.
 
     Of each score, only the configuration with the largest median over runs is named.
@@ -285,30 +258,33 @@ def _largest_of_epochs(report: Report) -> Iterator[str]:
         return
     runs = [*CONFIGURATION, "repeat", "session"]
     largest = scores.loc[scores.groupby([*runs, "score"], sort=False)["value"].idxmax()]
-    sides = joined(sorted(scores["validated_on"].unique()))
+    sides = join_words(sorted(scores["validated_on"].unique()))
     for score, score_rows in largest.groupby("score", sort=False):
         by_label = score_rows.groupby("label", sort=False)
         medians = by_label["value"].median()
         label = medians.idxmax()
-        yield (
-            f"By the {sides} rows, {quote(score)} is largest for {report.names(label)}: a median "
-            f"of {medians[label]:.4g}, after epoch {span(by_label.get_group(label)['epoch'])}."
+        text = (
+            f"by the {sides} rows, {quote(score)} is largest for {report.names(label)}: a median "
+            f"of {medians[label]:.4g}, after epoch {span(by_label.get_group(label)['epoch'])}"
         )
+        yield Finding(text, "epoch_scores", "accuracy_per_epoch")
 
 
-def _leakage(report: Report) -> Iterator[str]:
+def leakage(report: Report) -> Iterator[Finding]:
     """Describe, for each split, how scores depend on similar genomes in training."""
-    tables, leakage = report.tables, report.tables["leakage"]
-    if leakage.empty and not any_ok(tables) and not all_programs(tables):
-        yield "What near-duplicates in training add to the scores is unavailable: no run ended ok."
-    for name, group in leakage.groupby("dataset", sort=False):
+    tables, table, texts = report.tables, report.tables["leakage"], []
+    if table.empty and not any_ok(tables) and not all_programs(tables):
+        texts = [
+            "what near-duplicates in training add to the scores is unavailable: no run ended ok"
+        ]
+    for name, group in table.groupby("dataset", sort=False):
         dataset, split_by = quote(name), quote(group["split_by"].iloc[0])
         fraction = 100 * group["similar_fraction"].median()
         # A fraction below 1 % is not shown as 0 %.
         number = f"{fraction:.0f} %" if fraction == 0 or fraction >= 1 else f"{fraction:.1g} %"
-        yield (
-            f"On {dataset}, split by {split_by}, {number} of the test rows have a near-duplicate "
-            "in training."
+        texts.append(
+            f"on {dataset}, split by {split_by}, {number} of the test rows have a near-duplicate "
+            "in training"
         )
         for workload, runs in group.groupby("workload", sort=False):
             rest = runs["rest_accuracy"].dropna()
@@ -317,8 +293,9 @@ def _leakage(report: Report) -> Iterator[str]:
                 rest_accuracy = f"and {rest.median():.3f} on rows without near-duplicate"
             accuracy = f"{runs['accuracy'].median():.3f} on all test rows"
             of = f"the accuracy of {quote(workload)}"
-            yield f"On {dataset}, {of} is {accuracy}, {rest_accuracy}."
+            texts.append(f"on {dataset}, {of} is {accuracy}, {rest_accuracy}")
         whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
         if whole:
             classes = quote(", ".join(whole))
-            yield f"On {dataset}, {classes} cannot be separated and has no score."
+            texts.append(f"on {dataset}, {classes} cannot be separated and has no score")
+    yield from (Finding(text, "leakage", "splits") for text in texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -14,12 +15,11 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
 from escala.core.environment import call
-from escala.core.readable import counted, in_words
+from escala.core.readable import counted, in_words, with_interval
 from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK
 from escala.report.findings.context import Report, configuration_of, ratio_of
-from escala.report.findings.names import Names
-from escala.report.findings.words import Finding, a, among, of, quote, sentence, significant
+from escala.report.findings.words import Finding, Names, a, among, of, quote, significant
 from escala.report.tables.series import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
 from escala.runtime.layout import Layout
@@ -57,6 +57,7 @@ _TASKS = {
     "loading, building and saving": ("loading", "build", "broadcast", "averaging", "save"),
 }
 _NETWORK = CONFIGURATION.index("network")
+_DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_seconds"]
 
 
 def steps(report: Report) -> Iterator[Finding]:
@@ -69,7 +70,7 @@ def steps(report: Report) -> Iterator[Finding]:
     for answer in report.answers:
         is_explained = answer.names in measured or answer.workload in explained
         if answer.verdict != UNAVAILABLE and not is_explained:
-            yield Finding(_not_measured(answer, report), "attribution")
+            yield Finding(_tell_how_to_measure(answer, report), "attribution")
     verdicts = {
         (answer.label, other.label): other.verdict
         for answer in report.answers
@@ -77,14 +78,11 @@ def steps(report: Report) -> Iterator[Finding]:
     }
     for label, parts in parts_of_steps(report):
         for text in _step(label, parts, verdicts, report.names):
-            yield Finding(sentence(text), "attribution", "attribution")
+            yield Finding(text, "attribution", "attribution")
 
 
-def _not_measured(answer: BestUse, report: Report) -> str:
-    """Return a sentence: the reason of an answer was not measured, and how to measure it.
-
-    Where no call can measure it, the sentence has the reason for that instead.
-    """
+def _tell_how_to_measure(answer: BestUse, report: Report) -> str:
+    """Tell that the reason of an answer was not measured, and how to measure it or why not."""
     names, runs = report.names, report.tables["runs"]
     what = f"where the time of {names(answer.label)} goes"
     if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
@@ -103,7 +101,7 @@ def _not_measured(answer: BestUse, report: Report) -> str:
         how = "its processes make no steps together"
     elif strategy and not strategy.records_for(Clocks.name):
         how = "its engine does not record when the parts of a step begin and end"
-    return f"Not measured: {what}; {how}."
+    return f"not measured: {what}; {how}"
 
 
 def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
@@ -152,9 +150,9 @@ def _more(
 ) -> Iterator[str]:
     """Explain by how much a step differs from the main reference, if both were measured.
 
-    The largest part that changed in the same direction is named. Where the runs with clocks show
-    another difference than the timing runs, or these another one than the answer, nothing is
-    explained.
+    The largest part that changed in the same direction is named, of those whose interval does not
+    hold 0. Where the runs with clocks show another difference than the timing runs, or these
+    another one than the answer, nothing is explained.
     """
     more, first, mine = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
     timed, part_differences = 1000 * first["timed_difference_seconds"], more.reindex(_PART_NAMES)
@@ -167,20 +165,25 @@ def _more(
     if more[WHOLE] * timed <= 0 or not agree or opposite:
         yield (
             f"how {names.subject(label, 'differs')} from {reference} is not explained: a step "
-            f"takes {_difference(timed)} in the timing runs, and {_difference(more[WHOLE])} with "
-            "clocks"
+            f"takes {_compare(timed)} in the timing runs, and {_compare(more[WHOLE])} with clocks"
         )
         return
     several = in_words(int(number)) if number == int(number) else f"{number:.2g}"
     than = f"{'a step' if number == 1 else f'{several} steps'} of {reference}"
-    text = f"a step of {mine} takes {_difference(timed)} than {than}"
-    part = (timed * part_differences).idxmax()
+    text = f"a step of {mine} takes {_compare(timed)} than {than}"
     unknown = more[WHOLE] - part_differences.sum()
-    if timed * part_differences[part] > 0 and abs(part_differences[part]) >= abs(unknown):
-        text += f": {_with_interval(parts, part)} {_PART_NAMES[part]}"
+    _, low, high = (parts[column] for column in _DIFFERENCE)
+    holds_0 = ((low <= 0) & (high >= 0)).fillna(False).reindex(_PART_NAMES, fill_value=False)
+    certain = part_differences[~holds_0.astype(bool)].dropna()
+    if certain.empty:
+        text += "; no part of it differs for certain"
+    else:
+        part = (timed * certain).idxmax()
+        if timed * certain[part] > 0 and abs(certain[part]) >= abs(unknown):
+            text += f": {_compare(*1000 * parts.loc[part, _DIFFERENCE])} {_PART_NAMES[part]}"
     yield text
-    runs = f"{in_words(int(first['matches']))} run{'s' * (first['matches'] != 1)}"
-    whole = _with_interval(parts, WHOLE)
+    runs = f"{in_words(int(first['matches']))} run{'' if first['matches'] == 1 else 's'}"
+    whole = _compare(*1000 * parts.loc[WHOLE, _DIFFERENCE])
     yield f"in {runs} with clocks, a step of {mine} takes {whole} than {than}"
     ranks = [Layout.parse(first[name]).ranks for name in ("layout", "reference_layout")]
     seconds = 1000 * parts.loc["compute", "seconds"]
@@ -193,20 +196,11 @@ def _more(
         )
 
 
-def _with_interval(parts: pd.DataFrame, part: str) -> str:
-    """Describe the difference of a part with its interval, in which less than none is negative."""
-    more, low, high = (
-        1000 * parts.loc[part, f"difference{end}_seconds"] for end in ("", "_low", "_high")
-    )
-    if pd.isna(low):
-        return _difference(more)
-    low, high = (low, high) if more >= 0 else (-high, -low)
-    return f"{_difference(more)} ({low:.1f}{'–' if low >= 0 else ' to '}{high:.1f})"
-
-
-def _difference(milliseconds: float) -> str:
-    """Describe how much more or less time something takes."""
-    return f"{abs(milliseconds):.1f} ms {'more' if milliseconds >= 0 else 'less'}"
+def _compare(more: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Describe how many milliseconds more or less something takes, with their interval."""
+    if more >= 0:
+        return with_interval(more, low, high, ".1f", " ms more")
+    return with_interval(-more, -high, -low, ".1f", " ms less")
 
 
 def ladders(report: Report) -> Iterator[Finding]:
@@ -220,7 +214,7 @@ def ladders(report: Report) -> Iterator[Finding]:
             takes = names.subject(whole.after, "takes")
             ends = f"{way}, {takes} {_ratio(whole)} the time per {one} of {names(whole.before)}"
         for text in (*_changes(quote(ladder), rows, one), ends):
-            yield Finding(sentence(text), "ladder", "ladder")
+            yield Finding(text, "ladder", "ladder")
 
 
 def ladder_answers(report: Report) -> Iterator[str]:
@@ -269,7 +263,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
         )
     yield (
         f"the {counted(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
-        f"{product.ratio:.2f}{_interval(product)}"
+        f"{_ratio(product, with_word=False)}"
     )
     if pd.isna(product.product_to_ends):
         return
@@ -291,16 +285,12 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
     yield text
 
 
-def _ratio(row) -> str:
-    """Return a ratio with its interval, and the word after it."""
-    return f"{row.ratio:.2f}{_interval(row)} {of(row.ratio)}"
-
-
-def _interval(row) -> str:
-    if pd.isna(row.ratio_low):
-        return ""
-    resampled = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
-    return f" ({'' if resampled else 'range '}{row.ratio_low:.2f}–{row.ratio_high:.2f})"
+def _ratio(row, with_word: bool = True) -> str:
+    """Return a ratio with its interval, or the range of few matches, and the word after it."""
+    has_interval = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
+    kind = "" if has_interval else "range "
+    text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
+    return f"{text} {of(row.ratio)}" if with_word else text
 
 
 def memory(report: Report) -> Iterator[Finding]:
@@ -310,15 +300,15 @@ def memory(report: Report) -> Iterator[Finding]:
     rows = rows[rows["faults_per_step"] >= FAULTS_PER_SECOND * rows["core_seconds_per_step"]]
     for row in rows.itertuples():
         yield Finding(
-            f"In a step of {report.names(row.label)}, the kernel takes "
+            f"in a step of {report.names(row.label)}, the kernel takes "
             f"{100 * row.kernel_fraction:.0f} % of the core time: it clears given-back memory, in "
-            f"{significant(row.faults_per_step)} page faults.",
+            f"{significant(row.faults_per_step)} page faults",
             "configurations",
         )
     is_program = rows["workload"].isin(programs(report.tables))
     if not is_program.all():
         yield Finding(
-            "To keep the memory from step to step, leave out `keep_memory: false`.",
+            "to keep the memory from step to step, leave out `keep_memory: false`",
             "configurations",
         )
     if is_program.any():
@@ -327,29 +317,24 @@ def memory(report: Report) -> Iterator[Finding]:
         ]
         lines = " ".join(f"{name}={value}" for name, value in variables)
         yield Finding(
-            f"To keep the memory of a program's tensors, call `export {lines}` before it.",
+            f"to keep the memory of a program's tensors, call `export {lines}` before it",
             "configurations",
         )
 
 
 def outside_steps(report: Report) -> Iterator[Finding]:
-    """Describe the time that runs spend outside their training steps."""
-    yield from (
-        Finding(sentence(text), "configurations") for text in _outside(report.steps, report)
-    )
-
-
-def _outside(report: Report, every: Report) -> Iterator[str]:
-    """Describe what answers and its reference, of the workloads that are trained by steps."""
+    """Describe the time outside the training steps of what answers and of its reference."""
+    shown, report = report.shown, report.steps
     if report.tables["runs"].empty:
-        yield "no workload was trained over epochs"
+        yield Finding("no workload was trained over epochs", "configurations")
         return
     timed = report.table("configurations")
     timed = timed[timed["kind"] != "unavailable"]
     if timed.empty:
         why = "no run ended ok" + " at one sitting" * any_ok(report.tables)
-        yield f"the time outside the training steps is unavailable: {why}"
-    selected, whole = among(timed, every.shown), whole_runs(report.tables)
+        text = f"the time outside the training steps is unavailable: {why}"
+        yield Finding(text, "configurations")
+    selected, whole = among(timed, shown), whole_runs(report.tables)
     for _, row in (timed if selected.empty else selected).iterrows():
         least, seconds, what = "", row["wall_seconds"], "the training steps"
         if row["workload"] not in programs(report.tables):
@@ -375,10 +360,11 @@ def _outside(report: Report, every: Report) -> Iterator[str]:
             }
             outside = seconds - row["total_train_seconds"]
             spent["between and after the epochs"] = outside - sum(spent.values())
-        yield (
+        text = (
             f"{report.names.subject(row['label'], 'spends')} {least}{sum(spent.values()):.1f} of "
             f"{seconds:.1f} s outside {what}, most of it {max(spent, key=spent.__getitem__)}"
         )
+        yield Finding(text, "configurations")
 
 
 def links(report: Report) -> Iterator[Finding]:
@@ -406,7 +392,5 @@ def links(report: Report) -> Iterator[Finding]:
             ratio = ratios.get((names, fastest), medians)
             time = report.names.fraction(ratio, f"time over {quote(fastest[_NETWORK])}")
             text = f"over {quote(names[_NETWORK])}, {a(one)} of {quote(' '.join(configuration))}"
-            yield Finding(
-                sentence(f"{text} takes {time}"), "speedup", "speedup",
-                task=f"{dataset} {workload} ",
-            )  # fmt: skip
+            task = f"{dataset} {workload} "
+            yield Finding(f"{text} takes {time}", "speedup", "speedup", task=task)

@@ -1,19 +1,30 @@
-"""Words, numbers and names that findings share."""
+"""Words of findings: quoted names and lists, and configurations by name or in words.
+
+Readers of the first screen know no names of configurations and no terms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from escala.report.tables.views import is_among, labelled
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.verdicts import Ratio
+from escala.experiment.runs import NATIVE, Configuration, layout_in_words, strategy_in_words
+from escala.report.tables.views import add_labels, fit_workloads, is_among, without_fits
+from escala.runtime.layout import Layout
 
 #: Letters of a reason in a sentence.
 REASON_LETTERS = 120
 #: Names in a sentence.
 NAMES = 3
+#: Verbs after a name that stands for several processes.
+_PLURAL = {
+    "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ"
+}  # fmt: skip
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -23,12 +34,12 @@ class Finding:
 
     Attributes
     ----------
-    text : plain text, in which names and reasons are code between backticks.
+    text : a clause, which `sentence` makes one; names and reasons are code between backticks.
     table : name of the table that holds its evidence.
     figure : name of the figure that shows it, or None if none does.
     first : whether the first screen tells it besides what it selects of its section.
     task : the task whose answer it is part of, as `BestUse.key` has it; empty of all others.
-    spoken : the same in words, without names of configurations.
+    spoken : the sentence in words, without names of configurations.
     """
 
     text: str
@@ -41,7 +52,7 @@ class Finding:
 
 def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Add the column `label`, which names each row's configuration as far as names differ."""
-    return labelled(frame, tables["runs"], ("dataset", "workload", "variant", "network"))
+    return add_labels(frame, tables["runs"], ("dataset", "workload", "variant", "network"))
 
 
 def among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.DataFrame:
@@ -61,7 +72,7 @@ def quote(text: str, letters: int = REASON_LETTERS) -> str:
     return f"`{line}`"
 
 
-def joined(parts: Iterable[str]) -> str:
+def join_words(parts: Iterable[str]) -> str:
     """Join parts of a sentence: `a`, `a and b`, `a, b and c`."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
@@ -70,7 +81,7 @@ def joined(parts: Iterable[str]) -> str:
 def list_names(names: Collection[str], write: Callable[[str], str] = quote) -> str:
     """Write and join names, and count those beyond the first."""
     first, more = list(map(write, names))[:NAMES], len(names) - NAMES
-    return joined([*first, f"{more} more"] if more > 0 else first)
+    return join_words([*first, f"{more} more"] if more > 0 else first)
 
 
 def span(numbers: pd.Series) -> str:
@@ -94,6 +105,139 @@ def significant(number: float, signed: bool = False) -> str:
     return np.format_float_positional(number + 0.0, 3, fractional=False, trim="-", sign=signed)
 
 
-def sentence(text: str) -> str:
-    """Return a text with a capital at its start and a full stop at its end."""
+def sentence(clause: str, heading: str = "") -> str:
+    """Return a clause with a capital at its start and a full stop at its end.
+
+    Parameters
+    ----------
+    heading : what it begins with, before a colon.
+    """
+    text = f"{heading}: {clause}" if heading else clause
     return f"{text[0].upper()}{text[1:]}."
+
+
+class Names:
+    """How sentences name configurations.
+
+    Parameters
+    ----------
+    words : the result of `name_in_words`, for sentences in words; without it, names are quoted.
+    """
+
+    def __init__(self, words: Mapping[str, str] | None = None):
+        self._words = words
+
+    def __call__(self, label: str) -> str:
+        """Return the words for a configuration, or its quoted name if there are none."""
+        return (self._words or {}).get(label) or quote(label)
+
+    def subject(self, label: str, verb: str) -> str:
+        """Return a configuration with its verb, which follows it in number."""
+        name = self(label)
+        several = not name.startswith(("one ", "`"))
+        return f"{name} {_PLURAL[verb] if several else verb}"
+
+    def interval(self, ratio: Ratio) -> str:
+        """Return the interval of a ratio in brackets, or with too few paired runs the range.
+
+        Both are widened by how sessions differ. Names come with the number of paired runs.
+        """
+        if ratio.matches == 1:
+            return ""
+        ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in ratio[1:3])
+        if ratio.matches < VALUES_FOR_INTERVAL:
+            return f" (range {ends}, widened)"
+        return f" ({ends}, {ratio.matches} paired runs)" if self._words is None else f" ({ends})"
+
+    def ratio(self, ratio: Ratio | None) -> str:
+        """Return a ratio with its interval, a dash if it is unknown."""
+        if ratio is None or pd.isna(ratio.value):
+            return "–"
+        return f"{ratio.value:.2f}{self.interval(ratio)}"
+
+    def fraction(self, ratio: Ratio, what: str) -> str:
+        """Return a ratio with its interval: `0.84 of the time of … (0.80–0.88, 7 paired runs)`."""
+        value = "an unknown part of"
+        if not pd.isna(ratio.value):
+            value = f"{ratio.value:.2f} {of(ratio.value)}"
+        return f"{value} the {what}{self.interval(ratio)}"
+
+
+def name_in_words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
+    """Return the words for each configuration of an experiment, by all names that it has.
+
+    They tell of strategy, variant and network only what tells configurations apart.
+
+    Parameters
+    ----------
+    with_tasks : whether they tell the dataset and the workload, if there are several.
+    """
+    frame = tables["configurations"]
+    parts = list(Configuration._fields)
+    threads = _threads(tables)
+    rows = frame[parts].drop_duplicates().itertuples(index=False, name=None)
+    trained = [Configuration(*row) for row in rows]
+    ends = pd.unique(tables["ladder"][["before", "after"]].to_numpy().ravel())
+    in_ladders = [Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends]
+    bases = {
+        one: layout_in_words(one.layout, one.strategy, threads.get(one, 1))
+        for one in (*trained, *in_ladders)
+    }
+    # What only ladders have makes no other name longer.
+    texts = {
+        str(one): _describe(one, bases, trained if one in trained else list(bases)) for one in bases
+    }
+    steps, fitted = without_fits(tables), set(fit_workloads(tables))
+    labels = (
+        add_labels(frame, tables["runs"])["label"],
+        with_labels(frame, steps)["label"],
+        with_labels(frame, tables)["label"],
+    )
+    for row, short, by_steps, long in zip(frame.to_dict("records"), *labels, strict=True):
+        text = texts[short] = texts[str(Configuration(*(row[part] for part in parts)))]
+        is_fit = row["workload"] in fitted
+        # A fit makes no name longer than its own.
+        varying = tasks_that_vary(tables if is_fit else steps) if with_tasks else []
+        if task := ", ".join(quote(row[key]) for key in varying):
+            text = f"{text[:-1]}, {task})" if text.endswith(")") else f"{text} ({task})"
+        texts |= dict.fromkeys([long, *[by_steps] * (not is_fit)], text)
+    return texts
+
+
+def tasks_that_vary(tables: Tables) -> list[str]:
+    """Return those of `dataset` and `workload` of which there are several."""
+    return [key for key in ("dataset", "workload") if tables["runs"][key].nunique() > 1]
+
+
+def _threads(tables: Tables) -> dict[Configuration, int]:
+    """Return the cores of each process of a configuration, if processes differ in them."""
+    threads = {}
+    for prefix in ("", "reference_"):
+        columns = [f"{prefix}{part}" for part in (*Configuration._fields, "cores")]
+        for *names, cores in tables["speedup"][columns].itertuples(index=False, name=None):
+            if pd.notna(cores):
+                configuration = Configuration(*names)
+                ranks = Layout.parse(configuration.layout).ranks
+                threads[configuration] = int(cores) // ranks
+    return threads if len(set(threads.values())) > 1 else {}
+
+
+def _describe(
+    mine: Configuration, bases: Mapping[Configuration, str], others: Sequence[Configuration]
+) -> str:
+    """Describe a configuration, and in brackets what tells it from others of equal layout.
+
+    Parameters
+    ----------
+    bases : the words for the layout of each.
+    """
+    alike = [other for other in others if bases[other] == bases[mine]]
+    texts = {
+        "strategy": strategy_in_words(mine.strategy),
+        "variant": quote(mine.variant),
+        "network": f"over {quote(mine.network)}",
+    }
+    differ = [
+        text for part, text in texts.items() if len({getattr(other, part) for other in alike}) > 1
+    ]
+    return f"{bases[mine]} ({', '.join(differ)})" if differ else bases[mine]

@@ -102,10 +102,12 @@ def page(
     first = "ladder" if only_ladders else "seconds_per_epoch"
     screen = first_screen(report, findings, question)
     drawings = Drawings()
-    drawn = {each.name: each for each in _draw(figures, findings, drawings, first)}
+    drawn = {drawing.name: drawing for drawing in _draw(figures, findings, drawings, first)}
     sections = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
     for section in reversed(findings):
-        sections |= {each.figure: section for each in findings[section] if each.figure in drawn}
+        sections |= {
+            finding.figure: section for finding in findings[section] if finding.figure in drawn
+        }
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     style += drawings.rules + labels_of_runs(headings(tables).values())
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
@@ -116,7 +118,11 @@ def page(
         .render(
             title=title,
             screen=screen,
-            lines=[finding for answer in screen.answers for finding in answer.findings],
+            lines=[
+                finding
+                for answer in screen.answers
+                for finding in (answer.finding, *answer.details)
+            ],
             style=style,
             script=script,
             style_digest=digest(style),

@@ -53,7 +53,7 @@ class Drawings:
             number = len(self._identifiers)
             return self._identifiers.setdefault((name, of_figure), f"i{number}")
 
-        def renamed(value: str) -> str:
+        def rename(value: str) -> str:
             return _REFERENCE.sub(lambda match: f"url(#{identifier(match[1])})", value)
 
         for element in root.iter():
@@ -77,7 +77,7 @@ class Drawings:
                     is_inside = value.startswith("#")
                     element.set("href", f"#{identifier(value[1:])}" if is_inside else value)
                 elif key == "style":
-                    style = renamed(value)
+                    style = rename(value)
                     rule = self._classes.setdefault(style, f"d{len(self._classes)}")
                     element.set("class", f"{element.get('class', '')} {rule}".strip())
                 elif key == "class":
@@ -86,10 +86,10 @@ class Drawings:
                     if value in used:
                         element.set("id", identifier(value))
                 else:
-                    value = " ".join(renamed(value).split())
+                    value = " ".join(rename(value).split())
                     # What scales something needs all of its digits.
                     is_place = "scale" not in value and "matrix" not in value
-                    element.set(key, _PRECISE.sub(_rounded, value) if is_place else value)
+                    element.set(key, _PRECISE.sub(_round, value) if is_place else value)
         root.set("role", "img")
         labels = {"title": title, "desc": description}
         root.set("aria-labelledby", " ".join(f"{name}-{part}" for part in labels))
@@ -100,6 +100,6 @@ class Drawings:
         return ET.tostring(root, encoding="unicode")
 
 
-def _rounded(number: re.Match) -> str:
+def _round(number: re.Match) -> str:
     # Zero has no sign.
     return f"{round(float(number[0]), 2) + 0.0:.2f}".rstrip("0").rstrip(".")

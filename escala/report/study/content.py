@@ -14,14 +14,14 @@ from escala.core.engines import ENGINES
 from escala.core.readable import UNAVAILABLE, counted, number, size
 from escala.experiment.runs import NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
-from escala.report.findings.words import Tables, joined, span
+from escala.report.findings.words import Tables, join_words, span
 from escala.report.study.statement import (
     EMULATED,
     in_words,
     interval,
-    judged,
     layout,
     rule_in_words,
+    sizes_to_state,
     statement,
     units,
 )
@@ -176,8 +176,8 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
         if has_gpus:
             columns["GPU-hours"] = number(row["gpu_hours"])
             columns["use of GPUs (%)"] = number(row["gpu_percent"])
-        asked = f"{planned} run{'s' * (planned > 1)} + {margin:.0%} ({unit_name})"
-        lines.append(columns | {asked: number(units(row, settings))})
+        heading = f"{planned} run{'s' * (planned > 1)} + {margin:.0%} ({unit_name})"
+        lines.append(columns | {heading: number(units(row, settings))})
     return pd.DataFrame(lines)
 
 
@@ -190,7 +190,7 @@ def _further_table(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
         of_layout = scores[
             (scores[list(CONFIGURATION)] == [row[key] for key in CONFIGURATION]).all(axis=1)
         ]
-        values = {each["score"]: interval(each, "mean") for each in records(of_layout)}
+        values = {score["score"]: interval(score, "mean") for score in records(of_layout)}
         lines.append(
             {
                 "layout": layout(row),
@@ -217,7 +217,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     measured = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].astype(bool)]
     counts = sorted(measured["nodes"].unique())
     if len(counts) < FEWEST_NODE_COUNTS:
-        listed = joined(map(str, counts)) or "none"
+        listed = join_words(map(str, counts)) or "none"
         yield f"Sites ask for {FEWEST_NODE_COUNTS} counts of nodes at least; measured: {listed}."
     start = measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]
     for row in records(measured[start > MOST_SET_UP * measured["wall_seconds"]]):
@@ -259,7 +259,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
 
 def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what a law that is fitted to the series expects of twice its largest size."""
-    last = judged(rows).tail(1)
+    last = sizes_to_state(rows).tail(1)
     laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
     laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
     laws = laws[laws["extrapolated_times"] > laws["cores"] / laws["reference_cores"]]
@@ -304,7 +304,9 @@ def provenance(
     yield "software", _versions(ok)
     for workload in tables["scaling"]["workload"].unique():
         yield f"case: {workload}", _case(workload, tables)
-    strategies = ", ".join(f"{strategy_in_words(each)} ({each})" for each in settings["strategies"])
+    strategies = ", ".join(
+        f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
+    )
     yield "parallel strategy", f"{strategies} (data parallel; one rank runs as one process)"
     yield "machine", _machines(ok)
     yield (
@@ -335,7 +337,7 @@ def _versions(ok: Sequence[Mapping]) -> str:
             if run["versions"].get(name, packages.ABSENT) != packages.ABSENT:
                 versions.setdefault(name, set()).add(run["versions"][name])
     return (
-        ", ".join(f"{name} {' and '.join(sorted(each))}" for name, each in versions.items())
+        ", ".join(f"{name} {' and '.join(sorted(numbers))}" for name, numbers in versions.items())
         or UNAVAILABLE
     )
 
@@ -374,9 +376,9 @@ def _interconnect(ok: Sequence[Mapping]) -> str:
     if not across:
         return "one node: ranks exchange through its memory or loopback interface"
     named = sorted({f"interface {run['ranks']['interface']}" for run in across})
-    told = [each for run in across if (each := run["ranks"].get("transport"))]
-    chosen = {"/".join([each["pml"], *(each["btl"] or ())]) for each in told}
-    named += sorted(f"transport {each}" for each in chosen) or [f"transport {UNAVAILABLE}"]
+    transports = [transport for run in across if (transport := run["ranks"].get("transport"))]
+    chosen = {"/".join([parts["pml"], *(parts["btl"] or ())]) for parts in transports}
+    named += sorted(f"transport {name}" for name in chosen) or [f"transport {UNAVAILABLE}"]
     links = [run["link"] for run in across if run["link"]]
     for key, name, text in (
         ("mbit_per_second", "rate", "{:.0f} Mbit/s"),
@@ -395,12 +397,12 @@ def _jobs(ok: Sequence[Mapping]) -> str:
     jobs = [job for run in ok if (job := run.get("job"))]
     if not jobs:
         return "none: the runs were not in a job of SLURM, or are from older files"
-    numbers = sorted({str(job["number"]) for job in jobs}, key=lambda each: (len(each), each))
+    numbers = sorted({str(job["number"]) for job in jobs}, key=lambda number: (len(number), number))
     versions = sorted({job["slurm"] for job in jobs} - {None})
     shared = {job["exclusive"] for job in jobs}
     nodes = "exclusive nodes" if shared == {True} else "nodes that others could use"
     nodes = nodes if None not in shared else f"exclusive nodes: {UNAVAILABLE}"
-    return ", ".join([*numbers, *(f"SLURM {each}" for each in versions), nodes])
+    return ", ".join([*numbers, *(f"SLURM {version}" for version in versions), nodes])
 
 
 def _matches(speedup: pd.DataFrame) -> str:

@@ -92,23 +92,23 @@ def file_of(e: Experiment, name: str) -> Path:
 
 def _experiment(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[str, Any]:
     def those_of(layouts: list[Layout]) -> list[str]:
-        return [str(each) for each in layouts if each.nodes in (count, 2 * count)]
+        return [str(layout) for layout in layouts if layout.nodes in (count, 2 * count)]
 
     changed = copy.deepcopy({key: value for key, value in settings.items() if key != "ladders"})
     changed["experiment"] = f"{e.name}-{count}to{2 * count}"
     changed["title"] = f"{e.title} ({count} and {2 * count} nodes)"
     entries = [
-        each | {"layouts": those_of(each["layouts"])} for each in e.settings["configurations"]
+        entry | {"layouts": those_of(entry["layouts"])} for entry in e.settings["configurations"]
     ]
-    changed["configurations"] = [each for each in entries if each["layouts"]]
+    changed["configurations"] = [entry for entry in entries if entry["layouts"]]
     if scaling := changed.get("scaling"):
         scaling["layouts"] = those_of(layouts_of(scaling))
         scaling.pop("up_to", None)
     if count > 1:
         smaller = {
-            (each["strategy"], layout): None
-            for each in changed["configurations"]
-            for layout in each["layouts"]
+            (entry["strategy"], layout): None
+            for entry in changed["configurations"]
+            for layout in entry["layouts"]
             if Layout.parse(layout).nodes == count
         }
         changed["references"] = [
@@ -127,33 +127,32 @@ def join(
     parts : from the smallest doubling to the largest.
     settings : the key `scaling` of the whole experiment, with all defaults.
     """
-    tables = {name: _together(parts, name) for name in _JOINED}
+    tables = {}
+    for name in _JOINED:
+        frames = [part.tables[name] for part in parts]
+        tables[name] = pd.concat(
+            [rows for rows in frames if len(rows)] or frames[:1], ignore_index=True
+        )
+    # A configuration of two parts has the row of the first.
+    for name, further in (("configurations", ()), ("mean_scores", ("score",))):
+        tables[name] = tables[name].drop_duplicates([*CONFIGURATION, *further])
     keys = tables["scaling"][SERIES].drop_duplicates().to_dict("records")
     series = [_series(key, parts, settings) for key in keys]
-    rows = [row for each in series for row in each.rows]
+    rows = [row for one in series for row in one.rows]
     kept = tables["scaling"]
     tables["scaling"] = pd.DataFrame(rows, columns=kept.columns).astype(kept.dtypes.to_dict())
     # A law is fitted to times of one job.
     tables["amdahl"] = tables["amdahl"].iloc[:0]
     whole = study(tables, title, settings, [run for part in parts for run in part.runs])
     several = [
-        each._replace(
-            statement=f"{each.statement} {PRODUCT}",
-            tables={"Doublings": pd.DataFrame(own.doublings)} | each.tables,
-            notes=[*own.notes, *each.notes],
+        of_whole._replace(
+            statement=f"{of_whole.statement} {PRODUCT}",
+            tables={"Doublings": pd.DataFrame(chained.doublings)} | of_whole.tables,
+            notes=[*chained.notes, *of_whole.notes],
         )
-        for each, own in zip(whole.series, series, strict=True)
+        for of_whole, chained in zip(whole.series, series, strict=True)
     ]
     return whole._replace(series=several), tables
-
-
-def _together(parts: Sequence[Part], name: str) -> pd.DataFrame:
-    """Return a table of all parts; a configuration of two parts has the row of the first."""
-    frames = [part.tables[name] for part in parts]
-    frame = pd.concat([each for each in frames if len(each)] or frames[:1], ignore_index=True)
-    one = name in ("configurations", "mean_scores")
-    by = [*CONFIGURATION, *(["score"] if name == "mean_scores" else [])]
-    return frame.drop_duplicates(by) if one else frame
 
 
 def _series(key: Mapping, parts: Sequence[Part], settings: Mapping) -> _Series:
@@ -180,7 +179,7 @@ def _series(key: Mapping, parts: Sequence[Part], settings: Mapping) -> _Series:
             if row not in measured:
                 continue
             total = dict.fromkeys(_SPEEDUPS, _NOTHING) if broken else start
-            fewest = min((each for each in (pairs, row["rule_matches"]) if each), default=0)
+            fewest = min((number for number in (pairs, row["rule_matches"]) if number), default=0)
             if chain:
                 gains = {name: Interval(*(row[f"{name}{end}"] for end in _ENDS)) for name in total}
                 total = {name: _product(total[name], gains[name]) for name in total}
@@ -216,7 +215,7 @@ def _product(one: Interval, other: Interval) -> Interval:
     if None in (*one, *other):
         return Interval(value, None, None)
     below, above = (
-        math.hypot(*(math.log(end / each.estimate) for each, end in ends))
+        math.hypot(*(math.log(end / ratio.estimate) for ratio, end in ends))
         for ends in (
             ((one, one.low), (other, other.low)),
             ((one, one.high), (other, other.high)),
@@ -232,10 +231,10 @@ def _gap(last: Mapping | None, first: Mapping, before: Part, part: Part) -> str 
     one, other = (
         {
             run["repeat"]: run
-            for run in each.runs
+            for run in job.runs
             if run["status"] == "ok" and all(run[key] == first[key] for key in CONFIGURATION)
         }
-        for each in (before, part)
+        for job in (before, part)
     )
     # Repeats may have other splits.
     if not (common := one.keys() & other.keys()):
@@ -248,13 +247,13 @@ def _agreement(last: Mapping | None, first: Mapping, before: Part, part: Part) -
     """Yield how the times of the size that two parts share compare."""
     if last is None:
         return
-    one, other = (interval(each, "seconds_per_epoch") for each in (last, first))
+    one, other = (interval(row, "seconds_per_epoch") for row in (last, first))
     more = first["seconds_per_epoch"] / last["seconds_per_epoch"] - 1
     text = (
         f"An epoch on {in_words(first)} takes {one} s in {before.name} and {other} s in "
         f"{part.name}, {more:+.1%}. A product takes the two as equal"
     )
-    ends = [each[f"seconds_per_epoch{end}"] for each in (last, first) for end in ("_low", "_high")]
+    ends = [row[f"seconds_per_epoch{end}"] for row in (last, first) for end in ("_low", "_high")]
     if None not in ends and (ends[0] > ends[3] or ends[2] > ends[1]):
         text += ": the jobs differ by more than their intervals, and the product may be so far off"
     yield f"{text}."
@@ -262,11 +261,11 @@ def _agreement(last: Mapping | None, first: Mapping, before: Part, part: Part) -
 
 def _doubling(row: Mapping, sizes: Sequence[Mapping], part: Part) -> dict:
     """Return a doubling as a row of text: each ratio is of runs of one experiment."""
-    before = next(each for each in sizes if each["layout"] == row["doubled_from"])
+    before = next(size for size in sizes if size["layout"] == row["doubled_from"])
     # How many times as fast it is, from the efficiency of each doubling.
     doublings = math.log2(row["cores"] / before["cores"])
     ends = (row[f"doubling_efficiency{end}"] for end in _ENDS)
-    gain = Interval(*(each and (2 * each) ** doublings for each in ends))
+    gain = Interval(*(end and (2 * end) ** doublings for end in ends))
     ok = [run for run in part.runs if run["status"] == "ok"]
     jobs = {str(job["number"]) for run in ok if (job := run.get("job"))}
     hosts = {host for run in ok for host in run["ranks"]["hosts"]}
@@ -277,6 +276,6 @@ def _doubling(row: Mapping, sizes: Sequence[Mapping], part: Part) -> dict:
         "efficiency": interval(row, "doubling_efficiency"),
         "paired runs": str(row["matches"] or UNAVAILABLE),
         "experiment": part.name,
-        "jobs": ", ".join(sorted(jobs, key=lambda each: (len(each), each))) or "none",
+        "jobs": ", ".join(sorted(jobs, key=lambda number: (len(number), number))) or "none",
         "hosts": ", ".join(sorted(hosts)) or UNAVAILABLE,
     }

@@ -39,7 +39,7 @@ def write(study: Study, page: Path, figure: str, links: Sequence[str]) -> None:
             temporary.write_text(text, encoding="utf-8")
     printed = page.with_suffix(".pdf")
     reason = pdf(page, printed)
-    print("\n".join(f"{each.heading}\n{each.statement}\n" for each in study.series))
+    print("\n".join(f"{series.heading}\n{series.statement}\n" for series in study.series))
     print(f"No PDF: {reason}. To hand in: {page}" if reason else f"To hand in: {printed}")
 
 

@@ -22,7 +22,7 @@ from escala.core.readable import UNAVAILABLE, counted, number, with_interval
 from escala.core.readable import in_words as number_in_words
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
-from escala.report.findings.words import Tables, a, joined
+from escala.report.findings.words import Tables, a, join_words
 from escala.report.tables.scaling import PASSES
 from escala.report.tables.views import unit
 
@@ -54,12 +54,12 @@ def units(row: Mapping, settings: Mapping) -> float:
 
     NaN if nothing of what the site counts was used, such as GPUs.
     """
-    asked = settings["unit"]
-    hours = (row[f"{asked['hours_of']}_hours"] or math.nan) * asked["per_hour"]
+    unit = settings["unit"]
+    hours = (row[f"{unit['hours_of']}_hours"] or math.nan) * unit["per_hour"]
     return hours * settings["planned_runs"] * (1 + settings["margin"])
 
 
-def judged(rows: pd.DataFrame) -> pd.DataFrame:
+def sizes_to_state(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the sizes of a series that a statement may tell of: the baseline and those with pairs.
 
     They do not share cores, and have as many paired runs with the baseline as an interval needs.
@@ -98,7 +98,7 @@ def rule_in_words(rule: Mapping) -> str:
 
 def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
     """Return the paragraph on a series to paste into a proposal, or why there is none."""
-    sizes = judged(rows)
+    sizes = sizes_to_state(rows)
     pairs = sorted({int(pairs) for pairs in sizes["matches"].dropna()})
     runs = tables["runs"].merge(sizes[list(CONFIGURATION)])
     runs = runs[runs["status"] == "ok"]
@@ -107,7 +107,7 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
 
     def hours(row: Mapping) -> list[str]:
         of = ["node", "core", *(["GPU"] if row["gpu_hours"] else [])]
-        return [f"{number(row[f'{each.lower()}_hours'])} {each}-hours" for each in of]
+        return [f"{number(row[f'{what.lower()}_hours'])} {what}-hours" for what in of]
 
     text = _template().render(
         rows=records(rows),
@@ -142,6 +142,6 @@ def _template():
     environment.filters["in_words"] = in_words
     environment.globals |= {
         function.__name__: function
-        for function in (a, counted, interval, joined, number, rule_in_words, strategy_in_words)
+        for function in (a, counted, interval, join_words, number, rule_in_words, strategy_in_words)
     }
     return environment.get_template("statement.txt")

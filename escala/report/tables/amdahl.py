@@ -55,10 +55,10 @@ def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
     epoch_rows = [row for row in records(tables["speedup"]) if row["basis"] == EPOCH]
     both = list(zip(comparisons(evidence), epoch_rows, strict=True))
-    points = [_Point.of(*each) for each in both]
+    points = [_Point.of(*pair) for pair in both]
     law = cache(lambda series: _law([point for point in points if point.series == series]))
-    for (each, row), point in zip(both, points, strict=True):
-        yield _row(row, *_whole(each.newest)) | law(point.series)
+    for (compared, row), point in zip(both, points, strict=True):
+        yield _row(row, *_whole(compared.newest)) | law(point.series)
 
 
 def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
@@ -75,11 +75,11 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
     undivided = [
         sum(theirs[part] for part in parts) / total
         for match, (_, theirs), (_, total) in zip(matches, spent, totals, strict=True)
-        if (parts := undivided_of(*match)) is not None
+        if (parts := serial_parts_of_both(*match)) is not None
     ]
     fraction = median_interval(undivided)
     times = _times(trained)
-    fractions = [karp_flatt(each, times) for each in (gained.estimate, gained.high, gained.low)]
+    fractions = [karp_flatt(gain, times) for gain in (gained.estimate, gained.high, gained.low)]
     return {
         **{key: trained[key] for key in _OF_SPEEDUP},
         "matches": len(matches),
@@ -103,7 +103,7 @@ def seconds(run: Measurement) -> dict[str, float | None]:
     return parts | {name: run["seconds"][name] for name in (*_UNDIVIDED, "evaluation")}
 
 
-def undivided_parts(run: Measurement) -> list[str] | None:
+def serial_parts(run: Measurement) -> list[str] | None:
     """Return the parts of a run that its ranks do not divide; None if that is unknown."""
     evaluating = run["ranks"].get("evaluating")
     if evaluating is None or run["ranks"]["asked"] == 1:
@@ -111,10 +111,10 @@ def undivided_parts(run: Measurement) -> list[str] | None:
     return [*_UNDIVIDED, *(_EVALUATION if evaluating == 1 else ())]
 
 
-def undivided_of(mine: Measurement, theirs: Measurement) -> list[str] | None:
+def serial_parts_of_both(mine: Measurement, theirs: Measurement) -> list[str] | None:
     """Return the parts that neither run of a match divides; None if they divide different parts."""
-    parts = undivided_parts(mine)
-    return parts if theirs["ranks"]["asked"] == 1 or undivided_parts(theirs) == parts else None
+    parts = serial_parts(mine)
+    return parts if theirs["ranks"]["asked"] == 1 or serial_parts(theirs) == parts else None
 
 
 def karp_flatt(gained: float | None, times: float | None) -> float | None:
@@ -178,7 +178,7 @@ class _Point(NamedTuple):
     def of(cls, compared: Comparison, row: Mapping) -> _Point:
         runs, reference_ranks = compared.newest.runs, compared.reference.layout.ranks
         over, last = None, (_BOTH,)
-        engines = {one_process(row[each]) for each in ("strategy", "reference_strategy")}
+        engines = {one_process(row[side]) for side in ("strategy", "reference_strategy")}
         if row["work"] != 1:
             last = (_WEAK,)
         elif len(engines) > 1:
@@ -200,9 +200,9 @@ class _Point(NamedTuple):
 def _law(points: Sequence[_Point]) -> dict:
     """Return the columns of the laws over some points."""
     over, reason = points[0].series[0], points[0].series[-1]
-    points = [each for each in points if each.times > 1 and each.ratios]
-    repeats = sorted(set.intersection(*(set(each.ratios) for each in points))) if points else []
-    times = [each.times for each in points]
+    points = [point for point in points if point.times > 1 and point.ratios]
+    repeats = sorted(set.intersection(*(set(point.ratios) for point in points))) if points else []
+    times = [point.times for point in points]
     if over and not points:
         reason = f"nothing with more {over} than the reference has a ratio"
     elif over and not repeats:
@@ -212,7 +212,7 @@ def _law(points: Sequence[_Point]) -> dict:
         over = None
     if over is None or not repeats:
         return {"law_kind": "unavailable", "law_reason": reason}
-    fit = laws.fitted(times, [[each.ratios[n] for each in points] for n in repeats])
+    fit = laws.fitted(times, [[point.ratios[n] for point in points] for n in repeats])
     most = EXTRAPOLATED * max(times)
     return {
         "law_kind": "estimated",

@@ -126,7 +126,7 @@ def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
     )
 
 
-def named(names: Iterable[str]) -> dict[str, str]:
+def name_columns(names: Iterable[str]) -> dict[str, str]:
     """Return the columns that name a configuration, from the values of `CONFIGURATION`."""
     return dict(zip(CONFIGURATION, names, strict=True))
 
@@ -166,7 +166,7 @@ def is_timed(run: Measurement) -> bool:
     return run["status"] == "ok" and not run["training"]["resumed_after"] and run["comparable"]
 
 
-def timed(runs: pd.DataFrame) -> pd.DataFrame:
+def select_timed(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the table `runs` whose times count, as `is_timed` decides."""
     is_ok = (runs["status"] == "ok") & (runs["resumptions"] == 0)
     return runs[is_ok & runs["comparable"]]
@@ -225,7 +225,9 @@ def gpus_of(run: Measurement) -> int:
         return sum(len(machine.get("gpus", ())) for machine in ranks["machines"])
     devices = ranks.get("gpus", ())
     per_node = max(1, len(devices) // nodes)
-    return len({(place // per_node, each) for place, those in enumerate(devices) for each in those})
+    return len(
+        {(place // per_node, device) for place, those in enumerate(devices) for device in those}
+    )
 
 
 def ratios(matches: Matched) -> np.ndarray:

@@ -38,8 +38,8 @@ from escala.report.tables.speedup import (
     Comparison,
     Judge,
     Judgement,
-    unmatched,
     usable,
+    why_no_match,
 )
 
 #: Longest run that is projected, in epochs.
@@ -112,7 +112,7 @@ def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tup
         run = runs[names]
         for model in models:
             first = next(iter(model.values()))
-            targets = [each["training"]["target_accuracy"] for each in (run, first)]
+            targets = [member["training"]["target_accuracy"] for member in (run, first)]
             as_good = targets[0] is not None and targets[0] == targets[1] and work(run, first) == 1
             if as_good or other_updates(run, first) is None:
                 model[names] = run
@@ -129,8 +129,8 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         level = simultaneous_level(len(task.runs) - 1)
 
         def compare(names: tuple, other: tuple, level=level) -> tuple[Comparison, Judgement]:
-            each = Comparison.of(names, other, timed)
-            return each, judge.judge(each, level)
+            compared = Comparison.of(names, other, timed)
+            return compared, judge.judge(compared, level)
 
         def least_ratio(names: tuple, other: tuple, compare=compare) -> float | None:
             ratio = compare(names, other)[1].ratio
@@ -179,47 +179,51 @@ def _quickest(
     return best
 
 
-def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: Judge) -> dict:
-    run, other = (task.runs[names] for names in (each.names, each.reference_names))
+def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judge: Judge) -> dict:
+    run, other = (task.runs[names] for names in (compared.names, compared.reference_names))
     mine, theirs = base.resources_of(run), base.resources_of(other)
     uses_no_more = all(t <= m for m, t in zip(mine, theirs, strict=True))
-    pairs = each.newest.pairs
+    pairs = compared.newest.pairs
     names = ("nodes", "cores", "gpus")
     known_by = (run.get("program") or {}).get("known_by")
-    ratio_of = "target" if judge.basis(each) == TARGET else "run" if known_by == WHOLE else "steps"
+    ratio_of = (
+        "target" if judge.basis(compared) == TARGET else "run" if known_by == WHOLE else "steps"
+    )
     return {
-        **base.named(each.names),
+        **base.name_columns(compared.names),
         "task": task.name,
         **{
             f"alternative_{part}": value
-            for part, value in zip(CONFIGURATION[2:], each.reference_names[2:], strict=True)
+            for part, value in zip(CONFIGURATION[2:], compared.reference_names[2:], strict=True)
         },
         **dict(zip(names, mine, strict=True)),
         **{f"alternative_{name}": value for name, value in zip(names, theirs, strict=True)},
         "uses": "as much" if mine == theirs else "less" if uses_no_more else "more",
         "configurations": len(task.runs),
         "level": level,
-        "disturbed_matches": each.disturbed,
+        "disturbed_matches": compared.disturbed,
         "needed": max(VALUES_FOR_INTERVAL, matches_needed(level)),
         "kind": base.least_certain(base.kind(run) for pair in pairs for run in pair),
-        "reason": left_out(len(pairs), each.newest.refused) if pairs else unmatched(each, judge),
+        "reason": left_out(len(pairs), compared.newest.refused)
+        if pairs
+        else why_no_match(compared, judge),
         "verdict": judged.verdict.kind if pairs else None,
         "ratio_of": ratio_of,
         **judged.columns(),
         "epochs": run["training"]["epochs_asked"],
-        **_whole_runs(each, judged.verdict.kind == FASTER, level, judge),
+        **_whole_runs(compared, judged.verdict.kind == FASTER, level, judge),
         **base.data_of(run, base.ABOUT),
     }
 
 
-def _whole_runs(each: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
+def _whole_runs(compared: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
     """Return the columns on whole runs, empty if epochs were cut, or if numbers of them differ.
 
     Parameters
     ----------
     is_faster : whether the configuration takes less time, so that some length of a run may as well.
     """
-    runs, references = each.newest.runs, each.newest.references
+    runs, references = compared.newest.runs, compared.newest.references
     done = {len(run["epochs"]) for run in (*runs, *references)}
     if any(map(base.is_cut, (*runs, *references))) or len(done) != 1:
         return {}
@@ -230,10 +234,10 @@ def _whole_runs(each: Comparison, is_faster: bool, level: float, judge: Judge) -
         )
 
     def saves(epochs: int) -> bool:
-        projected = judge.decide(each, lambda matches: ratios(matches, epochs), level)
+        projected = judge.decide(compared, lambda matches: ratios(matches, epochs), level)
         return projected.verdict.kind == FASTER
 
-    whole = judge.decide(each, ratios, level)
+    whole = judge.decide(compared, ratios, level)
     fewest = None
     if is_faster and saves(_MOST_EPOCHS):
         low, fewest = 0, _MOST_EPOCHS

@@ -97,7 +97,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         others = by_name.get((*names[:2], *reference), ()) if reference else ()
         # One session, because machines drift: that of most runs, the newest of several.
         sessions = Counter(run["session"] for run in of_names)
-        session = max(sessions, key=lambda each: (sessions[each], each))
+        session = max(sessions, key=lambda name: (sessions[name], name))
         same = [run for run in of_names if run["session"] == session]
         matches = matched(same, others)
         about = row_of(same[0]) | {"runs": len(same), "matches": len(matches.runs)}
@@ -124,7 +124,7 @@ def _reference(
     """
     table = tables["best_use"]
     deciding = table[table["closest"]]
-    for row in records(deciding[[each == names for each in names_of_rows(deciding)]]):
+    for row in records(deciding[[row_names == names for row_names in names_of_rows(deciding)]]):
         other = Configuration(*(row[f"alternative_{part}"] for part in Configuration._fields))
         if (*names[:2], *other) in clocked:
             return reference_number(other, evidence.references), other
@@ -142,7 +142,7 @@ def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> It
     for rank, part in runs[0].index:
         rows = pd.DataFrame([run.loc[(rank, part)] for run in runs])
         mean = mean_interval(rows["seconds"].dropna().to_numpy(float))
-        more = mean_interval([d for each in differences if pd.notna(d := each[rank, part])])
+        more = mean_interval([d for run in differences if pd.notna(d := run[rank, part])])
         whole = np.mean([run.at[(rank, WHOLE), "seconds"] for run in runs])
         yield {
             "rank": rank,
@@ -216,6 +216,9 @@ JOULES_PER_KWH = 3.6e6
 _SECONDS_PER_HOUR = 3600
 #: The source of an energy that is estimated by the user's model.
 MODEL = "power_model"
+#: Which energy counts.
+USED, ABOVE_IDLE = "used devices", "above idle"
+BASES = ("all devices", USED, ABOVE_IDLE)
 
 
 class _Energies(NamedTuple):
@@ -256,7 +259,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             compared_with(configuration, evidence.references), (1, configuration)
         )
         common = {
-            **base.named(names),
+            **base.name_columns(names),
             **base.reference_columns(number, reference),
             "nodes": any_run["layout"].nodes,
             "cores": base.cores_of(any_run),
@@ -294,9 +297,10 @@ def _energies(
     """Return the measured energies of a configuration, or else those of the model, or None."""
     ok = [run for run in captured if run["status"] == "ok"]
     if ok:
-        devices = [each for run in ok for each, _ in _devices(run)]
+        devices = [device for run in ok for device, _ in _devices(run)]
         source, names = (
-            ";".join(dict.fromkeys(each[key] for each in devices)) for key in ("source", "device")
+            ";".join(dict.fromkeys(device[key] for device in devices))
+            for key in ("source", "device")
         )
         kind = "estimated" if any(map(base.is_cut, ok)) else "measured"
         return _Energies(ok, kind, source, names)
@@ -305,53 +309,35 @@ def _energies(
 
 def _devices(run: Measurement) -> list[tuple[dict, float]]:
     """Return the devices of the nodes of an energy run, each with its seconds of training."""
-    return [(each, node["seconds"]) for node in run["energy"] for each in node["devices"]]
-
-
-def _all_devices(run: Measurement) -> float | str:
-    return sum(each["joules"] for each, _ in _devices(run))
-
-
-def _used_devices(run: Measurement) -> float | str:
-    devices = [each for each, _ in _devices(run)]
-    for each in devices:
-        if each["used"] is None:
-            return f"{each['device']}: it is not known whether it computed"
-    return sum(each["joules"] for each in devices if each["used"])
-
-
-def _above_idle(run: Measurement) -> float | str:
-    for node in run["energy"]:
-        if node["idle_reason"]:
-            return f"the idle power was not measured: {node['idle_reason']}"
-    return sum(each["joules"] - each["idle_watts"] * s for each, s in _devices(run))
-
-
-#: Which energy counts: each returns the joules of an energy run, or why they are not known.
-BASES: dict[str, Callable[[Measurement], float | str]] = {
-    "all devices": _all_devices,
-    "used devices": _used_devices,
-    "above idle": _above_idle,
-}
+    return [(device, node["seconds"]) for node in run["energy"] for device in node["devices"]]
 
 
 def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) -> float | str:
     """Return the joules of an epoch of a run, or why they are not known."""
-    if source != MODEL:
-        joules = BASES[basis](run)
-        to_epoch = base.seconds_per_epoch(run) / run["seconds"]["train"]
-        return joules if isinstance(joules, str) else joules * to_epoch
-    watts = base.cores_of(run) * model["core_watts"]
-    if basis != "above idle":
-        watts += run["layout"].nodes * model["node_watts"]
-    return watts * base.seconds_per_epoch(run)
+    if source == MODEL:
+        watts = base.cores_of(run) * model["core_watts"]
+        if basis != ABOVE_IDLE:
+            watts += run["layout"].nodes * model["node_watts"]
+        return watts * base.seconds_per_epoch(run)
+    devices, idle = _devices(run), 0.0
+    if basis == ABOVE_IDLE:
+        for node in run["energy"]:
+            if node["idle_reason"]:
+                return f"the idle power was not measured: {node['idle_reason']}"
+        idle = sum(device["idle_watts"] * seconds for device, seconds in devices)
+    if basis == USED:
+        for device, _ in devices:
+            if device["used"] is None:
+                return f"{device['device']}: it is not known whether it computed"
+    counted = [device["joules"] for device, _ in devices if basis != USED or device["used"]]
+    return (sum(counted) - idle) * base.seconds_per_epoch(run) / run["seconds"]["train"]
 
 
 def _basis_columns(mine: _Energies, basis: str, model: Mapping | None) -> dict:
     """Return the columns of the energy itself."""
     of_runs = [_joules(run, mine.source, basis, model) for run in mine.runs]
     about = {"source": mine.source, "devices": mine.devices, "runs": len(mine.runs)}
-    if unknown := next((each for each in of_runs if isinstance(each, str)), None):
+    if unknown := next((joules for joules in of_runs if isinstance(joules, str)), None):
         return about | {"kind": "unavailable", "reason": unknown}
     seconds, joules = np.array([*map(base.seconds_per_epoch, mine.runs)]), np.array(of_runs)
     return about | {
@@ -387,14 +373,14 @@ def _ratios(
     quiet = leave_out_disturbed(newest_of_repeats(every) if mine.source == MODEL else every)
     matches = quiet.matches
     known = [[*map(joules, side)] for side in (matches.runs, matches.references)]
-    if any(isinstance(each, str) for each in known[1]):
+    if any(isinstance(value, str) for value in known[1]):
         return {"reason": "no ratio: the energy of the reference is not known"}
     if not matches.runs:
         return {"reason": f"no ratio: {matches.why_none()}"}
     ratios = np.divide(*map(np.array, known)) / base.works(matches)
     ratio, product = (
-        next_time_interval(ratio_interval(each, level=level), *deviation, level)
-        for each in (ratios, ratios * base.ratios(matches))
+        next_time_interval(ratio_interval(values, level=level), *deviation, level)
+        for values in (ratios, ratios * base.ratios(matches))
     )
     needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
     kind = verdict(ratio, len(ratios), None, DECIMALS, needed).kind
@@ -426,7 +412,9 @@ def _to_target(joules_per_epoch: float, usable: Sequence[Measurement]) -> dict[s
 
 def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
     """Return the core-hours of an epoch, by the timing runs."""
-    usable = base.timed(runs[(runs[list(CONFIGURATION)] == list(names)).all(axis=1)])
+    usable = base.select_timed(runs[(runs[list(CONFIGURATION)] == list(names)).all(axis=1)])
     factor = base.cores_of(run) / _SECONDS_PER_HOUR
     seconds = base.over(usable, "train_seconds_per_epoch")
-    return Interval(*(each and each * factor for each in seconds)).columns("core_hours_per_epoch")
+    return Interval(*(value and value * factor for value in seconds)).columns(
+        "core_hours_per_epoch"
+    )

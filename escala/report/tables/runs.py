@@ -98,46 +98,44 @@ def row(run: Measurement) -> dict:
 def _in_kernel(usage: list[dict]) -> dict:
     """Return the core time and the page faults of a step, and the kernel's part of that time."""
     columns = dict.fromkeys(IN_KERNEL)
-    system, user = (sum(each[f"{by}_seconds"] for each in usage) for by in ("system", "user"))
+    system, user = (sum(process[f"{by}_seconds"] for process in usage) for by in ("system", "user"))
     if system + user:
         columns["kernel_fraction"] = system / (system + user)
-    if usage and None not in [each["steps"] for each in usage]:
-        seconds = [each["system_seconds"] + each["user_seconds"] for each in usage]
+    if usage and None not in [process["steps"] for process in usage]:
+        seconds = [process["system_seconds"] + process["user_seconds"] for process in usage]
         columns["core_seconds_per_step"], columns["faults_per_step"] = (
-            sum(value / each["steps"] for value, each in zip(values, usage, strict=True))
-            for values in (seconds, [each["minor_faults"] for each in usage])
+            sum(value / process["steps"] for value, process in zip(values, usage, strict=True))
+            for values in (seconds, [process["minor_faults"] for process in usage])
         )
     return columns
 
 
 def _program(run: Measurement) -> dict:
     """Return what a program tells of itself; nothing for other workloads."""
-    told = run.get("program")
-    if not told:
+    program = run.get("program")
+    if not program:
         return {}
-    notes = list(told["notes"])
+    notes = list(program["notes"])
     # Files that its key does not know.
-    if read := told.get("read"):
+    if read := program.get("read"):
         notes.append(
             f"it read {name_first(read)}, which are not among its files, so a change is "
             "not noticed. Remedy: name them under files, or large data under paths of its dataset"
         )
     return {
-        "command": " ".join(map(_quote, told["command"])),
-        "known_by": told["known_by"],
-        "named": ";".join(told["named"]),
-        "program_files": ";".join(told["files"]) or None,
-        "program_variables": ";".join(told.get("variables", ())) or None,
-        "first_epoch_seconds": told["first_epoch_seconds"],
-        "program_seconds": told["whole_seconds"],
+        # Words are quoted as a shell needs it, their placeholders apart.
+        "command": " ".join(
+            word if shlex.quote(plain := re.sub(r"[{}]", "_", word)) == plain else shlex.quote(word)
+            for word in program["command"]
+        ),
+        "known_by": program["known_by"],
+        "named": ";".join(program["named"]),
+        "program_files": ";".join(program["files"]) or None,
+        "program_variables": ";".join(program.get("variables", ())) or None,
+        "first_epoch_seconds": program["first_epoch_seconds"],
+        "program_seconds": program["whole_seconds"],
         "program_notes": NOTES_APART.join(notes) or None,
     }
-
-
-def _quote(word: str) -> str:
-    """Quote a word of a command as a shell needs it, its placeholders apart."""
-    plain = re.sub(r"[{}]", "_", word)
-    return word if shlex.quote(plain) == plain else shlex.quote(word)
 
 
 def time_to_target(run: Measurement) -> dict:
@@ -172,11 +170,11 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         tuple(run[key] for key in CONFIGURATION): run for run in evidence.runs if run["current"]
     }
     for names, group in tables["runs"].groupby(list(CONFIGURATION), sort=False):
-        current, usable = group[group["current"]], base.timed(group)
+        current, usable = group[group["current"]], base.select_timed(group)
         scored, failed = (current[(current["status"] == "ok") == ok] for ok in (True, False))
         whole = usable[usable["kind"] == "measured"]
         yield {
-            **base.named(names),
+            **base.name_columns(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
             "fit": group["fit"].iloc[0],
             "other_model": _other_model(names, by_names, evidence),
@@ -214,8 +212,8 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
     if 1 not in references:
         return None
     firsts = (
-        each
-        for other, each in runs.items()
+        main
+        for other, main in runs.items()
         if other[:2] == names[:2]
         and reference_number(Configuration(*other[2:]), evidence.references) == 1
     )
@@ -272,7 +270,7 @@ def _against_measured(
     """Return the measured times on machines like the calibrated one, and the error."""
     unlike = {run["file"]: unlike_machines([machine], run["ranks"]["machines"][:1]) for run in runs}
     alike = [file for file, reason in unlike.items() if reason is None]
-    usable = base.timed(table)[lambda frame: frame["file"].isin(alike)]
+    usable = base.select_timed(table)[lambda frame: frame["file"].isin(alike)]
     seconds = base.over(usable, "train_seconds_per_epoch")
     columns = {
         "runs": len(usable),

@@ -67,7 +67,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 "study_strategy": series.strategy,
                 "study_network": series.network,
                 "scaling": evidence.scaling["kind"],
-                **base.named(names),
+                **base.name_columns(names),
                 "shares_cores": _share(every[names]),
                 "emulated": any(map(is_emulated, every[names])),
                 **_times(names, before, timed, judge),
@@ -135,7 +135,7 @@ def _times(
         one = Interval(1.0, None, None).columns
         return columns | {"baseline": names[3], **one("speedup"), **one("efficiency"),
                         **one("whole_speedup")}  # fmt: skip
-    first, last = (Comparison.of(names, each, timed) for each in (before[0], before[-1]))
+    first, last = (Comparison.of(names, other, timed) for other in (before[0], before[-1]))
     return columns | {"baseline": before[0][3], "doubled_from": before[-1][3],
                     **_gains(first, last, judge)}  # fmt: skip
 
@@ -143,11 +143,11 @@ def _times(
 def _gains(first: Comparison, last: Comparison, judge: Judge) -> dict:
     """Return the columns on what a size gains over the baseline and over the next smaller size."""
     times, step_times = (
-        base.cores_of(judge.runs[each.names][0])
-        / base.cores_of(judge.runs[each.reference_names][0])
-        for each in (first, last)
+        base.cores_of(judge.runs[compared.names][0])
+        / base.cores_of(judge.runs[compared.reference_names][0])
+        for compared in (first, last)
     )
-    gain, step = (_gain(each, judge, base.ratios) for each in (first, last))
+    gain, step = (_gain(compared, judge, base.ratios) for compared in (first, last))
     whole = _gain(first, judge, _whole_run_ratios)
     study = judge.evidence.scaling
     rule = study["rules"]
@@ -174,12 +174,12 @@ def _gains(first: Comparison, last: Comparison, judge: Judge) -> dict:
 
 def efficiency_of(gain: Interval, times: float) -> Interval:
     """Return the efficiency of `times` the cores that are so many times as fast."""
-    return Interval(*(each and each / times for each in gain))
+    return Interval(*(factor and factor / times for factor in gain))
 
 
 def efficiency_of_doubling(gain: Interval, times: float) -> Interval:
     """Return that of each doubling within them (`escala.analysis.laws`)."""
-    return Interval(*(laws.efficiency_of_doubling(each, times) for each in gain))
+    return Interval(*(laws.efficiency_of_doubling(factor, times) for factor in gain))
 
 
 def verdict(
@@ -226,12 +226,12 @@ class _Gain(NamedTuple):
     stays_disturbed: bool
 
 
-def _gain(each: Comparison, judge: Judge, ratios: Callable[[Matched], np.ndarray]) -> _Gain:
+def _gain(compared: Comparison, judge: Judge, ratios: Callable[[Matched], np.ndarray]) -> _Gain:
     """Return what a size gains by some ratios of its times to those of another."""
-    judged, reason = judge.decide(each, ratios, LEVEL), None
+    judged, reason = judge.decide(compared, ratios, LEVEL), None
     if not judged.matches:
         reason = "no two whole runs of the same epochs share session and repeat"
-        reason = reason if each.newest.runs else each.newest.why_none()
+        reason = reason if compared.newest.runs else compared.newest.why_none()
     return _Gain(inverse(judged.ratio), judged.matches, reason, judged.stays_disturbed)
 
 
@@ -262,19 +262,20 @@ def _costs(runs: Sequence[Measurement], usable: Sequence[Measurement], row: Mapp
     before, after = ([row[f"{part}_seconds"] for part in parts] for parts in (SET_UP, _AFTER))
     parts = {
         "set_up_seconds": None if None in before else sum(before),
-        "train_seconds": _median(each["seconds"]["train"] for each in usable),
+        "train_seconds": _median(timed["seconds"]["train"] for timed in usable),
         "validation_seconds": _median(
-            sum(epoch["validation_seconds"] or 0 for epoch in each["epochs"]) for each in usable
+            sum(epoch["validation_seconds"] or 0 for epoch in timed["epochs"]) for timed in usable
         ),
         "checkpoint_seconds": row["checkpoint_seconds"],
         "closing_seconds": None if None in after else sum(after),
     }
-    known = [*(each for each in before if parts["set_up_seconds"] is None), *parts.values(),
-             *(each for each in after if parts["closing_seconds"] is None)]  # fmt: skip
+    known = [*(seconds for seconds in before if parts["set_up_seconds"] is None), *parts.values(),
+             *(seconds for seconds in after if parts["closing_seconds"] is None)]  # fmt: skip
     return {
         "wall_seconds": wall,
         **parts,
-        "unaccounted_seconds": wall and wall - sum(each for each in known if each is not None),
+        "unaccounted_seconds": wall
+        and wall - sum(seconds for seconds in known if seconds is not None),
         "loading_seconds": row["loading_seconds"],
         **{f"{what}_hours": hours and hours * count for what, count in counts.items()},
         "global_batch": run["training"]["global_batch"],
@@ -291,7 +292,7 @@ def _resources(runs: Sequence[Measurement]) -> dict:
     """Return the columns on memory, bytes and cores, from runs whose resources were sampled."""
     used = [_used_by_nodes(run) for run in runs if run["resources"]]
     return {
-        key: _median(each[key] for each in used if each[key] is not None)
+        key: _median(node[key] for node in used if node[key] is not None)
         for key in ("node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent")
     }
 
@@ -306,11 +307,11 @@ def _used_by_nodes(run: Measurement) -> dict:
     by_node = np.array_split(np.array(run["resources"], object), nodes)
     steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
     seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
-    memory = [[each["rss_bytes_max"] for each in node] for node in by_node if len(node)]
+    memory = [[process["rss_bytes_max"] for process in node] for node in by_node if len(node)]
     # Samples leave out the begin and the end of the steps, so bytes are counted by their rate.
     sent = [node[0]["sent_bytes_per_second"] for node in by_node if len(node)]
     core_use, gpu_use = (
-        [value for each in run["resources"] if (value := each.get(name)) is not None]
+        [value for process in run["resources"] if (value := process.get(name)) is not None]
         for name in ("cpu_percent_mean", "gpu_percent_mean")
     )
     is_known = nodes > 1 and steps and None not in sent

@@ -143,7 +143,7 @@ def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             precision, recall = (rate.precision, rate.recall) if rate.actual else (unknown, unknown)
             rows = rate.predicted + rate.actual
             yield {
-                **base.named(names),
+                **base.name_columns(names),
                 "class": label,
                 "runs": len(runs),
                 "splits": len(set(splits)),
@@ -175,7 +175,7 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 scored = [run for run in runs if score in scores_of(run)]
                 values = [scores_of(run)[score] for run in scored]
                 yield {
-                    **base.named(names),
+                    **base.name_columns(names),
                     **reference,
                     "score": score,
                     "runs": len(scored),
@@ -241,7 +241,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield differences of precision and recall from a reference's on the same rows, by class."""
     groups = base.by_configuration(evidence.scored_by_class)
     splits = {Path(path).parent: read_json(Path(path)) for path in evidence.dataset_files}
-    folders = {(each["dataset"], each["split_seed"]): folder for folder, each in splits.items()}
+    folders = {(split["dataset"], split["split_seed"]): folder for folder, split in splits.items()}
     for names, runs in groups.items():
         for reference, matches in _references(names, runs, groups, evidence):
             if not matches:
@@ -250,7 +250,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             for label, differs in enumerate(rate_differences(*tested, len(classes))):
                 in_class = tested.labels == label
                 yield {
-                    **base.named(names),
+                    **base.name_columns(names),
                     **reference,
                     "class": classes[label],
                     "runs": len(matches),

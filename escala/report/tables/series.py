@@ -91,7 +91,12 @@ def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
 def _row(series: _Series) -> dict:
     """Return the row of a rung, or of the ends of a ladder."""
     rung, before, after = series.rung, series.before, series.after
-    number = len(before)
+    number, why_none = len(before), "; ".join(dict.fromkeys(series.refused))
+    failed = (run for run in series.runs if run["current"] and run["status"] != "ok")
+    if first := next(failed, None):
+        why = f": {first['reason']}" if first["reason"] else ""
+        why_none = f"{first['variant']} rep {first['repeat']}: {first['status']}{why}"
+    why_none = why_none or "no two runs that ended ok and were not resumed share session and repeat"
     return {
         "part": RUNG if rung["number"] else DIRECT,
         "rung": rung["number"],
@@ -100,7 +105,7 @@ def _row(series: _Series) -> dict:
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in series.runs),
         "matches": number,
         "kind": "measured" if number else "unavailable",
-        "reason": left_out(number, series.refused) if number else _reason(series),
+        "reason": left_out(number, series.refused) if number else why_none,
         **ratio_interval(after / before).columns("ratio"),
         **difference_interval(before - after).columns("cost", "_seconds"),
     }
@@ -109,10 +114,10 @@ def _row(series: _Series) -> dict:
 def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
     """Return the product of the rungs, and its comparison with the ends, the last of `series`."""
     missing = [str(row["rung"]) for row in rungs if not row["matches"]]
-    ratios = [each.after / each.before for each in series]
+    ratios = [rung.after / rung.before for rung in series]
     ratio = combined_interval(ratios[:-1], np.prod, centre=geometric_pseudo_median)
     cost = combined_interval(
-        [each.before - each.after for each in series[:-1]], np.sum, centre=pseudo_median
+        [rung.before - rung.after for rung in series[:-1]], np.sum, centre=pseudo_median
     )
     direct_ratio = combined_interval(
         ratios,
@@ -133,16 +138,6 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
     }
 
 
-def _reason(series: _Series) -> str:
-    """Return why a rung has no ratio."""
-    failed = (run for run in series.runs if run["current"] and run["status"] != "ok")
-    if first := next(failed, None):
-        why = f": {first['reason']}" if first["reason"] else ""
-        return f"{first['variant']} rep {first['repeat']}: {first['status']}{why}"
-    none = "no two runs that ended ok and were not resumed share session and repeat"
-    return "; ".join(dict.fromkeys(series.refused)) or none
-
-
 def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
     first = base.by_configuration(filter(base.is_timed, evidence.runs))
@@ -156,7 +151,7 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         if any(run["current"] and run["status"] != "ok" for run in duplicates):
             why_none = f"second runs failed: {base.failures(duplicates)}"
         yield {
-            **base.named(names),
+            **base.name_columns(names),
             "matches": number,
             "sessions": len({run["session"] for run in matches.runs}),
             "kind": base.least_certain(map(base.kind, (*matches.runs, *matches.references))),
@@ -178,13 +173,13 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for session, runs in sorted(sessions.items()):
         by_name = base.by_configuration(runs)
         moments = {
-            names: [datetime.fromisoformat(run["started"]).timestamp() for run in each]
-            for names, each in by_name.items()
+            names: [datetime.fromisoformat(run["started"]).timestamp() for run in of_names]
+            for names, of_names in by_name.items()
         }
         drifted = drift_of(
             moments, {n: [*map(base.seconds_per_epoch, e)] for n, e in by_name.items()}
         )
-        every = [moment for each in moments.values() for moment in each]
+        every = [moment for of_names in moments.values() for moment in of_names]
         change = drifted.change if drifted else Interval(None, None, None)
         reason = "all runs began at the same moment"
         if len(runs) < MIN_MEASUREMENTS:

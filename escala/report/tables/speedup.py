@@ -122,9 +122,9 @@ class Comparison:
                 groups.append(session)
         quiet = [leave_out_disturbed(session, MATCHES_OF_SESSION) for session in groups]
         return [
-            each.matches
-            for each in quiet
-            if len(each.matches.runs) >= MATCHES_OF_SESSION and not each.stays_disturbed
+            session.matches
+            for session in quiet
+            if len(session.matches.runs) >= MATCHES_OF_SESSION and not session.stays_disturbed
         ]
 
 
@@ -152,35 +152,35 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration, each reference of it, and each basis of their times."""
     judge = Judge(evidence, tables)
-    for each in comparisons(evidence):
-        runs, pairs = judge.runs[each.names], each.newest.pairs
-        cores, baseline = judge.settings(each, base.cores_of)
-        batch, other_batch = judge.batches(each)
+    for compared in comparisons(evidence):
+        runs, pairs = judge.runs[compared.names], compared.newest.pairs
+        cores, baseline = judge.settings(compared, base.cores_of)
+        batch, other_batch = judge.batches(compared)
         apart = [seconds_apart(*pair) for pair in pairs]
         about = {
-            **base.named(each.names),
-            **base.reference_columns(each.number, each.reference),
-            "ranks": each.names[3].ranks,
+            **base.name_columns(compared.names),
+            **base.reference_columns(compared.number, compared.reference),
+            "ranks": compared.names[3].ranks,
             "cores": cores,
             "reference_cores": baseline,
-            "work": judge.work(each),
+            "work": judge.work(compared),
             "global_batch": batch,
             "reference_global_batch": other_batch,
             "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
             "same_nodes": all(on_same_nodes(*pair) for pair in pairs) if pairs else None,
             "seconds_apart": median(apart) if apart else None,
             "node_spread": node_spread(run for pair in pairs for run in pair),
-            "disturbed_matches": each.disturbed,
-            "reason": left_out(len(pairs), each.newest.refused)
+            "disturbed_matches": compared.disturbed,
+            "reason": left_out(len(pairs), compared.newest.refused)
             if pairs
-            else unmatched(each, judge),
-            "noise_floor": judge.floor(each),
+            else why_no_match(compared, judge),
+            "noise_floor": judge.floor(compared),
             **base.data_of(runs[0], base.ABOUT),
         }
-        deciding = judge.basis(each)
-        has_target = any(run["training"]["target_accuracy"] for run in each.newest.runs)
+        deciding = judge.basis(compared)
+        has_target = any(run["training"]["target_accuracy"] for run in compared.newest.runs)
         for basis in (EPOCH, TARGET)[: 1 + (has_target or deciding == TARGET)]:
-            judged = judge.decide(each, BASES[basis], LEVEL)
+            judged = judge.decide(compared, BASES[basis], LEVEL)
             kind = base.least_certain(base.kind(run) for pair in pairs for run in pair)
             if basis == TARGET:
                 known = "censored" if judged.ratio.estimate is None else "measured"
@@ -280,44 +280,47 @@ class Judge:
     def deviation(self) -> tuple[float, int]:
         """How sessions differ, by all comparisons with main references, and its degrees."""
         return deviation_of_sessions(
-            [float(np.exp(np.median(np.log(base.ratios(session))))) for session in each.sessions]
-            for each in comparisons(self.evidence)
-            if each.number == 1
+            [
+                float(np.exp(np.median(np.log(base.ratios(session)))))
+                for session in compared.sessions
+            ]
+            for compared in comparisons(self.evidence)
+            if compared.number == 1
         )
 
-    def floor(self, each: Comparison) -> float | None:
+    def floor(self, compared: Comparison) -> float | None:
         """Return the noise floor of the reference, None if it was not measured."""
-        return self._floors.get(each.reference_names)
+        return self._floors.get(compared.reference_names)
 
-    def settings(self, each: Comparison, setting: Callable[[Measurement], int | None]) -> list:
+    def settings(self, compared: Comparison, setting: Callable[[Measurement], int | None]) -> list:
         """Return a setting of both configurations, from their current runs; None without one."""
-        return [None if run is None else setting(run) for run in self._current(each)]
+        return [None if run is None else setting(run) for run in self._current(compared)]
 
-    def _current(self, each: Comparison) -> list[Measurement | None]:
+    def _current(self, compared: Comparison) -> list[Measurement | None]:
         return [
             next((run for run in self.runs.get(names, ()) if run["current"]), None)
-            for names in (each.names, each.reference_names)
+            for names in (compared.names, compared.reference_names)
         ]
 
-    def batches(self, each: Comparison) -> list[int | None]:
-        return self.settings(each, lambda run: run["training"]["global_batch"])
+    def batches(self, compared: Comparison) -> list[int | None]:
+        return self.settings(compared, lambda run: run["training"]["global_batch"])
 
-    def work(self, each: Comparison) -> float:
+    def work(self, compared: Comparison) -> float:
         """Return the work of an epoch over that of the reference; with weak scaling, not 1."""
-        run, reference = self._current(each)
+        run, reference = self._current(compared)
         return 1.0 if run is None or reference is None else work(run, reference)
 
-    def basis(self, each: Comparison) -> str:
+    def basis(self, compared: Comparison) -> str:
         """Return which times decide: where updates differ, those to the target accuracy."""
-        batch, other = self.batches(each)
-        return TARGET if self.work(each) == 1 and batch != other else EPOCH
+        batch, other = self.batches(compared)
+        return TARGET if self.work(compared) == 1 and batch != other else EPOCH
 
-    def judge(self, each: Comparison, level: float) -> Judgement:
+    def judge(self, compared: Comparison, level: float) -> Judgement:
         """Judge two configurations by the times that decide."""
-        return self.decide(each, BASES[self.basis(each)], level)
+        return self.decide(compared, BASES[self.basis(compared)], level)
 
     def decide(
-        self, each: Comparison, ratios: Callable[[Matched], np.ndarray], level: float
+        self, compared: Comparison, ratios: Callable[[Matched], np.ndarray], level: float
     ) -> Judgement:
         """Judge two configurations by the ratios of some of their times.
 
@@ -330,7 +333,7 @@ class Judge:
         ratios : returns the ratios of matches, shape (matches,), or their lower and upper bounds,
             (2, matches); fewer where some times are not known.
         """
-        bounds = [np.atleast_2d(ratios(session)) for session in each.sessions]
+        bounds = [np.atleast_2d(ratios(session)) for session in compared.sessions]
         known = [session for session in bounds if session.shape[1] >= MATCHES_OF_SESSION]
         estimates = [ratio_interval(session[0], session[-1]).estimate for session in known]
         if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
@@ -338,15 +341,15 @@ class Judge:
             decided = verdict(ratio, number, decimals=DECIMALS, needed=SESSIONS_FOR_INTERVAL)
             matches = sum(session.shape[1] for session in bounds)
             return Judgement(ratio, matches, number, True, False, decided)
-        newest = np.atleast_2d(ratios(each.newest))
+        newest = np.atleast_2d(ratios(compared.newest))
         ratio = ratio_interval(newest[0], newest[-1], level)
         ratio, matches = next_time_interval(ratio, *self.deviation, level), newest.shape[1]
         needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
-        decided = verdict(ratio, matches, self.floor(each), DECIMALS, needed)
-        if each.stays_disturbed:
+        decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
+        if compared.stays_disturbed:
             decided = Verdict(NO_VERDICT, None)
-        sessions = len({run["session"] for run in each.newest.runs})
-        return Judgement(ratio, matches, sessions, False, each.stays_disturbed, decided)
+        sessions = len({run["session"] for run in compared.newest.runs})
+        return Judgement(ratio, matches, sessions, False, compared.stays_disturbed, decided)
 
 
 def inverse(ratio: Interval) -> Interval:
@@ -363,11 +366,11 @@ def _target_bounds(matches: Matched) -> np.ndarray:
     bounds = []
     for pair in matches.pairs:
         times = [time_to_target(run) for run in pair]
-        if all(each["time_to_target_kind"] != "unavailable" for each in times):
-            least = [each["time_to_target_seconds"] for each in times]
+        if all(time["time_to_target_kind"] != "unavailable" for time in times):
+            least = [time["time_to_target_seconds"] for time in times]
             most = [
-                seconds if each["time_to_target_kind"] == "measured" else np.inf
-                for seconds, each in zip(least, times, strict=True)
+                seconds if time["time_to_target_kind"] == "measured" else np.inf
+                for seconds, time in zip(least, times, strict=True)
             ]
             bounds.append((least[0] / most[1], most[0] / least[1]))
     return np.array(bounds, float).reshape(-1, 2).T
@@ -377,18 +380,20 @@ def _target_bounds(matches: Matched) -> np.ndarray:
 BASES: dict[str, Callable[[Matched], np.ndarray]] = {EPOCH: base.ratios, TARGET: _target_bounds}
 
 
-def unmatched(each: Comparison, judge: Judge) -> str:
+def why_no_match(compared: Comparison, judge: Judge) -> str:
     """Return why a configuration has no ratio to another one."""
-    reference = each.reference
-    runs, references = (judge.runs.get(one, ()) for one in (each.names, each.reference_names))
+    reference = compared.reference
+    runs, references = (
+        judge.runs.get(one, ()) for one in (compared.names, compared.reference_names)
+    )
     if not any(run["status"] == "ok" for run in runs):
         return f"no run ended ok: {base.failures(runs)}"
     if not references:
         return f"the experiment has no {reference} alongside it"
     if not any(run["status"] == "ok" for run in references):
         return f"no run of {reference} ended ok: {base.failures(references)}"
-    if each.newest.refused:
-        return "; ".join(dict.fromkeys(each.newest.refused))
+    if compared.newest.refused:
+        return "; ".join(dict.fromkeys(compared.newest.refused))
     older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}
     return (
         f"no run that ended ok, not resumed, shares session and repeat with one of {reference}"

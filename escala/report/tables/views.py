@@ -19,7 +19,7 @@ MOST = 40
 _Result = TypeVar("_Result")
 
 
-def remembered(
+def remember(
     function: Callable[[Mapping[str, pd.DataFrame]], _Result],
 ) -> Callable[[Mapping[str, pd.DataFrame]], _Result]:
     """Let a function of tables return what it did for the same frames, as parts of a page ask.
@@ -47,13 +47,13 @@ def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
     return bool((runs["current"] & (runs["status"] == "ok")).any())
 
 
-@remembered
-def trained_by_steps(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+@remember
+def without_fits(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return tables without the workloads that are trained by a fit.
 
     The seconds of a fit are not seconds per epoch, so no figure of times shows both.
     """
-    fitted = fitted_workloads(frames)
+    fitted = fit_workloads(frames)
     if not fitted:
         return dict(frames)
     return {
@@ -62,7 +62,7 @@ def trained_by_steps(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
     }
 
 
-def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
+def fit_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     """Return the names of the workloads that are trained by a fit."""
     runs = frames["runs"]
     return list(runs.loc[runs["fit"], "workload"].unique())
@@ -74,7 +74,7 @@ def programs(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     return list(runs.loc[runs["command"].notna(), "workload"].unique())
 
 
-def named_by(runs: pd.DataFrame) -> set[str]:
+def placeholders_of(runs: pd.DataFrame) -> set[str]:
     """Return the placeholders that the command of a program names, from its rows of `runs`."""
     named = runs["named"].iloc[0]
     return set() if pd.isna(named) else set(named.split(";"))
@@ -164,13 +164,13 @@ def names_of_rows(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -
     return frame[list(columns)].itertuples(index=False, name=None)
 
 
-def untested(pooled: pd.DataFrame) -> list[str]:
+def classes_without_tests(pooled: pd.DataFrame) -> list[str]:
     """Return the classes that have no test rows in any split, as `class (dataset)`."""
     without = pooled.loc[pooled["actual"] == 0, ["class", "dataset"]].drop_duplicates()
     return [f"{label} ({dataset})" for label, dataset in without.itertuples(index=False)]
 
 
-def labelled(
+def add_labels(
     frame: pd.DataFrame, runs: pd.DataFrame, varying: Iterable[str] = ("variant", "network")
 ) -> pd.DataFrame:
     """Add the column `label`: a short name of each row's configuration.
