@@ -46,8 +46,8 @@ class Forming:
         waiting : the runs that are left.
         """
         left = [planned.run for planned in waiting]
-        every = _compared_runs(planned.run for planned in plan.runs)
-        complete = {run.repeat for run in every} - {run.repeat for run in _compared_runs(left)}
+        every = _runs_to_compare(planned.run for planned in plan.runs)
+        complete = {run.repeat for run in every} - {run.repeat for run in _runs_to_compare(left)}
         known, self._known = self._known, complete
         if known is None:
             self._before = self._clock(), _seconds(left)[0]
@@ -68,7 +68,7 @@ class Forming:
         least = "at least " if plan.pilot else ""
         repeats, every = (
             len({run.repeat for run in runs})
-            for runs in (complete, _compared_runs(planned.run for planned in plan.runs))
+            for runs in (complete, _runs_to_compare(planned.run for planned in plan.runs))
         )
         number = f"{name}, after {repeats} of {least}{every} repeats"
         if not lines:
@@ -99,7 +99,7 @@ def _seconds(left: Collection[Run]) -> tuple[float, int]:
     return sum(known), len(left) - len(known)
 
 
-def _compared_runs(runs: Iterable[Run]) -> list[Run]:
+def _runs_to_compare(runs: Iterable[Run]) -> list[Run]:
     """Return the runs whose times are compared with those of their references."""
     return [run for run in runs if run.instrument is run.series is None and is_compared(run)]
 

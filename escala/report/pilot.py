@@ -13,7 +13,7 @@ from escala.analysis.comparable import Matched
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, deviation
 from escala.analysis.verdicts import matches_needed, simultaneous_level
 from escala.report.tables.base import Evidence, name_columns, ratios, reference_columns
-from escala.report.tables.speedup import Comparison, comparisons
+from escala.report.tables.speedup import comparisons
 
 FORMAT = 1
 #: A number of matches that no rule asks for.
@@ -45,9 +45,23 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
         task: max(VALUES_FOR_INTERVAL, statistics.matches_needed(simultaneous_level(number)))
         for task, number in rivals.items()
     }
-    rows = [
-        _matches_needed(comparison, half_width, least[comparison.names[:2]]) for comparison in every
-    ]
+    rows = []
+    for comparison in every:
+        current = [pair for pair in comparison.newest.pairs if all(run["current"] for run in pair)]
+        values = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
+        needed = None
+        if len(values) > 1:
+            needed = matches_needed(values, half_width, _NO_LIMIT)
+            needed = max(needed, least[comparison.names[:2]])
+        rows.append(
+            {
+                **name_columns(comparison.names),
+                **reference_columns(comparison.number, comparison.reference),
+                "pilot_matches": len(values),
+                "deviation": deviation(np.log(values)),
+                "needed": needed,
+            }
+        )
     most = max([wanted["repeats"], *(row["needed"] for row in rows if row["needed"])])
     return {
         "format": FORMAT,
@@ -56,24 +70,4 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
         "at_most": wanted["at_most"],
         "repeats": min(most, wanted["at_most"]),
         "comparisons": rows,
-    }
-
-
-def _matches_needed(comparison: Comparison, half_width: float, least: int) -> dict:
-    """Return how much the ratios of a pilot differ, and how many matches they require.
-
-    Parameters
-    ----------
-    least : the fewest matches of which there is a verdict.
-    """
-    both = zip(comparison.newest.runs, comparison.newest.references, strict=True)
-    current = [match for match in both if match[0]["current"] and match[1]["current"]]
-    values = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
-    enough = len(values) > 1
-    return {
-        **name_columns(comparison.names),
-        **reference_columns(comparison.number, comparison.reference),
-        "pilot_matches": len(values),
-        "deviation": deviation(np.log(values)),
-        "needed": max(matches_needed(values, half_width, _NO_LIMIT), least) if enough else None,
     }

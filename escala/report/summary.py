@@ -36,7 +36,7 @@ def summary(
     headings, rows = overview(report)
     cells = [headings, ["---"] * len(headings), *rows]
     table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
-    parts = [f"# {title}", *_findings(report, files, question)]
+    parts = [f"# {title}", *_answer_and_findings(report, files, question)]
     parts += ["## Configurations", table, explanation(tables)]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
@@ -44,7 +44,7 @@ def summary(
     return "\n\n".join(parts) + "\n"
 
 
-def _findings(report: Report, files: Collection[str], question: str) -> Iterator[str]:
+def _answer_and_findings(report: Report, files: Collection[str], question: str) -> Iterator[str]:
     """Yield the answer in bold with what it rests on, then lists of findings under headings."""
     every = all_findings(report)
     screen = first_screen(report, every, question)
@@ -128,6 +128,16 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
         scaled = ["–", "–"] if is_fit else ["1", "1"]
         if names in to_main.index and not is_fit:
             scaled = [_cell(to_main.loc[names], part) for part in ("speedup", "efficiency")]
+        seconds = _cell(row, "train", "_seconds_per_epoch")
+        seconds += " estimated" * (row["kind"] == "estimated")
+        to_accuracy = row["time_to_target_kind"]
+        if to_accuracy != "unavailable":
+            bound = "> " * (to_accuracy == "censored")
+            to_accuracy = f"{bound}{row['time_to_target_seconds']:.1f}"
+            to_accuracy += f" (to {row['target_accuracy']:.2f})"
+        if is_fit:
+            time, to_accuracy = row["train_seconds_per_epoch"], "–"
+            seconds = "unavailable" if pd.isna(time) else f"– (fit: {time:.2f} s)"
         batch_and_rate = settings.loc[names, ["global_batch", "learning_rate"]]
         rows.append(
             [
@@ -136,9 +146,9 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
                 verdict,
                 "1" if ratio is None and names in beside else Names().ratio(ratio),
                 *scaled,
-                _training_seconds(row, is_fit),
+                seconds,
                 "–" if names in has_scores else _cell(row, "accuracy", digits=3),
-                *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
+                *[to_accuracy] * bool(targets),
                 f"{row['runs_ok']} of {row['runs_ok'] + row['runs_failed']}",
                 *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in batch_and_rate),
             ]
@@ -146,21 +156,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     return headings, rows
 
 
-def _training_seconds(row: dict, is_fit: bool) -> str:
-    if is_fit:
-        seconds = row["train_seconds_per_epoch"]
-        return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
-    return _cell(row, "train", "_seconds_per_epoch") + " estimated" * (row["kind"] == "estimated")
-
-
 def _cell(row, name: str, unit: str = "", digits: int = 2) -> str:
     """Return a value with its interval."""
     value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
     return with_interval(value, low, high, f".{digits}f")
-
-
-def _time_to_accuracy(row: dict) -> str:
-    if row["time_to_target_kind"] == "unavailable":
-        return "unavailable"
-    bound = "> " * (row["time_to_target_kind"] == "censored")
-    return f"{bound}{row['time_to_target_seconds']:.1f} (to {row['target_accuracy']:.2f})"

@@ -61,7 +61,7 @@ class OfRun(NamedTuple):
     pictures: Path | None = None
 
 
-def _declared() -> dict[str, Figure]:
+def _read_declarations() -> dict[str, Figure]:
     """Return all figures by name, in the order of listing."""
     modules = {path.stem: read_constants(path) for path in Path(__file__).parent.glob("*.py")}
     figures = {
@@ -78,7 +78,7 @@ def _declared() -> dict[str, Figure]:
     )
 
 
-DECLARED = _declared()
+DECLARED = _read_declarations()
 #: Drawn from the tables of every experiment, from those of some, and from one run.
 FIGURES = tuple(name for name, figure in DECLARED.items() if not (figure.file or figure.needs))
 SOME_FIGURES = tuple(name for name, figure in DECLARED.items() if figure.needs and not figure.file)

@@ -60,7 +60,7 @@ MILLISECONDS = 1000
 
 def draw(tables: common.Tables) -> Figure:
     """Draw the parts end to end, and the whole step as a mark with its interval."""
-    parts, why = measured(tables["attribution"], "No clocks")
+    parts, why = parts_and_gaps(tables["attribution"], "No clocks")
     if parts.empty:
         data = describe_data(tables["attribution"])
         return common.empty(WHAT, data, " ".join(["Nothing was measured.", *why]))
@@ -104,7 +104,7 @@ def draw(tables: common.Tables) -> Figure:
     return figure
 
 
-def measured(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]]:
+def parts_and_gaps(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]]:
     """Return the parts that were measured, and a note on each configuration without any.
 
     The column `bar` names the configuration and the rank, with what it trains where that varies.

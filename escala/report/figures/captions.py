@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -37,15 +35,6 @@ WIDTH, PICTURE, PICTURE_MARGIN, MARGIN = 5.0, 1.3, 0.12, 0.14
 WRITTEN, GREY = common.MUTED[1], "0.35"
 
 
-class Line(NamedTuple):
-    """A line of text alongside or below a picture."""
-
-    text: str
-    points: float
-    colour: str
-    weight: str = "normal"
-
-
 def draw(run: dict, shown: OfRun) -> Figure:
     """Draw some test pictures, each with its captions and its BLEU.
 
@@ -64,21 +53,24 @@ def draw(run: dict, shown: OfRun) -> Figure:
         text = f"Unavailable: the {why}. {ended if run['reason'] else ''}"
         return common.empty(f"{WHAT}, {name}", data, text)
     pictures, selected = shown.pictures, examples(shown.split, predictions, MOST)
-    photographs = [_photograph(pictures, example.name) for example in selected]
+    photographs = [_read_photograph(pictures, example.name) for example in selected]
     left = 0.0 if pictures is None else PICTURE + PICTURE_MARGIN
     called = "Scene" if pictures is None else "Picture"
-    texts = [_lines(example, called, WIDTH - 0.2 - left) for example in selected]
-    heights = [
-        max(sum(map(_height, lines)), 0.0 if photograph is None else PICTURE) + MARGIN
-        for lines, photograph in zip(texts, photographs, strict=True)
-    ]
-    figure = common.new(WIDTH, sum(heights))
+    figure, top = common.new(WIDTH, 1), 0.0
     axes = figure.subplots()
     # One unit of the axes is an inch.
-    tops = np.cumsum([0.0, *heights[:-1]])
-    for lines, photograph, top in zip(texts, photographs, tops, strict=True):
-        _show(axes, lines, photograph, left, top)
-    axes.set(xlim=(0, WIDTH - 0.1), ylim=(sum(heights), 0), aspect="equal")
+    for example, photograph in zip(selected, photographs, strict=True):
+        bottom = top
+        if photograph is not None:
+            width, height = PICTURE * np.divide(photograph.size, max(photograph.size))
+            axes.imshow(photograph, extent=(0, width, top + height, top))
+            bottom += PICTURE
+        for text, points, colour, weight in _lines(example, called, WIDTH - 0.2 - left):
+            axes.text(left, top, text, fontsize=points, color=colour, weight=weight, va="top")
+            top += height_of([text], points)
+        top = max(top, bottom) + MARGIN
+    figure.set_figheight(top)
+    axes.set(xlim=(0, WIDTH - 0.1), ylim=(top, 0), aspect="equal")
     axes.axis("off")
     notes = [f"{len(selected)} of {len(predictions)} test pictures."]
     scores = (run["evaluation"] or {}).get("scores", {})
@@ -90,30 +82,26 @@ def draw(run: dict, shown: OfRun) -> Figure:
     return figure
 
 
-def _lines(example: Example, called: str, inches: float) -> list[Line]:
-    """Return the lines of a picture's texts, none wider than some inches."""
+def _lines(example: Example, called: str, inches: float) -> Iterator[tuple[str, float, str, str]]:
+    """Yield the lines of a picture's texts, with their points, colour and weight.
+
+    None is wider than some inches.
+    """
     scores = ", ".join(f"{value:.2f}" for value in map(example.bleu.get, BLEU))
-    lines = [
-        Line(f"{called}: {example.name}", LABEL, "black", "bold"),
-        Line(f"Run: {example.written or '(no word)'}", LABEL, WRITTEN),
-        Line(f"{NAMES}: {scores}", NOTE, WRITTEN),
-        *(Line(f"– {reference}", LEGEND, GREY) for reference in example.references),
-    ]
-    # Bold letters are wider than those by which texts are broken.
-    widths = {"normal": 0.97 * inches, "bold": 0.85 * inches}
-    return [
-        line._replace(text=part)
-        for line in lines
-        for part in wrap(line.text, widths[line.weight], line.points).split("\n")
-    ]
+    for text, *look in (
+        (f"{called}: {example.name}", LABEL, "black", "bold"),
+        (f"Run: {example.written or '(no word)'}", LABEL, WRITTEN, "normal"),
+        (f"{NAMES}: {scores}", NOTE, WRITTEN, "normal"),
+        *((f"– {reference}", LEGEND, GREY, "normal") for reference in example.references),
+    ):
+        # Bold letters are wider than those by which texts are broken.
+        width = (0.85 if look[-1] == "bold" else 0.97) * inches
+        for part in wrap(text, width, look[0]).split("\n"):
+            yield part, *look
 
 
-def _height(line: Line) -> float:
-    return height_of([line.text], line.points)
-
-
-def _photograph(pictures: Path | None, name: str) -> np.ndarray | None:
-    """Return a small copy of a photograph, uint8 (height, width, 3), or None if it has none."""
+def _read_photograph(pictures: Path | None, name: str) -> Image.Image | None:
+    """Return a small copy of a photograph, or None if it has none."""
     if pictures is None:
         return None
     try:
@@ -121,19 +109,4 @@ def _photograph(pictures: Path | None, name: str) -> np.ndarray | None:
     except InputError:
         return None
     picture.thumbnail((round(PICTURE * common.DPI),) * 2)
-    return np.asarray(picture)
-
-
-def _show(
-    axes: Axes, lines: Sequence[Line], photograph: np.ndarray | None, left: float, top: float
-) -> None:
-    """Write lines below each other, and show a photograph at the left edge alongside them."""
-    if photograph is not None:
-        height, width = (
-            PICTURE * side / max(photograph.shape[:2]) for side in photograph.shape[:2]
-        )
-        axes.imshow(photograph, extent=(0, width, top + height, top))
-    for line in lines:
-        text, points, colour, weight = line
-        axes.text(left, top, text, fontsize=points, color=colour, weight=weight, va="top")
-        top += _height(line)
+    return picture

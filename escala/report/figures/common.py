@@ -50,7 +50,7 @@ _LETTER, _LINE = 0.57, 1.25
 # In inches: a figure for phones, the names and the values in it, and what is above and below marks.
 NARROW, NAME_ABOVE, VALUE_ABOVE, ABOVE, BELOW = 4.6, 3.15, 1.15, 0.16, 0.2
 
-_TOLD = "told:"
+_TITLE = "title:"
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def new(width: float, height: float) -> Figure:
 
 def tell(artist: Artist, text: str) -> None:
     """Give an artist a text that readers of the SVG see where they point at it."""
-    artist.set_gid(_TOLD + text)
+    artist.set_gid(_TITLE + text)
 
 
 def save(figure: Figure, *paths: Path) -> None:
@@ -103,9 +103,9 @@ def save(figure: Figure, *paths: Path) -> None:
             )
             if path.suffix == ".svg":
                 # Matplotlib writes no titles; what it writes of the text is escaped.
-                told, title = rf'<g id="{_TOLD}([^"]*)">', r'<g class="told"><title>\1</title>'
-                drawn = re.sub(told, title, temporary.read_text(encoding="utf-8"))
-                temporary.write_text(drawn, encoding="utf-8")
+                group, title = rf'<g id="{_TITLE}([^"]*)">', r'<g class="told"><title>\1</title>'
+                svg = re.sub(group, title, temporary.read_text(encoding="utf-8"))
+                temporary.write_text(svg, encoding="utf-8")
 
 
 def wrap(text: str, width: float, points: float) -> str:
@@ -177,21 +177,31 @@ def reference_name(compared: pd.DataFrame) -> str:
     return f"the reference of the same {' and '.join(taken)}"
 
 
-def name_above(axes: Axes, place: float, name: str, value: str) -> None:
-    """Write a name at the left and a value at the right, above the marks of a row.
+def name_rows(axes: Axes, rows: Sequence[tuple[str, str]], height: float, farthest: float) -> None:
+    """Write a name at the left and a value at the right above the marks of each row.
 
     In a figure of `NARROW` inches, which fits a phone, no room is left beside the marks.
+
+    Parameters
+    ----------
+    rows : names and values, the first at the top.
+    height : of a row, in inches.
+    farthest : the largest value that the axes show; the smallest is 0.
     """
-    for text, inches, x in ((name, NAME_ABOVE, 0), (value, VALUE_ABOVE, 1)):
-        axes.annotate(
-            wrap(text, inches, LABEL), (x, place), (0, 72 * (ABOVE - 0.05)),
-            xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
-            ha="right" if x else "left", fontsize=LABEL,
-        )  # fmt: skip
+    for place, row in enumerate(rows):
+        for text, inches, x in zip(row, (NAME_ABOVE, VALUE_ABOVE), (0, 1), strict=True):
+            axes.annotate(
+                wrap(text, inches, LABEL), (x, place), (0, 72 * (ABOVE - 0.05)),
+                xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
+                ha="right" if x else "left", fontsize=LABEL,
+            )  # fmt: skip
+    below = BELOW / height
+    axes.set(yticks=[], xlim=(0, 1.05 * farthest or 1), ylim=(len(rows) - 1 + below, below - 1))
+    axes.locator_params(axis="x", nbins=5)
 
 
 def height_with_names(rows: Iterable[tuple[str, str]]) -> float:
-    """Return the inches of a row of names and values that `name_above` writes, and its marks."""
+    """Return the inches of a row of names and values that `name_rows` writes, and its marks."""
     wrapped = [
         wrap(text, inches, LABEL)
         for row in rows
@@ -357,21 +367,18 @@ def strategy_look(strategy: str) -> Look:
     """
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")
-    place = _look_places()[strategy]
+    named = [name for name, known in STRATEGIES.items() if known.engine]
+    free = [place for place, name in enumerate(named) if not STRATEGIES[name].programs]
+    others = [name for name in STRATEGIES if name not in named]
+    if strategy in named:
+        place = named.index(strategy)
+    else:
+        place = [*free, *range(len(named), len(STRATEGIES))][others.index(strategy)]
     rounds, number = divmod(place, len(_COLOURBLIND))
     colour = tuple(_COLOURBLIND[number])
     # After the palette come its darker colours.
     colour = shade(colour, 2) if rounds else colour
     return Look(colour, MARKERS[place % len(MARKERS)], "-", "full")
-
-
-def _look_places() -> dict[str, int]:
-    """Return the place of each strategy's look among the colours and markers."""
-    names = [name for name, strategy in STRATEGIES.items() if strategy.engine]
-    free = [n for n, name in enumerate(names) if not STRATEGIES[name].programs]
-    others = [name for name in STRATEGIES if name not in names]
-    further = range(len(names), len(names) + len(others))
-    return dict(zip([*names, *others], [*range(len(names)), *free, *further], strict=False))
 
 
 def looks(frame: pd.DataFrame) -> dict[str, Look]:

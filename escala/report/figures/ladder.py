@@ -97,18 +97,15 @@ def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
 
 def _waterfall(axes: Axes, bars: Sequence[_Bar], height: float) -> None:
     """Draw rows of a height in inches."""
-    inch, farthest = 1 / height, 1.0
+    farthest = 1.0
     for place, bar in enumerate(bars):
-        common.name_above(axes, place, bar.name, bar.value)
         if pd.isna(bar.end):
             continue
-        axes.barh(place, bar.end - bar.begin, 0.2 * inch, bar.begin, color=bar.colour)
+        axes.barh(place, bar.end - bar.begin, 0.2 / height, bar.begin, color=bar.colour)
         if not pd.isna(bar.interval[0]):
             mark = {"color": "black", "capsize": 3, "linewidth": 1}
             lengths = common.error_bars(bar.end, *bar.interval)
             axes.errorbar(bar.end, place, xerr=lengths, **mark)
         ends = (bar.begin, bar.end, bar.interval[1])
         farthest = max(farthest, *(end for end in ends if not pd.isna(end)))
-    axes.set(yticks=[], xlim=(0, 1.05 * farthest))
-    axes.set_ylim(len(bars) - 1 + common.BELOW * inch, -1 + common.BELOW * inch)
-    axes.locator_params(axis="x", nbins=5)
+    common.name_rows(axes, [(bar.name, bar.value) for bar in bars], height, farthest)

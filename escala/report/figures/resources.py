@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -39,6 +36,7 @@ SHOWN = (
     ("threads_running_mean", "running threads", 1),
     ("involuntary_switches_per_second", "involuntary\nswitches (1/s)", 1),
 )
+_SERIES = ["dataset", "workload", "strategy", "variant", "network", "processes"]
 
 
 def draw(tables: common.Tables) -> Figure:
@@ -60,7 +58,14 @@ def draw(tables: common.Tables) -> Figure:
     grid = figure.subplots(2, len(SHOWN) // 2, sharex=by_nodes, sharey=not by_nodes)
     for axes, (column, what, unit) in zip(grid.flat, SHOWN, strict=True):
         if by_nodes:
-            _means(axes, sized, column, unit)
+            # Means over processes with their range, a line for each series.
+            for name, rows, look in common.series(sized, _SERIES):
+                values = rows.assign(value=rows[column].astype(float) / unit)
+                by_size = values.groupby("nodes")["value"]
+                means, least, most = by_size.mean().dropna(), by_size.min(), by_size.max()
+                bars = [(means - least).dropna(), (most - means).dropna()]
+                if len(means):
+                    axes.errorbar(means.index, means, yerr=bars, capsize=3, label=name, **look)
             axes.set(ylabel=what, ylim=(0, None), xticks=sorted(sized["nodes"].unique()))
         else:
             for row in processes.dropna(subset=column).itertuples():
@@ -80,14 +85,3 @@ def draw(tables: common.Tables) -> Figure:
         grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     common.finish(figure, [WHAT, describe_data(processes)], why)
     return figure
-
-
-def _means(axes: Axes, processes: pd.DataFrame, column: str, unit: float) -> None:
-    """Draw the means over processes with their range, a line for each series."""
-    keys = ["dataset", "workload", "strategy", "variant", "network", "processes"]
-    for name, rows, look in common.series(processes, keys):
-        values = rows.assign(value=rows[column].astype(float) / unit).groupby("nodes")["value"]
-        means, least, most = values.mean().dropna(), values.min(), values.max()
-        bars = np.array([(means - least).dropna(), (most - means).dropna()])
-        if len(means):
-            axes.errorbar(means.index, means, yerr=bars, capsize=3, label=name, **look)

@@ -60,8 +60,14 @@ def draw(tables: common.Tables) -> Figure:
             rows, look = rows[mine].sort_values(["ranks", "nodes"]), look | {"label": name}
             if study:
                 _draw_study(*line, rows, over, look)
-            else:
-                _draw_times(line[0], rows, over, look)
+                continue
+            _points(line[0], rows, over, "train{}_seconds_per_epoch", look)
+            # Those that are estimated, and those of processes that shared cores.
+            for row in rows.itertuples():
+                shape = "X" if row.kind == "estimated" else look["marker"]
+                mark = {"color": look["color"], "markersize": 7}
+                mark["markerfacecolor"] = "white" if row.oversubscribed else look["color"]
+                line[0].plot(row.nodes, row.train_seconds_per_epoch, shape, **mark)
         for axes in line:
             _finish(axes, frame, over, set() if study else {1})
         title = common.panel_title(workload, frame, several=len(parts) > 1)
@@ -123,18 +129,6 @@ def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, over: str, look: di
         _points(left, predicted, over, "predicted{}_seconds_per_epoch", hollow)
     _points(right, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
     right.plot(rows[over], (rows["cores"] / first["cores"]).astype(float), **dashed)
-
-
-def _draw_times(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
-    """Draw times; mark those that are estimated, and those of processes that shared cores."""
-    _points(axes, rows, over, "train{}_seconds_per_epoch", look)
-    for row in rows.itertuples():
-        shape = "X" if row.kind == "estimated" else look["marker"]
-        face = "white" if row.oversubscribed else look["color"]
-        axes.plot(
-            row.nodes, row.train_seconds_per_epoch, shape, color=look["color"], markersize=7,
-            markerfacecolor=face,
-        )  # fmt: skip
 
 
 def _points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:

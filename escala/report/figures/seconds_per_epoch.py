@@ -228,7 +228,6 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
             axes.scatter(row.runs, place + inch * offsets, s=12, alpha=0.5, linewidth=0, **mark)
         axes.hlines(place, *row.ends, linewidth=2.2, **mark)
         axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
-        common.name_above(axes, place, row.name, row.value)
         bottom = place + common.BELOW * inch
         shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)
         lines = [row.name, *(f"{name}: {text}" for name, text in row.texts.items())]
@@ -236,9 +235,8 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
         common.tell(shade, "\n".join(lines))
         values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
         farthest = max([farthest, *(value for value in values if not math.isnan(value))])
-    axes.set(xlabel=panel.axis, xlim=(0, 1.05 * farthest or 1), yticks=[])
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_ylim(len(panel.rows) - 1 + common.BELOW * inch, -1 + common.BELOW * inch)
+    common.name_rows(axes, [(row.name, row.value) for row in panel.rows], height, farthest)
+    axes.set_xlabel(panel.axis)
     axes.set_title(wrap(panel.title, 0.9 * common.NARROW, PANEL_TITLE), loc="left")
 
 

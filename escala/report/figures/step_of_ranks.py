@@ -6,7 +6,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from escala.report.figures import common
-from escala.report.figures.attribution import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
+from escala.report.figures.attribution import (
+    COLOURS,
+    MILLISECONDS,
+    NAMES,
+    parts_and_gaps,
+    rows_of_ranks,
+)
 from escala.report.figures.common import describe_data
 
 CATEGORY = "Time"
@@ -23,7 +29,7 @@ WHAT = "One training step of all ranks"
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a row for each rank of each configuration, and a bar for each segment of its step."""
-    segments, why = measured(tables["step"], "No step")
+    segments, why = parts_and_gaps(tables["step"], "No step")
     if segments.empty:
         data = describe_data(tables["step"])
         return common.empty(WHAT, data, " ".join(["Nothing was measured.", *why]))

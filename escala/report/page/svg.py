@@ -56,6 +56,10 @@ class Drawings:
         def rename(value: str) -> str:
             return _REFERENCE.sub(lambda match: f"url(#{identifier(match[1])})", value)
 
+        def round_place(match: re.Match) -> str:
+            # Zero has no sign.
+            return f"{round(float(match[0]), 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
         for element in root.iter():
             for child in [child for child in element if child.tag in _NOT_DRAWN]:
                 element.remove(child)
@@ -89,7 +93,7 @@ class Drawings:
                     value = " ".join(rename(value).split())
                     # What scales something needs all of its digits.
                     is_place = "scale" not in value and "matrix" not in value
-                    element.set(key, _PRECISE.sub(_round, value) if is_place else value)
+                    element.set(key, _PRECISE.sub(round_place, value) if is_place else value)
         root.set("role", "img")
         labels = {"title": title, "desc": description}
         root.set("aria-labelledby", " ".join(f"{name}-{part}" for part in labels))
@@ -98,8 +102,3 @@ class Drawings:
             label.text = text
             root.insert(place, label)
         return ET.tostring(root, encoding="unicode")
-
-
-def _round(number: re.Match) -> str:
-    # Zero has no sign.
-    return f"{round(float(number[0]), 2) + 0.0:.2f}".rstrip("0").rstrip(".")

@@ -254,7 +254,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     if len(batches) > 1:
         yield "The rows of a step grow with the processes. Compare the scores of layouts."
     yield from _beyond(rows, tables)
-    yield from _lacking(rows, tables)
+    yield from _tell_what_to_measure(rows, tables)
 
 
 def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
@@ -272,7 +272,7 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
         )
 
 
-def _lacking(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
+def _tell_what_to_measure(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what would have to be measured or computed for the quantities that are unavailable."""
     names = list(CONFIGURATION)
     lacking = rows[rows["node_memory_bytes"].isna()][names]
@@ -308,18 +308,27 @@ def provenance(
         f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
     )
     yield "parallel strategy", f"{strategies} (data parallel; one rank runs as one process)"
-    yield "machine", _machines(ok)
-    yield (
-        "hosts",
-        ", ".join(sorted({host for run in ok for host in run["ranks"]["hosts"]})) or UNAVAILABLE,
-    )
+    machines = {
+        f"{machine['cpu']}, {counted(machine['cores_available'], 'core')} available, "
+        f"{size(machine['memory_bytes'])} of memory"
+        + "".join(f", {gpu}" for gpu in machine.get("gpus", []))
+        for run in ok
+        for machine in run["ranks"]["machines"]
+    }
+    yield "machine", "; ".join(sorted(machines)) or UNAVAILABLE
+    hosts = {host for run in ok for host in run["ranks"]["hosts"]}
+    yield "hosts", ", ".join(sorted(hosts)) or UNAVAILABLE
     yield "interconnect", _interconnect(ok)
-    yield (
-        "started by",
-        ", ".join(sorted({str(run["ranks"]["launcher"]) for run in ok})) or UNAVAILABLE,
-    )
+    launchers = {str(run["ranks"]["launcher"]) for run in ok}
+    yield "started by", ", ".join(sorted(launchers)) or UNAVAILABLE
     yield "jobs", _jobs(ok)
-    yield "paired runs", _matches(tables["speedup"])
+    pairs, how = tables["speedup"].dropna(subset=["same_nodes"]), UNAVAILABLE
+    pairs = pairs[pairs["decides"]]
+    if len(pairs):
+        where = "the same nodes" if pairs["same_nodes"].all() else "other nodes in some pairs"
+        apart = pairs["seconds_apart"].median()
+        how = f"the two runs of a ratio on {where}, begun {apart:.0f} s apart"
+    yield "paired runs", how
     yield "rule", f"{settings['rules']['name']}: {rule_in_words(settings['rules'])}"
     yield (
         "method",
@@ -358,18 +367,6 @@ def _case(workload: str, tables: Tables) -> str:
     )
 
 
-def _machines(ok: Sequence[Mapping]) -> str:
-    """Return the kinds of the nodes."""
-    kinds = {
-        f"{machine['cpu']}, {counted(machine['cores_available'], 'core')} available, "
-        f"{size(machine['memory_bytes'])} of memory"
-        + "".join(f", {gpu}" for gpu in machine.get("gpus", []))
-        for run in ok
-        for machine in run["ranks"]["machines"]
-    }
-    return "; ".join(sorted(kinds)) or UNAVAILABLE
-
-
 def _interconnect(ok: Sequence[Mapping]) -> str:
     """Return interface, transport, rate and latency of the links between nodes."""
     across = [run for run in ok if run["layout"].nodes > 1]
@@ -403,14 +400,3 @@ def _jobs(ok: Sequence[Mapping]) -> str:
     nodes = "exclusive nodes" if shared == {True} else "nodes that others could use"
     nodes = nodes if None not in shared else f"exclusive nodes: {UNAVAILABLE}"
     return ", ".join([*numbers, *(f"SLURM {version}" for version in versions), nodes])
-
-
-def _matches(speedup: pd.DataFrame) -> str:
-    """Return whether the runs of a match had the same nodes, and how far apart they began."""
-    matched = speedup[speedup["decides"]].dropna(subset=["same_nodes"])
-    if matched.empty:
-        return UNAVAILABLE
-    where = "the same nodes" if matched["same_nodes"].all() else "other nodes in some pairs"
-    return (
-        f"the two runs of a ratio on {where}, begun {matched['seconds_apart'].median():.0f} s apart"
-    )

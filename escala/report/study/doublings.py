@@ -197,7 +197,7 @@ def _series(key: Mapping, parts: Sequence[Part], settings: Mapping) -> _Series:
                     row |= verdict(efficiency, fewest, settings, broken)
                 row["gain_reason"] = row["gain_reason"] or broken
                 if row["doubled_from"]:
-                    chained.doublings.append(_doubling(row, sizes, part))
+                    chained.doublings.append(_describe_doubling(row, sizes, part))
             chain[_size(row)] = row, total, fewest
         before = part
     return chained
@@ -259,7 +259,7 @@ def _agreement(last: Mapping | None, first: Mapping, before: Part, part: Part) -
     yield f"{text}."
 
 
-def _doubling(row: Mapping, sizes: Sequence[Mapping], part: Part) -> dict:
+def _describe_doubling(row: Mapping, sizes: Sequence[Mapping], part: Part) -> dict:
     """Return a doubling as a row of text: each ratio is of runs of one experiment."""
     before = next(size for size in sizes if size["layout"] == row["doubled_from"])
     # How many times as fast it is, from the efficiency of each doubling.
