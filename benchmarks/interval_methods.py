@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from escala.analysis.comparable import CONFIGURATION, matched
+from escala.analysis.comparable import CONFIGURATION, match_runs
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import (
     LEVEL,
@@ -334,7 +334,7 @@ def equal_ratios(found: Runs) -> Iterator[tuple[str, list[float]]]:
     for one, other in combinations(groups, 2):
         mine, theirs = groups[other], groups[one]
         if _equal(mine[0], theirs[0]):
-            matches = matched(mine, theirs)
+            matches = match_runs(mine, theirs)
             both = zip(matches.runs, matches.references, strict=True)
             name = " and ".join(" ".join(filter(None, each[2:])) for each in (one, other))
             yield name, [run["seconds"] / reference["seconds"] for run, reference in both]

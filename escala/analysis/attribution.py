@@ -150,7 +150,7 @@ def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame
     return pd.concat(clocks, ignore_index=True).reindex(columns=[*COLUMNS, "rank"]), phases
 
 
-def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[str, float]:
+def seconds_within(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[str, float]:
     """Divide the time between two moments among parts that may overlap.
 
     Parameters
@@ -237,7 +237,7 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     for step, (parts, window) in zip(
         whole.index, parts_of_steps(clocks, phases, whole), strict=True
     ):
-        row = covered(parts, *window) | {OFF_CORE: np.nan}
+        row = seconds_within(parts, *window) | {OFF_CORE: np.nan}
         if step in lost.index:
             row |= _off_core(row, parts, lost.loc[[step]].itertuples(index=False))
         rows.append(row)
@@ -258,7 +258,7 @@ def _off_core(
     """
     row = {**row, OFF_CORE: 0.0}
     for begins, ends, lost in times:
-        within = covered(parts, begins, ends)
+        within = seconds_within(parts, begins, ends)
         work = {name: within[name] for name in WORK if name in within}
         fraction = min(1.0, lost / max(sum(work.values()), 1e-9))
         for name, seconds in work.items():

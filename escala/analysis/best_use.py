@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.rates import DOES_NOT_LEARN, Learning, learning
+from escala.analysis.rates import DOES_NOT_LEARN, Learning, judge_learning
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, Ratio
 from escala.core.readable import in_words
 from escala.experiment.runs import Configuration
@@ -100,24 +100,24 @@ class BestUse:
     @property
     def there(self) -> Resources:
         """The most that any of the configurations uses: what is there."""
-        every = [self.resources, *(each.resources for each in self.alternatives)]
+        every = [self.resources, *(use.resources for use in self.alternatives)]
         return Resources(*map(max, zip(*every, strict=True)))
 
     @cached_property
     def rivals(self) -> list[Alternative]:
         """The alternatives that decide: those that use no more, or without any all of them."""
-        known = [each for each in self.alternatives if each.verdict != UNAVAILABLE]
-        return [each for each in known if each.uses != "more"] or known
+        known = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
+        return [use for use in known if use.uses != "more"] or known
 
     @cached_property
     def tied(self) -> list[Alternative]:
         """The rivals that it cannot be distinguished from."""
-        return [each for each in self.rivals if each.verdict == NOT_DISTINGUISHABLE]
+        return [use for use in self.rivals if use.verdict == NOT_DISTINGUISHABLE]
 
     @cached_property
     def verdict(self) -> str:
         """`PAYS`, `MORE_DOES_NOT_PAY`, `TIED`, `NOT_LEARNT`, `NO_VERDICT` or `UNAVAILABLE`."""
-        kinds = {each.verdict for each in self.rivals}
+        kinds = {use.verdict for use in self.rivals}
         if not kinds:
             return UNAVAILABLE
         if self.learning and self.learning.kind == DOES_NOT_LEARN:
@@ -126,31 +126,31 @@ class BestUse:
         if NO_VERDICT in kinds or SLOWER in kinds:
             return NO_VERDICT
         if kinds == {FASTER}:
-            uses_least = all(each.uses == "more" for each in self.rivals)
+            uses_least = all(use.uses == "more" for use in self.rivals)
             return MORE_DOES_NOT_PAY if uses_least else PAYS
         return TIED
 
     @cached_property
     def closest(self) -> Alternative:
         """The alternative that decides."""
-        return next(each for each in self.alternatives if each.row["closest"])
+        return next(use for use in self.alternatives if use.row["closest"])
 
     @cached_property
     def fewer(self) -> Alternative | None:
         """The quickest alternative that uses less; None if there is none with a ratio."""
-        less = [each for each in self.rivals if each.uses == "less" and each.ratio.value > 0]
-        return max(less, key=lambda each: each.ratio.value, default=None)
+        less = [use for use in self.rivals if use.uses == "less" and use.ratio.value > 0]
+        return max(less, key=lambda use: use.ratio.value, default=None)
 
     @property
     def equals(self) -> list[str]:
         """The labels of those that are tied with it and use as much."""
-        return [each.label for each in self.tied if each.uses == "as much"]
+        return [use.label for use in self.tied if use.uses == "as much"]
 
     @property
     def thriftiest(self) -> str:
         """The label of what uses least among those that cannot be told from the best use."""
         same = [(self.resources, self.ranks, self.label)]
-        same += [(each.resources, each.ranks, each.label) for each in self.tied]
+        same += [(use.resources, use.ranks, use.label) for use in self.tied]
         return min(same)[2]
 
     @property
@@ -165,13 +165,13 @@ class BestUse:
             return None
         if self.thriftiest in (self.label, *self.equals):
             return self.names
-        return next(each.names for each in self.tied if each.label == self.thriftiest)
+        return next(use.names for use in self.tied if use.label == self.thriftiest)
 
     @property
     def behind(self) -> set[tuple]:
         """The names of the best use and of the alternatives that the answer names."""
         named = [self.closest, *([self.fewer] if self.fewer else [])]
-        return {self.names, *(each.names for each in named)}
+        return {self.names, *(use.names for use in named)}
 
 
 def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[BestUse]:
@@ -196,7 +196,7 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
                 names,
                 Resources(*map(int, first[["nodes", "cores", "gpus"]])),
                 tuple(_alternative(row) for _, row in rows.iterrows()),
-                learning(tables, names) if "pooled" in tables else None,
+                judge_learning(tables, names) if "pooled" in tables else None,
             )
         )
     return uses
@@ -207,7 +207,7 @@ def _alternative(row: pd.Series) -> Alternative:
     return Alternative(
         row["alternative_label"],
         (row["dataset"], row["workload"], *with_layout(other).values()),
-        Resources(*(int(row[f"alternative_{each}"]) for each in Resources._fields)),
+        Resources(*(int(row[f"alternative_{name}"]) for name in Resources._fields)),
         row["uses"],
         UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
         Ratio(*row[["ratio", "ratio_low", "ratio_high"]].astype(float), int(row["matches"])),

@@ -86,7 +86,7 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     mine, theirs = (
-        _asked_for(run) | {"versions": versions(run), "source": run["source_sha256"]}
+        _settings_of(run) | {"versions": versions(run), "source": run["source_sha256"]}
         for run in (one, other)
     )
     yield from (f"measured with other {name}" for name in mine if mine[name] != theirs[name])
@@ -100,7 +100,7 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         yield f"machines of different speeds: {first} and {second} ms for the same computation"
 
 
-def _asked_for(run: Measurement) -> dict[str, Any]:
+def _settings_of(run: Measurement) -> dict[str, Any]:
     """Return what was trained and how, without the results."""
     return {
         "settings": {key: v for key, v in run["training"].items() if key not in _RESULTS},
@@ -123,9 +123,9 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     differing = sorted({name for name, _ in _environment(one) ^ _environment(other)})
     if differing:
         yield f"measured with another environment: {', '.join(differing)}"
-    told = {_program(run).get("known_by") for run in (one, other)} - {None}
-    if len(told) > 1:
-        yield f"the program reports its epochs in different ways: {' and '.join(sorted(told))}"
+    ways = {_program(run).get("known_by") for run in (one, other)} - {None}
+    if len(ways) > 1:
+        yield f"the program reports its epochs in different ways: {' and '.join(sorted(ways))}"
     if lines := other_lines(one, other):
         yield lines
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
@@ -170,15 +170,15 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
     if one["link"] is None or other["link"] is None:
         return
     interfaces = [run["ranks"]["interface"] for run in (one, other)]
-    asked = [run["link"]["rate"] for run in (one, other)]
-    for name, (first, second) in {"interface": interfaces, "rate": asked}.items():
+    rates = [run["link"]["rate"] for run in (one, other)]
+    for name, (first, second) in {"interface": interfaces, "rate": rates}.items():
         if first != second:
             yield f"another {name} of the network {one['network']}: {first} and {second}"
     pml = [run["ranks"].get("transport", {}).get("pml") for run in (one, other)]
     if all(pml) and pml[0] != pml[1]:
         yield f"another transport of the network {one['network']}: {pml[0]} and {pml[1]}"
     # What other pairs of nodes reach over one network that nobody limits is part of its noise.
-    is_noise = one["session"] == other["session"] and asked == [None, None]
+    is_noise = one["session"] == other["session"] and rates == [None, None]
     # One connection over a shared network tells the order of its rate, and no change of the link.
     rates = [
         None if run["link"].get("measured_by") else run["link"]["mbit_per_second"]
@@ -227,11 +227,11 @@ def unlike_machines(one: Machines, other: Machines) -> str | None:
     same = counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
     if same or not one or not other:
         return None
-    known = [all(machine.get("processor") for machine in each) for each in (one, other)]
+    known = [all(machine.get("processor") for machine in machines) for machines in (one, other)]
     older = (
         "" if known[0] == known[1] else "; the older record does not tell the processor's family"
     )
-    return f"different kinds of machines: {_described(one)} and {_described(other)}{older}"
+    return f"different kinds of machines: {_describe(one)} and {_describe(other)}{older}"
 
 
 def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
@@ -241,11 +241,11 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
     of the GPUs, where there are any.
     """
     processor = machine.get("processor") or {}
-    told = [f"{n} {processor[n]}" for n in ("vendor", "stepping", "features") if processor.get(n)]
+    known = [f"{n} {processor[n]}" for n in ("vendor", "stepping", "features") if processor.get(n)]
     quota = [f"a quota of {machine['cpu_quota']:.3g} cores"] if "cpu_quota" in machine else []
     return (
         machine["cpu"],
-        *told,
+        *known,
         f"{machine['cores_total']} cores",
         f"{memory_gib(machine['memory_bytes'])} GiB",
         *quota,
@@ -253,7 +253,7 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _described(machines: Machines) -> str:
+def _describe(machines: Machines) -> str:
     """Describe the kinds of machines, and count those of a kind."""
     kinds = Counter(", ".join(_kind(machine)) for machine in machines)
     return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
@@ -282,7 +282,7 @@ def machines(run: Measurement) -> str:
     The kinds of the machines, and where a run could use other cores than all, their numbers. Empty
     if the run ended before it was given its nodes.
     """
-    described = _described(sorted(run["ranks"]["machines"], key=_kind))
+    described = _describe(sorted(run["ranks"]["machines"], key=_kind))
     available = _cores_available(run)
     if available == {machine["cores_total"] for machine in run["ranks"]["machines"]}:
         return described
@@ -307,7 +307,7 @@ def series(run: Measurement) -> dict[str, Any]:
         "environment": dict(sorted(_environment(run))),
         "single_copy": run["ranks"].get("single_copy") != "none",
         "data": run["data"]["sha256"],
-        **_asked_for(run),
+        **_settings_of(run),
         "known_by": _program(run).get("known_by"),
         "link": [run["ranks"]["interface"], run["link"]["rate"]] if across else None,
     }
@@ -319,10 +319,10 @@ def work(run: Measurement, reference: Measurement) -> float:
     It is the quotient of their rows, or of their ranks if rows of a program are not known. Without
     weak scaling it is 1.
     """
-    ranks = [_weak_ranks(each) for each in (run, reference)]
+    ranks = [_weak_ranks(side) for side in (run, reference)]
     if None in ranks:
         return 1.0
-    rows = [_epoch_rows(each) for each in (run, reference)]
+    rows = [_epoch_rows(side) for side in (run, reference)]
     mine, theirs = ranks if None in rows else rows
     return mine / theirs
 
@@ -364,10 +364,10 @@ def other_updates(run: Measurement, reference: Measurement) -> str | None:
     if work(run, reference) != 1:
         return "the scaling is weak: its epochs have more rows"
     for key, name in (("global_batch", "batch"), ("learning_rate", "learning rate")):
-        mine, theirs = (each["training"][key] for each in (run, reference))
+        mine, theirs = (side["training"][key] for side in (run, reference))
         if mine != theirs:
             return f"another {name}: {mine} and not {theirs}"
-    rows = [_epoch_rows(each) for each in (run, reference)]
+    rows = [_epoch_rows(side) for side in (run, reference)]
     if _program(run) and None not in rows and max(rows) > (1 + SAME_ROWS) * min(rows):
         return f"an epoch has {rows[0] / rows[1]:.3g} times the rows"
     return None
@@ -397,7 +397,7 @@ class Matched(NamedTuple):
         return "; ".join(dict.fromkeys(self.refused)) or "no two runs share session and repeat"
 
 
-def matched(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matched:
+def match_runs(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matched:
     """Set each run against its reference's run of the same session and repeat.
 
     Measurements of a session follow each other, so their ratio does not hold the drift of the
@@ -433,7 +433,7 @@ def newest_of_repeats(every: Matched) -> Matched:
     return Matched([run for run, _ in matches], [run for _, run in matches], every.refused)
 
 
-def left_out(matches: int, refused: Sequence[str]) -> str | None:
+def why_left_out(matches: int, refused: Sequence[str]) -> str | None:
     """Return how many matches have no ratio and why, or None if all have one."""
     if not refused:
         return None

@@ -149,7 +149,7 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
         try:
             # Snappy, the default, is read faster than zstd.
             database.execute(
-                f"COPY (FROM runs ORDER BY started, run_sha256) TO {_quoted(written)} "
+                f"COPY (FROM runs ORDER BY started, run_sha256) TO {_quote_path(written)} "
                 "(FORMAT parquet)"
             )
         except duckdb.IOException as error:
@@ -189,16 +189,16 @@ def read(
     """
     checked = files(folder)
     try:
-        database = _viewed(checked.intact)
+        database = _connect(checked.intact)
     except duckdb.Error:
         # The bytes are as written, yet DuckDB cannot read them. Single files show which ones.
         for path in list(checked.intact):
             try:
-                _viewed([path]).close()
+                _connect([path]).close()
             except duckdb.Error:
                 checked.intact.remove(path)
                 checked.damaged[path] = UNREADABLE
-        database = _viewed(checked.intact)
+        database = _connect(checked.intact)
     if checked.damaged:
         named = "; ".join(f"{path} {reason}" for path, reason in checked.damaged.items())
         remedy = "remove it, and add its session again or copy it anew"
@@ -211,7 +211,7 @@ def read(
     return database
 
 
-def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+def _connect(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     """Return a database with a view of some files: `held`, with each measurement once.
 
     A query reads only the columns that it names. Files of earlier versions may lack columns, and
@@ -224,9 +224,9 @@ def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     alike: dict[str, list[str]] = {}
     for path in paths:
         # DuckDB takes a path to read for a pattern.
-        literal = _quoted(glob.escape(str(path)))
+        literal = _quote_path(glob.escape(str(path)))
         alike.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(literal)
-    parts = ["declared", *(f"read_parquet([{', '.join(each)}])" for each in alike.values())]
+    parts = ["declared", *(f"read_parquet([{', '.join(files)}])" for files in alike.values())]
     rows = " UNION ALL BY NAME ".join(f"FROM {part}" for part in parts)
     # A measurement may be there without its ratio, from before its reference was added.
     database.execute(
@@ -273,7 +273,7 @@ def _create_table(
     database.execute(f"CREATE TABLE {table} ({declared})")
 
 
-def _quoted(path: Path | str) -> str:
+def _quote_path(path: Path | str) -> str:
     """Return a path as a string in SQL."""
     return "'" + str(path).replace("'", "''") + "'"
 

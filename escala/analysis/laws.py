@@ -87,7 +87,7 @@ def ratio(times: float, contention, coherency=0.0):
     return (1 + contention * (times - 1) + coherency * times * (times - 1)) / times
 
 
-def fitted(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int = 0) -> Laws:
+def fit(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int = 0) -> Laws:
     """Fit both laws.
 
     Intervals are a parametric bootstrap: logarithms of the ratios are drawn from Student's t with

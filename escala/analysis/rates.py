@@ -41,7 +41,7 @@ def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Inte
     return Interval(successes / trials, *map(float, test.proportion_ci(level, method="wilson")))
 
 
-def pooled_rates(
+def pool_rates(
     matrices: Iterable[np.ndarray], splits: Iterable[int], level: float = LEVEL
 ) -> list[Rates]:
     """Return precision and recall of every class, pooled over runs.
@@ -172,7 +172,7 @@ class Learning(NamedTuple):
     workload: str | None = None
 
 
-def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
+def judge_learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
     """Return whether a configuration learns.
 
     Parameters
@@ -180,13 +180,13 @@ def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
     names : the values of `CONFIGURATION`.
     """
 
-    def matching(table: pd.DataFrame) -> list[bool]:
+    def of_names(table: pd.DataFrame) -> list[bool]:
         rows = table[list(CONFIGURATION)].itertuples(index=False, name=None)
         return [row == names for row in rows]
 
     configurations, pooled = tables["configurations"], tables["pooled"]
-    row = configurations.loc[matching(configurations)].dropna(subset=["accuracy"])
-    rows = pooled.loc[matching(pooled), "actual"]
+    row = configurations.loc[of_names(configurations)].dropna(subset=["accuracy"])
+    rows = pooled.loc[of_names(pooled), "actual"]
     if row.empty or not rows.sum():
         return Learning(UNKNOWN)
     interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())

@@ -43,7 +43,7 @@ class Interval(NamedTuple):
         }
 
 
-def combined_interval(
+def combine_intervals(
     samples: Sequence[Sequence[float]], combine: Callable, centre: Callable = np.median
 ) -> Interval:
     """Return a combination of the centres of several samples, with its bootstrap interval.

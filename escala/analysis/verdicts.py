@@ -174,7 +174,7 @@ def verdict(
     """
     if matches < needed:
         return Verdict(NO_VERDICT, None)
-    estimate, low, high = (math.nan if each is None else each for each in ratio)
+    estimate, low, high = (math.nan if end is None else end for end in ratio)
     first, last = (low, high) if decimals is None else (round(low, decimals), round(high, decimals))
     if last < 1:
         kind, nearest = FASTER, high
@@ -244,10 +244,10 @@ def drift(
     if sum(map(len, seconds.values())) < MIN_MEASUREMENTS:
         return None
     when = np.concatenate([np.asarray(moments[name], float) for name in seconds])
-    logs = [np.log(each) for each in seconds.values()]
+    logs = [np.log(times) for times in seconds.values()]
     order = np.argsort(when, kind="stable")
     when = when[order]
-    relative = np.concatenate([each - np.median(each) for each in logs])[order]
+    relative = np.concatenate([times - np.median(times) for times in logs])[order]
     if when[0] == when[-1]:
         return None
     fit = scipy.stats.theilslopes(relative, when, LEVEL)
@@ -256,7 +256,7 @@ def drift(
     random = np.random.default_rng(0)
     ranks = scipy.stats.rankdata(relative)
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
-    squares, drawn = (np.square(np.diff(each)).sum(axis=-1) for each in (ranks, permuted))
+    squares, drawn = (np.square(np.diff(values)).sum(axis=-1) for values in (ranks, permuted))
     return Drift(change, (int((drawn <= squares).sum()) + 1) / (RESAMPLES + 1))
 
 

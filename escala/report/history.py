@@ -27,7 +27,7 @@ _FRAMEWORKS = {
 }  # fmt: skip
 
 
-class Found(NamedTuple):
+class SessionRows(NamedTuple):
     """The measurements in folders of experiments.
 
     Attributes
@@ -107,7 +107,7 @@ def run_files(experiment: Path) -> list[Path]:
     ]
 
 
-def rows(files: Iterable[Path]) -> Found:
+def rows(files: Iterable[Path]) -> SessionRows:
     """Return the rows of measurements, by their session, from run.json files.
 
     A measurement that several files hold, such as the newest one of a run, has one row.
@@ -127,7 +127,7 @@ def rows(files: Iterable[Path]) -> Found:
         sessions[run["session"]].append(_row(run, digest))
     for measured in sessions.values():
         _add_ratios([(runs[entry["run_sha256"]], entry) for entry in measured])
-    return Found(dict(sessions), unreadable)
+    return SessionRows(dict(sessions), unreadable)
 
 
 def _row(run: dict, digest: str) -> Row:
@@ -190,7 +190,7 @@ def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
         task = tuple(run[key] for key in _TASK)
         configuration = Configuration(*(run[key] for key in Configuration._fields))
         for _, reference in compared_with(configuration, DEFAULT_REFERENCES):
-            matches = comparable.matched([run], by_names[(*task, *reference)])
+            matches = comparable.match_runs([run], by_names[(*task, *reference)])
             entry["ratio_refused"] = next(iter(matches.refused), None)
             for against in matches.references:
                 ratio = entry["train_seconds_per_epoch"] / against["seconds"]

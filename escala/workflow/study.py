@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 
-from escala.analysis.cost_model.calibrating import Calibration, adopted
+from escala.analysis.cost_model.calibrating import Calibration, experiment_of
 from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
@@ -77,7 +77,7 @@ class Study:
         """Return the experiment of a name, also one that calibrates another."""
         if name not in self._named:
             with shown():
-                base = adopted(name)
+                base = experiment_of(name)
                 root = self._folder if name in files_by_name(self._folder) else self._project
                 if base is None or name in files_by_name(root):
                     self._named[name] = named(name, root)

@@ -178,7 +178,7 @@ def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
 @given(st.floats(0, 0.9), st.floats(0, 0.2), st.sampled_from([(2, 4), (2, 3, 8), (2, 4, 8, 16)]))
 def test_parameters_of_the_universal_law_are_recovered(contention, coherency, times):
     point = [laws.ratio(n, contention, coherency) for n in times]
-    found = laws.fitted(times, [point] * 2)
+    found = laws.fit(times, [point] * 2)
     assert found.contention.estimate == pytest.approx(contention, abs=1e-6)
     assert found.coherency.estimate == pytest.approx(coherency, abs=1e-6)
     expected = 1 / laws.ratio(32, contention, coherency)
@@ -188,7 +188,7 @@ def test_parameters_of_the_universal_law_are_recovered(contention, coherency, ti
 
 def test_a_law_never_promises_more_than_as_many_times_the_speed():
     """A speed-up above n is fitted by nothing undivided, not by less than nothing."""
-    found = laws.fitted((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]]).speedup(8)
+    found = laws.fit((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]]).speedup(8)
     assert found.estimate <= found.high <= 8
 
 
@@ -199,13 +199,13 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
     covered = 0
     for _ in range(60):
         noise = np.exp(0.03 * rng.standard_normal((5, 2)))
-        found = laws.fitted(times, [laws.ratio(n, 0.2, 0.02) for n in times] * noise)
+        found = laws.fit(times, [laws.ratio(n, 0.2, 0.02) for n in times] * noise)
         low, high = found.speedup(8)[1:]
         covered += low <= truth <= high
     assert covered >= 53
 
 
 def test_slower_with_more_has_a_fraction_above_one_and_one_process_as_the_fastest():
-    found = laws.fitted((2, 4), [[1.3, 1.5]] * 3)
+    found = laws.fit((2, 4), [[1.3, 1.5]] * 3)
     assert found.contention.estimate > 1
     assert found.fastest.estimate == 1

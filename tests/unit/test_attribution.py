@@ -21,7 +21,7 @@ from escala.analysis.attribution import (
     PASSES,
     UNEXPLAINED,
     WHOLE,
-    covered,
+    seconds_within,
     segments,
 )
 from escala.analysis.statistics import mean_interval
@@ -57,7 +57,7 @@ def test_every_instant_counts_once_for_the_first_part_that_covers_it(parts, wind
             and having[0] not in attribution.EXCHANGE
             and set(having) & {*attribution.EXCHANGE}
         )
-    assert covered(parts, begins, ends) == pytest.approx(expected)
+    assert seconds_within(parts, begins, ends) == pytest.approx(expected)
     part_seconds = dict.fromkeys([*parts, UNEXPLAINED], 0)
     found = segments(parts, begins, ends)
     for name, start, end in found:

@@ -20,8 +20,13 @@ from escala.analysis.advice.text import content
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.calibration import parse
-from escala.analysis.cost_model.programs import computed, program_costs, step_bounds, summed
-from escala.analysis.cost_model.works import first_of_programs, planned, unbounded
+from escala.analysis.cost_model.programs import (
+    compute_seconds,
+    program_costs,
+    step_bounds,
+    sum_seconds,
+)
+from escala.analysis.cost_model.works import first_of_programs, plan_works, why_unbounded
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
@@ -61,8 +66,10 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
     rng = np.random.default_rng(seed)
     measured = program(lambda: float(np.exp(abs(rng.normal(0, 0.02)))))
     # Each repeat is as slow as the truth or slower, and the truth as slow as one of them.
-    compute = np.median([computed(measured["steps"], n, rows) for n in range(3)])
-    exchange = np.median([summed(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)])
+    compute = np.median([compute_seconds(measured["steps"], n, rows) for n in range(3)])
+    exchange = np.median(
+        [sum_seconds(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)]
+    )
     compute = compute * contention * slowest
     truth = compute + exchange - overlap * min(compute, exchange)
     found = step_bounds(measured, "1x2", "native", 2 * rows, 2)
@@ -204,14 +211,14 @@ def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
     # Without links, layouts of several nodes are left out, and told of as not timed.
     local = {run.layout for run in found.runs_needed(links=False)}
     assert "2x1" not in local
-    reasons = {each["strategy"]: each["unavailable"] for each in planned(found)}
+    reasons = {each["strategy"]: each["unavailable"] for each in plan_works(found)}
     assert reasons["torch-ddp"] is None and "tf-config" in reasons["tf-config"]
 
 
 def test_a_program_of_one_size_is_refused_with_the_reason(tmp_path):
     base = experiment(tmp_path, "fixed", "python train.py")
     for run in first_of_programs(base):
-        assert "neither {rows}" in unbounded(run)
+        assert "neither {rows}" in why_unbounded(run)
     with pytest.raises(InputError, match=r"names \{rows\}"):
         Calibration(base)
 

@@ -11,7 +11,7 @@ import pytest
 from test_cost_model import EXACT
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.exchange import Exchange, Message, exchanged, in_buckets
+from escala.analysis.cost_model.exchange import Exchange, Message, in_buckets, plan_exchange
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.core.variables import passed
 from escala.engines import environments
@@ -66,7 +66,7 @@ def test_a_knob_is_the_size_of_all_buckets_and_what_is_rounded_after_takes_half(
     gradients = [Gradient(str(number), (MIB // 4,), ready=number / 4) for number in range(5)]
     for fp16, size in ((False, 2 * MIB), (True, MIB)):
         exchange = Exchange(fp16=fp16, bucket_mib=2)
-        found = exchanged(gradients, 1, 2, exchange)
+        found = plan_exchange(gradients, 1, 2, exchange)
         buckets = in_buckets(found.messages, exchange.buckets)
         assert [each.size for each in buckets] == [size, size, size / 2]
 

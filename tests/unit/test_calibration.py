@@ -26,13 +26,13 @@ from escala.analysis.cost_model.predict import Setup, predict
 from escala.analysis.cost_model.transfers import traffic
 from escala.analysis.cost_model.works import (
     Works,
-    calibrated_rows,
     first_of_programs,
     first_repeats,
-    planned,
+    plan_works,
     predictable,
-    unsupported,
+    rows_to_calibrate,
     variant_name,
+    why_unsupported,
 )
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
@@ -92,12 +92,12 @@ def experiment(**changes) -> Experiment:
 
 @given(st.sets(st.integers(1, 5000), min_size=1, max_size=6))
 def test_calibrated_rows_surround_those_predicted_and_are_others(rows):
-    found = calibrated_rows(rows)
+    found = rows_to_calibrate(rows)
     assert len(found) == 3 and list(found) == sorted(set(found))
     assert not rows & set(found)
     assert found[-1] > max(rows)
     assert found[0] < min(rows) or min(rows) <= 2
-    limited = calibrated_rows(rows, most=100)
+    limited = rows_to_calibrate(rows, most=100)
     assert len(set(limited)) == 3 and not rows & set(limited)
     assert limited[-1] <= 100 + len(rows) + 3
 
@@ -113,7 +113,7 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
         found = Calibration(base)
         assert found.runs_needed(links=True)
         told = [*first_repeats(base), *first_of_programs(base)]
-        assert len(planned(found)) == len(told)
+        assert len(plan_works(found)) == len(told)
         for run in found.runs_needed(links=True):
             assert found.request(run)
     else:
@@ -145,7 +145,7 @@ def test_variants_of_one_computation_are_one_work_and_one_rank_alone_is_refused(
     assert {work.variant for work in found.different_works} == {"tuned", "fast"}
     names = ("small", "virus-cnn", "single")
     assert found.works[*names, "halved"] == found.works[*names, "tuned"]
-    assert found.works[*names, "tuned"].rows == calibrated_rows({64, 32, 16})
+    assert found.works[*names, "tuned"].rows == rows_to_calibrate({64, 32, 16})
     with pytest.raises(InputError, match="several ranks"):
         Calibration(experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}]))
 
@@ -191,7 +191,7 @@ def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason
         configurations=[{"strategy": strategy, "layouts": [layout]}],
     )
     [run] = first_repeats(found)
-    told = unsupported(run)
+    told = why_unsupported(run)
     assert told is None if reason is None else reason in told
     assert bool(predictable(found)) == (reason is None)
 
@@ -317,7 +317,7 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
     train_rows = 1000
     rows = {
         (row["strategy"], row["variant"]): row
-        for row in predictions.rows(calibration, planned(found), {"small": train_rows})
+        for row in predictions.rows(calibration, plan_works(found), {"small": train_rows})
     }
     one, two, halved, mirrored = rows.values()
     assert mirrored["basis"] == "unavailable" and "mirrored" in mirrored["reason"]
@@ -363,7 +363,7 @@ def test_each_engine_is_calibrated_by_one_process_and_several_of_its_own(tmp_pat
     content, left_out = document(write_runs(tmp_path, found))
     assert not left_out
     calibration = parse(content | {"model_deviation": 0.0})
-    rows = predictions.rows(calibration, planned(found), {"small": 640})
+    rows = predictions.rows(calibration, plan_works(found), {"small": 640})
     by_names = {(row["strategy"], row["variant"]): row for row in rows}
     horovod, ddp = by_names["horovod-mpi", "tuned"], by_names["ddp-gloo", "tuned"]
     assert {row["basis"] for row in by_names.values()} == {"predicted"}
@@ -457,7 +457,7 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     )
     found = Calibration(base)
     content, _ = document(write_runs(tmp_path, found))
-    rows = list(predictions.rows(parse(content), planned(found), {"small": 640}))
+    rows = list(predictions.rows(parse(content), plan_works(found), {"small": 640}))
     by_place = {(row["layout"], row["network"]): row for row in rows}
     assert by_place["1x2", "native"]["basis"] == "predicted"
     slow, native = (by_place["2x1", name] for name in ("slow", "native"))
@@ -477,13 +477,13 @@ def test_the_steps_of_rules_write_the_calibration_and_its_predictions(
     found = Calibration(experiment(workloads=BY_STEPS, variants={"tuned": {}}))
     sources, split = write_runs(tmp_path, found), tmp_path / "data/small/split4/dataset.json"
     write_json(split, {"rows": {"train": 640}})
-    configurations = json.loads(json.dumps(planned(found), default=str))
+    configurations = json.loads(json.dumps(plan_works(found), default=str))
     made = {name: tmp_path / f"{name}.json" for name in ("calibration", "times")}
     step.calibrate([], {"calibration": made["calibration"]}, SimpleNamespace(sources=sources))
     assert read_json(made["calibration"]) == json.loads(json.dumps(document(sources)[0]))
     given = SimpleNamespace(configurations=configurations)
     step.predict_times(made["calibration"], {"times": made["times"]}, given, [split])
-    rows = list(predictions.rows(parse(document(sources)[0]), planned(found), {"small": 640}))
+    rows = list(predictions.rows(parse(document(sources)[0]), plan_works(found), {"small": 640}))
     assert read_json(made["times"])["configurations"] == json.loads(json.dumps(rows))
     capsys.readouterr()
     step.predictions(made["times"], {}, given)
@@ -501,7 +501,7 @@ def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():
     )
     found = {
         (each["strategy"], each["variant"]): each["other_knobs"]
-        for each in planned(Calibration(base))
+        for each in plan_works(Calibration(base))
     }
     assert found["horovod-mpi", "often"] == ["eager_limit_mib"]
     # Open "mpi" alone reads it.
@@ -519,7 +519,7 @@ def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path):
     found = Calibration(base)
     assert len(found.different_works) == 1
     calibration = parse(document(write_runs(tmp_path, found))[0])
-    rows = predictions.rows(calibration, planned(found), {"small": 640})
+    rows = predictions.rows(calibration, plan_works(found), {"small": 640})
     by_name = {row["variant"]: row for row in rows}
     [work] = calibration.works
     expected = predict(calibration, Setup(work, Layout(1, 2), 32, exchange=Exchange(FACTORS)))

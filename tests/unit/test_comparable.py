@@ -12,7 +12,7 @@ from fixtures_runs import MACHINE, FakeExperiment
 from pages import epoch_rows, tabled
 
 from escala.analysis import comparable
-from escala.analysis.comparable import matched, refusal
+from escala.analysis.comparable import match_runs, refusal
 from escala.analysis.measurements import read_run
 from escala.core import hardware
 from escala.core.errors import InputError
@@ -203,7 +203,7 @@ def test_nodes_of_each_kind_are_counted(runs):
 def test_a_run_with_more_nodes_is_compared_node_by_node(runs):
     """One node of two is of the kind of the reference's: the ratio would divide two CPUs."""
     across = changed(runs["across"], "ranks.machines.1.cpu", "Another CPU")
-    found = matched([across], [runs["single"]])
+    found = match_runs([across], [runs["single"]])
     assert (found.runs, found.references) == ([], [])
     (reason,) = found.refused
     assert "Another CPU, 2 cores, 8 GiB" in reason and "Example CPU" in reason

@@ -18,11 +18,11 @@ from escala.analysis.cost_model.exchange import (
     Exchanged,
     Message,
     dense_exchange,
-    exchanged,
     exposed_seconds,
+    plan_exchange,
 )
 from escala.analysis.cost_model.predict import NOT_VALIDATED, TERMS, Setup, interval, predict
-from escala.analysis.cost_model.resample import resampled
+from escala.analysis.cost_model.resample import resample_calibration
 from escala.analysis.cost_model.transfers import (
     GLOO_SEGMENT_BYTES,
     Transfer,
@@ -261,7 +261,7 @@ GRADIENTS = EXACT.works["cnn"].gradients
 
 
 def sent(rows: int = 32, ranks: int = 2, **knobs: object) -> Exchanged:
-    return exchanged(GRADIENTS, rows, ranks, Exchange(**knobs))
+    return plan_exchange(GRADIENTS, rows, ranks, Exchange(**knobs))
 
 
 def sizes(**options: object) -> list[tuple[str, float]]:
@@ -293,7 +293,7 @@ def test_messages_of_each_exchange_in_the_order_in_which_they_are_known():
 
 def test_many_bytes_are_not_summed_in_shared_memory():
     large = calibrations.Gradient("convolution", (costs.MAX_SUM_BYTES // 8,))
-    found = exchanged([*GRADIENTS, large], 32, 2, Exchange(dense=costs.SHARED_MEMORY))
+    found = plan_exchange([*GRADIENTS, large], 32, 2, Exchange(dense=costs.SHARED_MEMORY))
     assert [each.operation for each in found.messages] == [ALLREDUCE] * 3
     sums = 4 * (2 + 2) * (5 * 8 + 128 * 5)
     assert sent(dense=costs.SHARED_MEMORY).moved_bytes == found.moved_bytes + sums
@@ -305,7 +305,7 @@ def test_only_single_rows_of_float32_are_exchanged_through_shared_memory():
     assert dense_exchange(kernel, 8, 4, exchange) == costs.SHARED_MEMORY
     for changed in ({"factor_rows": 2}, {"item_bytes": 8}):
         assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
-    assert exchange.between(2) == Exchange() and exchange.between(1) == exchange
+    assert exchange.across(2) == Exchange() and exchange.across(1) == exchange
 
 
 # Overlap.
@@ -600,7 +600,7 @@ def test_operations_of_one_library_differ_together_by_what_all_calls_of_a_repeat
     found = set()
     for _ in range(30):
         drawn: dict[tuple, set] = {}
-        for each in resampled(calibration, random).collectives:
+        for each in resample_calibration(calibration, random).collectives:
             drawn.setdefault(each.measured_with, set()).add(round(np.log(each.deviation), 9))
         found |= {deviation for [deviation] in drawn.values()}
     usual, third = sorted(found)
@@ -614,7 +614,10 @@ def test_calls_count_by_their_arithmetic_mean():
     for each in times:
         each["seconds"] = [each["seconds"][0]] * 90 + [100 * each["seconds"][0]] * 10
     calibration, random = parse(changed), np.random.default_rng(0)
-    drawn = [resampled(calibration, random).collectives[0].seconds[0].mean() for _ in range(400)]
+    drawn = [
+        resample_calibration(calibration, random).collectives[0].seconds[0].mean()
+        for _ in range(400)
+    ]
     for mean in (np.mean, np.median):
         assert mean(drawn) == pytest.approx(np.mean(times[0]["seconds"]), rel=0.05)
 

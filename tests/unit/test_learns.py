@@ -18,7 +18,7 @@ from fixtures_runs import (
 from pages import tabled
 from sentences import check
 
-from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
+from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, judge_learning
 from escala.core.files import read_json
 from escala.record.evaluation import evaluate
 from escala.report.findings import section_findings
@@ -44,7 +44,7 @@ def _kinds(frames) -> dict[str, str]:
     rows = frames["configurations"]
     names = names_of_rows(rows)
     return {
-        f"{row.workload} {row.strategy}": learning(frames, name).kind
+        f"{row.workload} {row.strategy}": judge_learning(frames, name).kind
         for row, name in zip(rows.itertuples(), names, strict=True)
     }
 
@@ -71,7 +71,7 @@ def test_what_is_no_better_than_the_largest_class_does_not_learn(tmp_path, predi
         _scored(experiment, strategy, predicted)
     frames = tabled(experiment)
     assert set(_kinds(frames).values()) == {DOES_NOT_LEARN}
-    found = learning(frames, next(names_of_rows(frames["configurations"])))
+    found = judge_learning(frames, next(names_of_rows(frames["configurations"])))
     assert found.largest_class == pytest.approx(LARGEST)
     assert found.low <= found.accuracy == pytest.approx((predicted == LABELS).mean())
     numbers, times = _first(frames)
@@ -100,7 +100,7 @@ def test_what_learns_is_compared_with_the_best_baseline(tmp_path):
     experiment.add("single", "1x1", 0.001, accuracy=0.4, workload="majority")
     frames = tabled(experiment)
     assert _kinds(frames)["virus-cnn single"] == LEARNS
-    found = learning(frames, next(names_of_rows(frames["configurations"])))
+    found = judge_learning(frames, next(names_of_rows(frames["configurations"])))
     assert found.workload == "kmer-logreg" and found.baseline > found.high > found.accuracy
     [text] = _first(frames)
     assert f"{found.baseline:.2f}" in text and f"{found.accuracy:.2f}" in text

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from escala.analysis.rates import pooled_rates, rate_differences, rate_interval
+from escala.analysis.rates import pool_rates, rate_differences, rate_interval
 from escala.analysis.statistics import (
     CALL_DEVIATION,
     CALLS,
     VALUES_FOR_INTERVAL,
     Interval,
-    combined_interval,
+    combine_intervals,
     deviation_of_sessions,
     difference_interval,
     geometric_pseudo_median,
@@ -59,9 +59,9 @@ def test_few_and_equal_values_are_told_as_what_they_are():
 
 def test_samples_that_are_combined_are_resampled_each_by_itself():
     """Were they resampled together, the product of these medians would never leave 2 to 2.25."""
-    assert combined_interval([[1.0, 2.0], [2.0, 1.0]], np.prod) == (2.25, 1.0, 4.0)
-    assert combined_interval([[3.0, 5.0], [2.0]], np.prod) == (8.0, None, None)
-    assert combined_interval([[3.0, 5.0], []], np.prod) == (None, None, None)
+    assert combine_intervals([[1.0, 2.0], [2.0, 1.0]], np.prod) == (2.25, 1.0, 4.0)
+    assert combine_intervals([[3.0, 5.0], [2.0]], np.prod) == (8.0, None, None)
+    assert combine_intervals([[3.0, 5.0], []], np.prod) == (None, None, None)
 
 
 @pytest.mark.parametrize("matches", [6, 15])
@@ -178,13 +178,13 @@ def test_how_sessions_differ_is_of_the_prior_and_of_what_was_measured():
 
 def test_rates_are_pooled_over_splits():
     first, second = np.array([[9, 1], [2, 8]]), np.array([[10, 0], [0, 10]])
-    covid, dengue = pooled_rates([first, second], [1, 2])
+    covid, dengue = pool_rates([first, second], [1, 2])
     assert covid.precision.estimate == 19 / 21
     assert covid.recall.estimate == 19 / 20
     assert (dengue.true_positives, dengue.predicted, dengue.actual) == (18, 19, 20)
-    assert pooled_rates([first] * 5, [4] * 5) == pooled_rates([first], [4]), "a split counts once"
+    assert pool_rates([first] * 5, [4] * 5) == pool_rates([first], [4]), "a split counts once"
     assert covid.precision[1:] == rate_interval(19, 21)[1:]
-    _, never = pooled_rates([np.array([[10, 0], [3, 0]])], [4])
+    _, never = pool_rates([np.array([[10, 0], [3, 0]])], [4])
     assert never.precision == (None, None, None) and never.recall.estimate == 0
 
 

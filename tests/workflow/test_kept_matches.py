@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.analysis.comparable import matched
+from escala.analysis.comparable import match_runs
 from escala.analysis.measurements import measurements
 from escala.experiment import Experiment, Run
 from tests.conftest import ROOT
@@ -66,7 +66,7 @@ class Called:
         }
         ok = {name: [r for r in runs if r["status"] == "ok"] for name, runs in measured.items()}
         return {
-            name: len({run["repeat"] for run in matched(ok[name], ok["single"]).runs})
+            name: len({run["repeat"] for run in match_runs(ok[name], ok["single"]).runs})
             for name in ("horovod-mpi", "horovod-gloo")
         }
 

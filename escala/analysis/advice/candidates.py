@@ -65,7 +65,7 @@ class Paired(NamedTuple):
 Ratios = Mapping[tuple[Configuration, Configuration], Paired]
 
 
-def paired(ratios: Ratios, names: Configuration, reference: Configuration) -> Paired | None:
+def find_pair(ratios: Ratios, names: Configuration, reference: Configuration) -> Paired | None:
     """Return the measured ratio of two configurations, whichever is the reference of the other."""
     if (names, reference) in ratios:
         return ratios[names, reference]
@@ -306,7 +306,7 @@ def candidates(
     Parameters
     ----------
     calibration : None to predict nothing.
-    planned : configurations, as `escala.analysis.cost_model.works.planned` returns them.
+    planned : configurations, as `escala.analysis.cost_model.works.plan_works` returns them.
     times : rows of the table `configurations`.
     same_model : measured configurations that train the same model, also with other rows in a step.
 

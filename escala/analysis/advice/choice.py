@@ -23,8 +23,8 @@ from escala.analysis.advice.candidates import (
     Candidate,
     Paired,
     Ratios,
+    find_pair,
     inverse,
-    paired,
 )
 from escala.analysis.best_use import UNAVAILABLE, BestUse
 from escala.analysis.cost_model.predict import interval
@@ -287,7 +287,7 @@ def _compare(
     relative : draws of this ratio.
     """
     ratio = _interval(relative, candidate, base)
-    direct = paired(ratios, candidate.configuration, base.configuration)
+    direct = find_pair(ratios, candidate.configuration, base.configuration)
     if direct and direct.counts:
         return direct.ratio, direct.verdict, direct
     if candidate.is_apart_from(base) or base.is_apart_from(candidate):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +23,7 @@ from escala.analysis.advice.document import Advice, Answer
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED, Alternative, BestUse
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
-from escala.core.readable import counted, size, span
+from escala.core.readable import counted, size, span, with_interval
 from escala.experiment.runs import NATIVE, Configuration
 from escala.experiment.scaling import BASELINE, STEPS
 from escala.strategies.knobs import reads
@@ -43,10 +43,10 @@ _AMOUNTS = {
 }
 
 
-def _interval(of: Interval, show: Callable[[float], str] = "{:.2f}".format) -> str:
-    """Return an estimate with its interval if there is one, such as `0.52 (0.49–0.56)`."""
-    ends = "" if of.low is None else f" ({show(of.low)}–{show(of.high)})"
-    return f"{show(of.estimate)}{ends}"
+def _span_with_interval(seconds: Interval) -> str:
+    """Return a duration with its interval if there is one, such as `42 s (40 s–45 s)`."""
+    estimate, *ends = (bound and span(bound) for bound in seconds)
+    return f"{estimate} ({'–'.join(ends)})" if seconds.low is not None else estimate
 
 
 def headline(answer: Answer, goal: str) -> str:
@@ -184,10 +184,11 @@ def markdown(advice: Advice) -> Iterator[str]:
             yield f"\n| configuration | {_AMOUNTS[goal]}, {GOALS[goal]} | ratio | rests on |"
             yield "| --- | --- | --- | --- |"
             for option in answer.choice.options:
-                amount = _interval(option.amount, "{:.3g}".format)
+                amount = with_interval(*option.amount, ".3g")
                 note = f"; excluded: {option.excluded}" if option.excluded else ""
                 basis = f"{option.candidate.basis}{note}"
-                yield f"| {option.label} | {amount} | {_interval(option.ratio)} | {basis} |"
+                ratio = with_interval(*option.ratio, ".2f")
+                yield f"| {option.label} | {amount} | {ratio} | {basis} |"
         if script := [*job_script(answer, advice.question.partition)]:
             yield from ("\n```", *script, "```")
 
@@ -200,17 +201,18 @@ def _sentences(answer: Answer, advice: Advice) -> Iterator[str]:
     if choice and (other := choice.passed_over):
         basis = "" if other.candidate.basis == PREDICTED else f", {other.candidate.basis}"
         yield (
-            f"{other.label} is predicted with less{basis}: {_interval(other.ratio)} of the {what} "
-            f"of {choice.baseline.label}. Measure it before you rely on that."
+            f"{other.label} is predicted with less{basis}: "
+            f"{with_interval(*other.ratio, '.2f')} of the {what} of {choice.baseline.label}. "
+            "Measure it before you rely on that."
         )
     for option in choice.options if choice else ():
         if option.candidate.contradicts:
             paired = option.candidate.paired
             yield (
                 f"Measured and predicted times of {option.label} contradict each other: measured "
-                f"{_interval(paired.ratio)} of the time of {paired.reference} "
+                f"{with_interval(*paired.ratio, '.2f')} of the time of {paired.reference} "
                 f"({paired.verdict}, {counted(paired.matches, 'paired run')}), predicted "
-                f"{_interval(option.candidate.predicted)}. The measured one counts."
+                f"{with_interval(*option.candidate.predicted, '.2f')}. The measured one counts."
             )
     if answer.changes:
         yield (
@@ -227,8 +229,8 @@ def _about(best: Option, choice: Choice, advice: Advice) -> Iterator[str]:
     """Yield sentences on the selected option."""
     candidate, goal = best.candidate, advice.question.goal
     yield (
-        f"Training takes {_interval(best.seconds, span)}, and the whole job "
-        f"{_interval(best.job_seconds, span)}."
+        f"Training takes {_span_with_interval(best.seconds)}, and the whole job "
+        f"{_span_with_interval(best.job_seconds)}."
     )
     if candidate.extrapolated_start:
         yield f"In the time of the whole job, {'; '.join(candidate.extrapolated_start)}."
@@ -243,7 +245,7 @@ def _about(best: Option, choice: Choice, advice: Advice) -> Iterator[str]:
     if goal != TIME:
         what = "energy" if goal == ENERGY else "cost"
         by = f", by the {advice.power.source}" if goal == ENERGY else ""
-        yield f"Its {what} is {_interval(best.amount, '{:.3g}'.format)} {GOALS[goal]}{by}."
+        yield f"Its {what} is {with_interval(*best.amount, '.3g')} {GOALS[goal]}{by}."
     if goal == DEADLINE:
         yield "The deadline counts from the start of the job: no wait in a queue is known."
     if candidate.extrapolated:
@@ -257,8 +259,8 @@ def _efficiency(best: Option, base: Option, advice: Advice) -> Iterator[str]:
     if times <= 1:
         return
     yield (
-        f"Its efficiency is {_interval(best.efficiency)}, with {times:g} times the cores of "
-        f"{base.label} ({best.candidate.basis})."
+        f"Its efficiency is {with_interval(*best.efficiency, '.2f')}, with {times:g} times the "
+        f"cores of {base.label} ({best.candidate.basis})."
     )
     # Predicted and measured times are of steps.
     if rule is None or rule["time"] != STEPS:
@@ -326,7 +328,7 @@ def job_script(answer: Answer, partition: str | None) -> Iterator[str]:
     if partition:
         yield f"#SBATCH --partition={partition}"
     yield (
-        f"# --time, in minutes: the upper end of {_interval(job, span)}, and "
+        f"# --time, in minutes: the upper end of {_span_with_interval(job)}, and "
         f"{TIME_MARGIN:.0%} more."
     )
     yield (

@@ -31,9 +31,9 @@ from escala.analysis.cost_model.works import (
     Works,
     first_of_programs,
     predictable,
-    unbounded,
     usual_knobs,
     variant_name,
+    why_unbounded,
 )
 from escala.core.hardware import available_cores
 from escala.data.settings import derive
@@ -225,7 +225,7 @@ class Calibration(Works, Experiment):
             ]
             for run in first_of_programs(self.base)
             if (run.dataset, run.workload, run.strategy, run.variant) == work[:4]
-            and unbounded(run) is None
+            and why_unbounded(run) is None
             and run.layout.ranks > 1
             and (links or (run.layout.nodes == 1 and run.cores <= len(available_cores())))
         ]
@@ -331,7 +331,7 @@ def _shared_settings(works: int) -> Mapping[str, Any]:
     }
 
 
-def adopted(name: str) -> str | None:
+def experiment_of(name: str) -> str | None:
     """Return the name of the experiment that a calibration of this name belongs to, or None."""
     base = name.removesuffix(SUFFIX)
     return base if base and base != name else None

@@ -119,15 +119,15 @@ def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _
         if reason := unlike_machines(*machines):
             raise InputError(run["file"], run["session"], reason, "calibrate again")
     # The processes of these runs compute the same, with the same rows.
-    variants = {_computed(run) for run in steps}
+    variants = {_computation(run) for run in steps}
     return _Runs(
         steps,
         _ok(files["clocks"], left_out),
-        [run for run in collectives if _computed(run) in variants],
+        [run for run in collectives if _computation(run) in variants],
     )
 
 
-def _computed(run: Mapping) -> tuple[str, ...]:
+def _computation(run: Mapping) -> tuple[str, ...]:
     """Return what tells a run from those whose processes compute something else."""
     return run["dataset"], run["workload"], run["variant"], one_process(run["strategy"])[0]
 

@@ -87,7 +87,7 @@ class Exchange:
         limits = _BUCKETS if self.bucket_mib is None else (self.bucket_mib * 2**20,)
         return tuple(limit / 2 for limit in limits) if self.fp16 else limits
 
-    def between(self, nodes: int) -> Exchange:
+    def across(self, nodes: int) -> Exchange:
         """Return the settings on some nodes: on several, allreduce replaces shared memory."""
         if nodes > 1 and self.dense == costs.SHARED_MEMORY:
             return replace(self, dense=costs.ALLREDUCE)
@@ -136,7 +136,7 @@ class Exchanged:
         self.messages.append(Message(operation, numbers * item_bytes, gradient.ready))
 
 
-def exchanged(
+def plan_exchange(
     gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
 ) -> Exchanged:
     """Return what one of several ranks exchanges in a step, and what it computes for that.

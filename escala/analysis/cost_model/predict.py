@@ -38,11 +38,11 @@ from escala.analysis.cost_model.exchange import (
     CYCLE_SECONDS,
     FUSION_BYTES,
     Exchange,
-    exchanged,
     exposed_seconds,
     in_buckets,
+    plan_exchange,
 )
-from escala.analysis.cost_model.resample import resampled, without_deviations
+from escala.analysis.cost_model.resample import resample_calibration, without_deviations
 from escala.analysis.cost_model.transfers import Transfers
 from escala.analysis.statistics import Interval
 from escala.core.engines import COLLECTIVES
@@ -198,7 +198,9 @@ def _samples(
         collectives=tuple(times for times in calibration.collectives if times.library == library),
     )
     randoms = np.random.default_rng(seed).spawn(draws)
-    return tuple((resampled(used, random), random.standard_normal()) for random in randoms)
+    return tuple(
+        (resample_calibration(used, random), random.standard_normal()) for random in randoms
+    )
 
 
 def _nearest_exchange(work: Work, setup: Setup, notes: list[str]) -> int | None:
@@ -303,8 +305,8 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
         work.contention, setup.library, setup.layout, setup.cores, calibration.cores_per_node, notes
     )
     shape = min(steps, key=lambda entry: abs(entry.rows - part_rows)).shape
-    slowest = computing * slower * expected_largest(shape, ranks)
-    sent = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
+    slowest = computing * slower * mean_of_largest(shape, ranks)
+    sent = plan_exchange(work.gradients, rows, ranks, exchange.across(setup.layout.nodes))
     network = calibration.network(setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)
     sums = COLLECTIVES[setup.library]
@@ -400,7 +402,7 @@ def contention(
     return float(np.interp(fitting, known, means)) * processes / fitting
 
 
-def expected_largest(steps: np.ndarray, ranks: int) -> float:
+def mean_of_largest(steps: np.ndarray, ranks: int) -> float:
     """Return the mean of the slowest of so many steps, divided by that of all.
 
     The k-th of n values is the largest of r draws with probability (k/n)^r - ((k-1)/n)^r.

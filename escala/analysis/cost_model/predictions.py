@@ -20,6 +20,7 @@ from escala.analysis.cost_model.exchange import Exchange
 from escala.analysis.cost_model.predict import DRAWS, TERMS, Prediction, Setup, interval, predict
 from escala.analysis.cost_model.programs import step_bounds
 from escala.core.errors import InputError
+from escala.core.readable import with_interval
 
 #: The error of the model is not measured on the machine that is predicted.
 ASSUMED = (
@@ -38,7 +39,7 @@ def rows(
 
     Parameters
     ----------
-    planned : configurations, as `escala.analysis.cost_model.works.planned` returns them.
+    planned : configurations, as `escala.analysis.cost_model.works.plan_works` returns them.
     train_rows : number of training rows of each dataset.
     """
     for plan in planned:
@@ -186,6 +187,6 @@ def line(row: Mapping[str, Any]) -> str:
         ends = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
         one_clause = f", {ends} of one process" if row["ranks"] > 1 else ""
         return f"{label}: {low:.3g} to {high:.3g} s per epoch{one_clause}, bounds"
-    ends = "" if low is None else f" ({low:.3g}–{high:.3g})"
     median = row["predicted_seconds_per_epoch"]
-    return f"{label}: {median:.3g} s per epoch{ends}, {row['basis']}{reason}"
+    seconds = with_interval(median, low, high, ".3g", " s per epoch")
+    return f"{label}: {seconds}, {row['basis']}{reason}"

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from escala.analysis.comparable import unlike_machines
-from escala.analysis.cost_model.predict import expected_largest
+from escala.analysis.cost_model.predict import mean_of_largest
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.record import collect
@@ -117,7 +117,7 @@ def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
             max(value for name, value in repeat.items() if name.startswith(_BESIDE))
             for repeat in repeats
         ],
-        "skew": expected_largest(relative_steps, layout.ranks),
+        "skew": mean_of_largest(relative_steps, layout.ranks),
     }
 
 
@@ -159,15 +159,17 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     InputError : something that they need was not measured, and what.
     """
     if program["unavailable"]:
-        raise _unknown(program["unavailable"], "correct it, and calibrate again")
+        raise _cannot_bound(program["unavailable"], "correct it, and calibrate again")
     repeats = _repeats(program["steps"])
-    alone = [computed(program["steps"], repeat, rows) for repeat in repeats]
-    rank_seconds = [computed(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats]
+    alone = [compute_seconds(program["steps"], repeat, rows) for repeat in repeats]
+    rank_seconds = [
+        compute_seconds(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats
+    ]
     compute = min(rank_seconds), max(rank_seconds)
     if ranks == 1:
         return Bounds(compute, compute, (0.0, 0.0), (1.0, 1.0))
     if program["gradient_bytes"] is None:
-        raise _unknown(
+        raise _cannot_bound(
             "the bytes of its gradients are not known",
             "state gradient_bytes of the program, or call begin(parameters=…) of the hook",
         )
@@ -178,16 +180,17 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
         if entry["layout"] == layout and (one_node or entry["network"] == network)
     ]
     if not timed:
-        raise _unknown(
+        raise _cannot_bound(
             f"sums were not timed on {layout}", "calibrate where this layout can be started"
         )
     [sums] = timed
     if sums["unavailable"]:
-        raise _unknown(f"sums could not be timed: {sums['unavailable']}", "see the run's log")
+        raise _cannot_bound(f"sums could not be timed: {sums['unavailable']}", "see the run's log")
     exchange = (0.0, 0.0)
     if program["gradient_bytes"]:
         seconds = [
-            summed(sums["times"], n, program["gradient_bytes"]) for n in _repeats(sums["times"])
+            sum_seconds(sums["times"], n, program["gradient_bytes"])
+            for n in _repeats(sums["times"])
         ]
         exchange = min(seconds), max(seconds)
     slower = max(1.0, *sums["contention"]) * sums["skew"]
@@ -200,7 +203,7 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     return Bounds((min(low), max(high)), compute, exchange, ratio)
 
 
-def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
+def compute_seconds(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
     """Return the time of a step of `rows` rows: a fixed part, and one for each row.
 
     It is fitted by least squares of relative differences, and neither part is below 0.
@@ -212,7 +215,7 @@ def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
     return float(fixed + per_row * rows)
 
 
-def summed(times: Sequence[Mapping], repeat: int, size: float) -> float:
+def sum_seconds(times: Sequence[Mapping], repeat: int, size: float) -> float:
     """Return the time of a sum of `size` bytes, interpolated between measured sizes.
 
     Beyond the largest size, time is in proportion to the bytes.
@@ -226,5 +229,5 @@ def _repeats(times: Sequence[Mapping]) -> range:
     return range(min(len(time["seconds"]) for time in times))
 
 
-def _unknown(reason: str, remedy: str) -> InputError:
+def _cannot_bound(reason: str, remedy: str) -> InputError:
     return InputError("program", None, reason, remedy)

@@ -33,7 +33,7 @@ from escala.analysis.cost_model.calibration import (
 )
 
 
-def resampled(calibration: Calibration, random: np.random.Generator) -> Calibration:
+def resample_calibration(calibration: Calibration, random: np.random.Generator) -> Calibration:
     """Return a calibration whose measurements have one repeat each, drawn from all.
 
     Collectives are drawn last, so calibrations that differ only in collectives have the same draws
@@ -54,7 +54,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
         # The mean deviation of each repeat.
         logarithms = np.log(seconds)
         deviations = (logarithms - logarithms.mean(axis=1, keepdims=True)).mean(axis=0)
-        deviations *= _widening(seconds.shape[1])
+        deviations *= _student_factor(seconds.shape[1])
         run_deviations[key] = float(np.exp(random.choice(deviations)))
     collectives = tuple(
         replace(
@@ -87,7 +87,7 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
     # Deviations of log times from the mean for their number of rows.
     logarithms = [np.log(entry.means) for entry in work.steps]
     deviations = np.concatenate([logs - logs.mean() for logs in logarithms])
-    deviations *= _widening(len(deviations), len(work.steps))
+    deviations *= _student_factor(len(deviations), len(work.steps))
     # A mean is that of as many drawn repeats as were measured.
     drawn = [logs.mean() + random.choice(deviations, logs.shape).mean() for logs in logarithms]
     steps = tuple(
@@ -122,7 +122,7 @@ def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarra
     repeats = seconds.shape[1]
     means = seconds.mean(axis=1, keepdims=True)
     drawn = seconds[:, random.integers(repeats, size=repeats)].mean(axis=1, keepdims=True)
-    return means * (drawn / means) ** _widening(repeats)
+    return means * (drawn / means) ** _student_factor(repeats)
 
 
 def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
@@ -141,7 +141,7 @@ def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
 
 
 @cache
-def _widening(repeats: int, means: int = 1) -> float:
+def _student_factor(repeats: int, means: int = 1) -> float:
     """Return the factor by which Student's interval is wider than the percentile bootstrap's.
 
     Parameters

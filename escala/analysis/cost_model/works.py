@@ -111,7 +111,7 @@ class Works:
             names: Work(
                 *names[:3],
                 first[key],
-                calibrated_rows(rows[key], None if most[key] is None else _SURE * most[key]),
+                rows_to_calibrate(rows[key], None if most[key] is None else _SURE * most[key]),
             )
             for names, key in key_by_names.items()
         }
@@ -137,7 +137,7 @@ class Works:
         rows: dict[tuple, set[int]] = {}
         several = set()
         for run in first_of_programs(self.base):
-            if unbounded(run) is None:
+            if why_unbounded(run) is None:
                 key, ranks = (
                     (run.dataset, run.workload, run.strategy, run.variant),
                     run.layout.ranks,
@@ -146,13 +146,13 @@ class Works:
                 rows.setdefault(key, set()).update((batch, -(-batch // ranks)))
                 several |= {key} if ranks > 1 else set()
         return {
-            key: Work(*key, calibrated_rows(predicted))
+            key: Work(*key, rows_to_calibrate(predicted))
             for key, predicted in rows.items()
             if key in several
         }
 
 
-def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
+def rows_to_calibrate(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
     """Return numbers of rows around the predicted ones, but not these themselves.
 
     They are in a geometric series, and increase.
@@ -194,14 +194,14 @@ def first_repeats(experiment: Experiment) -> list[Run]:
 
 def predictable(experiment: Experiment) -> list[Run]:
     """Return the first repeat of each configuration that the cost model predicts."""
-    return [run for run in first_repeats(experiment) if unsupported(run) is None]
+    return [run for run in first_repeats(experiment) if why_unsupported(run) is None]
 
 
 def first_of_programs(experiment: Experiment) -> list[Run]:
     return [run for run in experiment.runs if run.repeat == 1 and run.declared.workload.is_program]
 
 
-def unsupported(run: Run) -> str | None:
+def why_unsupported(run: Run) -> str | None:
     """Return why the cost model does not predict a run, or None."""
     strategy, variant = run.declared.strategy, run.declared.variant
     alone = STRATEGIES[one_process(run.strategy)[0]]
@@ -222,7 +222,7 @@ def unsupported(run: Run) -> str | None:
     return None
 
 
-def unbounded(run: Run) -> str | None:
+def why_unbounded(run: Run) -> str | None:
     """Return why there are no bounds of a run of a program, or None."""
     program, strategy = run.declared.workload.program(), run.declared.strategy
     if not program.named & {"rows", "rows_of_rank"}:
@@ -251,15 +251,15 @@ def variant_knobs(variant: Mapping[str, Any]) -> dict:
     return {name: value for name, value in variant.items() if name not in _TRAINING}
 
 
-def planned(works: Works) -> list[dict]:
+def plan_works(works: Works) -> list[dict]:
     """Return each configuration of the experiment as the cost model needs it, in JSON's types.
 
     `unavailable` is the reason why a configuration is not predicted, and None otherwise. `knobs`
     has those by which ranks may train another model than one process.
     """
     base, configurations = works.base, []
-    by_steps = [(run, unsupported(run), _step_plan) for run in first_repeats(base)]
-    programs = [(run, unbounded(run), _program_plan) for run in first_of_programs(base)]
+    by_steps = [(run, why_unsupported(run), _step_plan) for run in first_repeats(base)]
+    programs = [(run, why_unbounded(run), _program_plan) for run in first_of_programs(base)]
     for run, reason, plan in (*by_steps, *programs):
         settings = base.settings_of(run)
         configurations.append(
@@ -303,7 +303,7 @@ def _program_plan(works: Works, run: Run, settings: Mapping) -> dict[str, Any]:
 
 def plans(works: Works) -> dict:
     """Return what advice needs to know of an experiment, in JSON's types, without its rows."""
-    settings, configurations = works.base.settings, planned(works)
+    settings, configurations = works.base.settings, plan_works(works)
     rules = (scaling := settings.get("scaling")) and scaling["rules"]
     if rules and scaling["kind"] == WEAK and rules["same_input"]:
         rules = None

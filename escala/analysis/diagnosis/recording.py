@@ -241,15 +241,13 @@ class Recording:
             Unfinished(
                 self._name(pid),
                 event["name"],
-                self._waiting(pid, event["name"]),
+                tuple(sorted(self._negotiations[pid].ready))
+                if event["name"].startswith("NEGOTIATE_")
+                else (),
                 self.last - event["ts"] * timeline.MICROSECONDS,
             )
             for pid, event in sorted(innermost, key=lambda phase: phase[1]["ts"])
         )
-
-    def _waiting(self, pid: int | str, phase: str) -> tuple[int, ...]:
-        negotiates = phase.startswith("NEGOTIATE_")
-        return tuple(sorted(self._negotiations[pid].ready)) if negotiates else ()
 
 
 def refusal(path: Path, recording: Recording, events: Events) -> InputError:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, learning
+from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, judge_learning
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import SAME
 from escala.core.readable import counted, in_words, with_interval
@@ -51,7 +51,7 @@ def learns(report: Report) -> Iterator[Finding]:
         learnt = {
             label: (names, model)
             for label, names in zip(group["label"], names_of_rows(group), strict=True)
-            if (model := learning(report.tables, names)).kind != UNKNOWN
+            if (model := judge_learning(report.tables, names)).kind != UNKNOWN
         }
         if not learnt:
             continue

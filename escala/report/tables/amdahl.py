@@ -25,7 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from escala.analysis import laws
-from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, left_out, work
+from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, why_left_out, work
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
 from escala.experiment.runs import Configuration, one_process
@@ -84,7 +84,7 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
         **{key: trained[key] for key in _OF_SPEEDUP},
         "matches": len(matches),
         "kind": "measured" if matches else "unavailable",
-        "reason": left_out(len(matches), refused) if trained["matches"] else trained["reason"],
+        "reason": why_left_out(len(matches), refused) if trained["matches"] else trained["reason"],
         "train_speedup": trained["speedup"],
         **gained.columns("speedup"),
         **Interval(*fractions).columns("serial_fraction"),
@@ -212,7 +212,7 @@ def _law(points: Sequence[_Point]) -> dict:
         over = None
     if over is None or not repeats:
         return {"law_kind": "unavailable", "law_reason": reason}
-    fit = laws.fitted(times, [[point.ratios[n] for point in points] for n in repeats])
+    fit = laws.fit(times, [[point.ratios[n] for point in points] for n in repeats])
     most = EXTRAPOLATED * max(times)
     return {
         "law_kind": "estimated",

@@ -18,9 +18,9 @@ from escala.analysis.comparable import (
     Measurement,
     is_emulated,
     is_fit,
-    left_out,
     other_exchange,
     other_updates,
+    why_left_out,
     work,
 )
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
@@ -204,7 +204,7 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
         "disturbed_matches": compared.disturbed,
         "needed": max(VALUES_FOR_INTERVAL, matches_needed(level)),
         "kind": base.least_certain(base.kind(run) for pair in pairs for run in pair),
-        "reason": left_out(len(pairs), compared.newest.refused)
+        "reason": why_left_out(len(pairs), compared.newest.refused)
         if pairs
         else why_no_match(compared, judge),
         "verdict": judged.verdict.kind if pairs else None,

@@ -26,9 +26,9 @@ from escala.analysis.comparable import (
     CONFIGURATION,
     Measurement,
     is_fit,
-    left_out,
-    matched,
+    match_runs,
     newest_of_repeats,
+    why_left_out,
 )
 from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
@@ -99,7 +99,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         sessions = Counter(run["session"] for run in of_names)
         session = max(sessions, key=lambda name: (sessions[name], name))
         same = [run for run in of_names if run["session"] == session]
-        matches = matched(same, others)
+        matches = match_runs(same, others)
         about = row_of(same[0]) | {"runs": len(same), "matches": len(matches.runs)}
         about |= base.reference_columns(number, reference) if reference else {}
         about |= _against_timing_runs(evidence.runs, same, matches.references)
@@ -368,7 +368,7 @@ def _ratios(
     if theirs is None or theirs.source != mine.source:
         other = "of another source" if theirs else "not known"
         return {"reason": f"no ratio: the energy of the reference is {other}"}
-    every = matched(mine.runs, theirs.runs)
+    every = match_runs(mine.runs, theirs.runs)
     # Energy runs are of one session each.
     quiet = leave_out_disturbed(newest_of_repeats(every) if mine.source == MODEL else every)
     matches = quiet.matches
@@ -386,7 +386,7 @@ def _ratios(
     kind = verdict(ratio, len(ratios), None, DECIMALS, needed).kind
     return {
         "matches": len(ratios),
-        "reason": left_out(len(ratios), matches.refused),
+        "reason": why_left_out(len(ratios), matches.refused),
         "verdict": NO_VERDICT if quiet.stays_disturbed else kind,
         **ratio.columns("energy_ratio"),
         **product.columns("edp_ratio"),

@@ -253,7 +253,12 @@ def median_to_target(usable: pd.DataFrame) -> dict:
 
 
 def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each configuration of the predictions; none without predictions."""
+    """Yield a row for each configuration of the predictions; none without predictions.
+
+    The epochs to the target accuracy are those of the runs of one process with the same rows in a
+    step. With the same updates, several ranks need as many. With dropout, with normalisation of
+    each rank's rows or with fp16, they make other ones.
+    """
     if evidence.predictions_file is None:
         return
     content = read_json(evidence.predictions_file)
@@ -261,7 +266,19 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for row in content["configurations"]:
         runs = by_name.get(tuple(row[name] for name in CONFIGURATION), [])
         measured = _against_measured(row, runs, content["machine"], tables["runs"])
-        yield row | measured | _seconds_to_target(evidence, row)
+        needed = [
+            base.epochs_to_target(run) or np.inf
+            for run in evidence.evaluated
+            if run["ranks"]["asked"] == 1
+            and run["training"]["target_accuracy"] is not None
+            and run["training"]["global_batch"] == row.get("global_batch")
+            and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
+        ]
+        seconds = row.get("predicted_seconds_per_epoch")
+        epochs = float(np.median(needed)) if needed else np.inf
+        if row["ranks"] > 1 and seconds is not None and np.isfinite(epochs):
+            measured["predicted_seconds_to_target"] = epochs * seconds
+        yield row | measured
 
 
 def _against_measured(
@@ -287,25 +304,3 @@ def _against_measured(
         "error": None if predicted is None else predicted / seconds.estimate - 1,
         "covered": None if low is None else int(measured.between(low, high).sum()),
     }
-
-
-def _seconds_to_target(evidence: Evidence, row: Mapping) -> dict:
-    """Return the predicted seconds of several ranks until the target accuracy.
-
-    The epochs are those of the runs of one process with the same rows in a step. With the same
-    updates, several ranks need as many. With dropout, with normalisation of each rank's rows or
-    with fp16, they make other ones.
-    """
-    seconds = row.get("predicted_seconds_per_epoch")
-    epochs = [
-        base.epochs_to_target(run) or np.inf
-        for run in evidence.evaluated
-        if run["ranks"]["asked"] == 1
-        and run["training"]["target_accuracy"] is not None
-        and run["training"]["global_batch"] == row.get("global_batch")
-        and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
-    ]
-    needed = float(np.median(epochs)) if epochs else np.inf
-    if row["ranks"] == 1 or seconds is None or np.isinf(needed):
-        return {}
-    return {"predicted_seconds_to_target": needed * seconds}

@@ -13,6 +13,7 @@ by the whole interval of it, from six matches on.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -289,37 +290,33 @@ def _median(values: Iterator[float]) -> float | None:
 
 
 def _resources(runs: Sequence[Measurement]) -> dict:
-    """Return the columns on memory, bytes and cores, from runs whose resources were sampled."""
-    used = [_used_by_nodes(run) for run in runs if run["resources"]]
-    return {
-        key: _median(node[key] for node in used if node[key] is not None)
-        for key in ("node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent")
-    }
+    """Return the columns on memory, bytes and cores, from runs whose resources were sampled.
 
-
-def _used_by_nodes(run: Measurement) -> dict:
-    """Return the memory and the bytes of the node with the most, and the use of cores and GPUs.
-
-    Several processes of a node share its interface, so its bytes count once. Within a node ranks
-    exchange through memory.
+    Memory and bytes are those of the node with the most. Several processes of a node share its
+    interface, so its bytes count once. Within a node ranks exchange through memory.
     """
-    nodes = run["layout"].nodes
-    by_node = np.array_split(np.array(run["resources"], object), nodes)
-    steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
-    seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
-    memory = [[process["rss_bytes_max"] for process in node] for node in by_node if len(node)]
-    # Samples leave out the begin and the end of the steps, so bytes are counted by their rate.
-    sent = [node[0]["sent_bytes_per_second"] for node in by_node if len(node)]
-    core_use, gpu_use = (
-        [value for process in run["resources"] if (value := process.get(name)) is not None]
-        for name in ("cpu_percent_mean", "gpu_percent_mean")
-    )
-    is_known = nodes > 1 and steps and None not in sent
-    return {
-        "node_memory_bytes": None
-        if any(None in node for node in memory)
-        else max(map(sum, memory)),
-        "sent_bytes_per_step": max(sent) * seconds / steps if is_known else None,
-        "core_percent": sum(core_use) / base.cores_of(run) if core_use else None,
-        "gpu_percent": float(np.mean(gpu_use)) if gpu_use else None,
-    }
+    used: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if not run["resources"]:
+            continue
+        nodes = run["layout"].nodes
+        by_node = np.array_split(np.array(run["resources"], object), nodes)
+        memory = [[process["rss_bytes_max"] for process in node] for node in by_node if len(node)]
+        if not any(None in node for node in memory):
+            used["node_memory_bytes"].append(max(map(sum, memory)))
+        # Samples leave out the begin and the end of the steps, so bytes are counted by their rate.
+        sent = [node[0]["sent_bytes_per_second"] for node in by_node if len(node)]
+        steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
+        if nodes > 1 and steps and None not in sent:
+            seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
+            used["sent_bytes_per_step"].append(max(sent) * seconds / steps)
+        cores, gpus = (
+            [value for process in run["resources"] if (value := process.get(name)) is not None]
+            for name in ("cpu_percent_mean", "gpu_percent_mean")
+        )
+        if cores:
+            used["core_percent"].append(sum(cores) / base.cores_of(run))
+        if gpus:
+            used["gpu_percent"].append(float(np.mean(gpus)))
+    names = "node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent"
+    return {name: _median(iter(used[name])) for name in names}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from escala.analysis.comparable import Measurement, is_fit
-from escala.analysis.rates import pooled_rates, rate_differences
+from escala.analysis.rates import pool_rates, rate_differences
 from escala.analysis.statistics import Interval, mean_interval
 from escala.analysis.verdicts import equivalence
 from escala.core.files import read_json
@@ -136,7 +136,7 @@ def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for names, runs in base.by_configuration(evidence.scored_by_class).items():
         splits = [run["data"]["split_seed"] for run in runs]
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
-        rates = pooled_rates(matrices, splits)
+        rates = pool_rates(matrices, splits)
         for label, rate in zip(runs[0]["evaluation"]["classes"], rates, strict=True):
             # Rows predicted as a class that is not tested are errors only of the other classes.
             unknown = Interval(None, None, None)

@@ -19,14 +19,14 @@ import numpy as np
 from escala.analysis.comparable import (
     Measurement,
     is_fit,
-    left_out,
-    matched,
+    match_runs,
     newest_of_repeats,
+    why_left_out,
 )
 from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
     Interval,
-    combined_interval,
+    combine_intervals,
     difference_interval,
     geometric_pseudo_median,
     pseudo_median,
@@ -81,7 +81,7 @@ def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
     timed = base.by_configuration(filter(base.is_timed, runs))
     by_side = {names[2:]: of_side for names, of_side in timed.items()}
     before, after = (by_side.get(tuple(rung[side]), ()) for side in ("before", "after"))
-    matches = leave_out_disturbed(newest_of_repeats(matched(after, before))).matches
+    matches = leave_out_disturbed(newest_of_repeats(match_runs(after, before))).matches
     seconds = [[*map(base.wall_per_epoch, pair)] for pair in matches.pairs]
     known = np.array([pair for pair in seconds if None not in pair], float).reshape(-1, 2)
     after_seconds, before_seconds = known.T
@@ -105,7 +105,7 @@ def _row(series: _Series) -> dict:
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in series.runs),
         "matches": number,
         "kind": "measured" if number else "unavailable",
-        "reason": left_out(number, series.refused) if number else why_none,
+        "reason": why_left_out(number, series.refused) if number else why_none,
         **ratio_interval(after / before).columns("ratio"),
         **difference_interval(before - after).columns("cost", "_seconds"),
     }
@@ -115,11 +115,11 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
     """Return the product of the rungs, and its comparison with the ends, the last of `series`."""
     missing = [str(row["rung"]) for row in rungs if not row["matches"]]
     ratios = [rung.after / rung.before for rung in series]
-    ratio = combined_interval(ratios[:-1], np.prod, centre=geometric_pseudo_median)
-    cost = combined_interval(
+    ratio = combine_intervals(ratios[:-1], np.prod, centre=geometric_pseudo_median)
+    cost = combine_intervals(
         [rung.before - rung.after for rung in series[:-1]], np.sum, centre=pseudo_median
     )
-    direct_ratio = combined_interval(
+    direct_ratio = combine_intervals(
         ratios,
         lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
         centre=geometric_pseudo_median,
@@ -142,7 +142,9 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
     first = base.by_configuration(filter(base.is_timed, evidence.runs))
     for names, duplicates in base.by_configuration(evidence.duplicates).items():
-        newest = newest_of_repeats(matched(filter(base.is_timed, duplicates), first.get(names, ())))
+        newest = newest_of_repeats(
+            match_runs(filter(base.is_timed, duplicates), first.get(names, ()))
+        )
         matches, _, stays_disturbed = leave_out_disturbed(newest)
         number, ratio = len(matches.runs), ratio_interval(base.ratios(matches))
         why_none = (
@@ -155,7 +157,7 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "matches": number,
             "sessions": len({run["session"] for run in matches.runs}),
             "kind": base.least_certain(map(base.kind, (*matches.runs, *matches.references))),
-            "reason": left_out(number, matches.refused) if number else why_none,
+            "reason": why_left_out(number, matches.refused) if number else why_none,
             **ratio.columns("ratio"),
             "floor": None
             if stays_disturbed or number < VALUES_FOR_INTERVAL

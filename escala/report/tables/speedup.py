@@ -24,9 +24,9 @@ from escala.analysis.comparable import (
     Matched,
     Measurement,
     is_fit,
-    left_out,
-    matched,
+    match_runs,
     newest_of_repeats,
+    why_left_out,
     work,
 )
 from escala.analysis.statistics import (
@@ -84,7 +84,7 @@ class Comparison:
         cls, names: tuple, reference_names: tuple, usable: Mapping[tuple, list], number: int = 0
     ) -> Comparison:
         """Compare two configurations by their runs whose times count, `usable`."""
-        every = matched(usable.get(names, ()), usable.get(reference_names, ()))
+        every = match_runs(usable.get(names, ()), usable.get(reference_names, ()))
         quiet = leave_out_disturbed(newest_of_repeats(every))
         return cls(names, reference_names, *quiet, every, number)
 
@@ -171,7 +171,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "seconds_apart": median(apart) if apart else None,
             "node_spread": node_spread(run for pair in pairs for run in pair),
             "disturbed_matches": compared.disturbed,
-            "reason": left_out(len(pairs), compared.newest.refused)
+            "reason": why_left_out(len(pairs), compared.newest.refused)
             if pairs
             else why_no_match(compared, judge),
             "noise_floor": judge.floor(compared),
