@@ -30,10 +30,8 @@ def core_time(report: Report) -> Iterator[Finding]:
         cores = Ratio(*(times * end for end in fewer.ratio[:3]), fewer.ratio.matches)
         one = a(unit(report.tables, answer.workload))
         best, other = report.names(answer.label), report.names(fewer.label)
-        texts = [
-            f"{one} of {best} takes {cores.value:.2f} times the core time (cores × seconds) of "
-            f"{one} of {other}{report.names.interval(cores)}"
-        ]
+        what = f"core time (cores × seconds) of {one} of {other}"
+        texts = [f"{one} of {best} takes {report.names.fraction(cores, what)}"]
         if not pd.isna(fewer.row["run_seconds"]):
             hours, other_hours = (
                 used.cores * fewer.row[seconds] / _SECONDS_PER_HOUR

@@ -134,7 +134,17 @@ def differences(report: Report) -> Iterator[Finding]:
         ("repeats", repeats[~is_seeded]),
     ):
         bounded = "no mean score differs from that of {references} by more than {bound}"
-        for clause in (*_same(rows), *_differ(rows, bounded, "score", report.names)):
+        # What the fewest matches in which a score is that of the main reference leave open.
+        same, clauses = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)], []
+        for score, of_score in same.groupby("score", sort=False):
+            row = of_score.loc[of_score["matches"].idxmin()]
+            within = f"paired runs within {row['bound']:g} do"
+            what = within if row["bound"] else "equal paired runs do"
+            clauses.append(
+                f"{in_words(row['matches'])} {what} not exclude a larger difference of "
+                f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
+            )
+        for clause in (*clauses, *_differ(rows, bounded, "score", report.names)):
             yield Finding(f"over {varied}, {clause}", "mean_scores", "mean_scores")
     others, scores = set(names_of_rows(repeats, COMPARED)), report.table("score_differences")
     is_left = [names not in others for names in names_of_rows(scores, COMPARED)]
@@ -166,18 +176,6 @@ def over_repeats(report: Report) -> pd.DataFrame:
         low=means["difference_low"],
         high=means["difference_high"],
     )
-
-
-def _same(rows: pd.DataFrame) -> Iterator[str]:
-    """Tell what the fewest matches in which a score is that of the main reference leave open."""
-    same = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)]
-    for score, of_score in same.groupby("score", sort=False):
-        row = of_score.loc[of_score["matches"].idxmin()]
-        what = f"paired runs within {row['bound']:g} do" if row["bound"] else "equal paired runs do"
-        yield (
-            f"{in_words(row['matches'])} {what} not exclude a larger difference of {quote(score)} "
-            f"in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
-        )
 
 
 def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterator[str]:
