@@ -199,7 +199,7 @@ def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
         (["S C.fasta", "B.fasta"], "S C.fasta.*gives a class the name 'S C'", "S-C.fasta"),
         (["A.txt", "B.txt"], "is not a folder of FASTA files", ".fasta"),
         (["1.jpg", "2.jpg", "labels.csv"], "no folder for each class", "move the pictures"),
-        ([], "", "name"),
+        ([], "data", "name"),
     ],
 )
 def test_data_in_another_usual_form_are_refused_with_what_to_do(tmp_path, names, reason, remedy):

@@ -16,6 +16,7 @@ def test_cores_are_divided_among_nodes_or_dealt_in_turn():
     assert [(node.name, node.cores) for node in nodes] == [("n1", [0, 1]), ("n2", [2, 3])]
     assert nodes[0].address != nodes[1].address
     assert cluster.shared_cores(nodes) == []
+    assert len(cluster.nodes_of(1, None, [0])) == 1
     few = cluster.nodes_of(3, 1, [4, 6])
     assert [node.cores for node in few] == [[4], [6], [4]]
     assert cluster.shared_cores(few) == [4]
@@ -23,7 +24,10 @@ def test_cores_are_divided_among_nodes_or_dealt_in_turn():
     assert [up.node(node.name) for node in few] == few
     for refused, value, reason in (
         (up.node, ("n4",), "name one of n1, n2, n3"),
-        *((cluster.nodes_of, lab, "") for lab in ((0, None, [0]), (1000, None, [0]), (2, 0, [0]))),
+        *(
+            (cluster.nodes_of, lab, r"\d")
+            for lab in ((0, None, [0]), (1000, None, [0]), (2, 0, [0]))
+        ),
         *((network.bits_per_second, (rate,), "10mbit") for rate in ("", "10", "0mbit", "1mbit; x")),
         *((network.address, (1, subnet), "write it as 198") for subnet in ("10.1.2.3/24", "all")),
     ):
@@ -37,6 +41,7 @@ def test_cores_are_divided_among_nodes_or_dealt_in_turn():
         ("default", False),
         ("198.18.1.0/24", False),
         ("198.18.0.0/15", True),
+        ("198.0.0.0/8", True),
         ("198.18.0.128/30", True),
     ],
 )

@@ -131,6 +131,7 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
         # The signal of the end of a job comes five minutes early.
         ({}, "4:59", "shorter"),
         ({}, "5", None),
+        ({}, "5:01", None),
         ({}, "2-01:20:00", None),
     ],
 )
