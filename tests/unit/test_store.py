@@ -418,10 +418,10 @@ def test_files_are_named_by_what_they_are_and_known_by_their_bytes(tmp_path):
     }
     moved = folder.rename(tmp_path / "two")
     assert Code({"trainer": moved, "probe": single}).files() == found
-    before = Code({"trainer": moved}).digest()
-    assert Code({"other": moved}).digest() != before
-    for change in ({"a.py": "other"}, {"new": ""}):
-        assert Code({"trainer": tree(moved, change)}).digest() != before
+    digests = {Code({"trainer": moved}).digest(), Code({"other": moved}).digest()}
+    for change in ({"a.py": "other"}, {"new": ""}, {"deep/b.cc": "B "}):
+        digests.add(Code({"trainer": tree(moved, change)}).digest())
+    assert len(digests) == 5, "every byte and every name counts"
     with pytest.raises(FileNotFoundError, match="nowhere"):
         Code({"part": tmp_path / "nowhere"}).files()
 
