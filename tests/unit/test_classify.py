@@ -272,3 +272,5 @@ def test_fragments_are_of_test_genomes_and_of_either_strand_if_rows_are(lengths_
     assert {label for _, pieces in drawn for _, label in pieces} == {1}
     strands = {bool((query.evidence > 2).all()) for _, pieces in drawn for query, _ in pieces}
     assert strands == {True, False}
+    np.save(lengths_run / "split1" / "test_genomes.npy", np.array([-1, -1]))
+    assert list(fragments.fragments(lengths_run / "split1", data)) == []

@@ -185,7 +185,7 @@ def test_the_first_of_each_kind_of_duplicate_is_kept(tmp_path, deduplicate, kept
     assert "".join(map(str, array)) == "".join(codes[accession] for accession in kept)
     assert table["letters"].tolist() == [len(codes[accession]) for accession in kept]
     assert table["offset"].tolist() == [0, *table["letters"].cumsum()[:-1]]
-    classes = pd.read_csv(data / "classes.csv", index_col="class")
+    classes = pd.read_csv(data / "classes.csv", index_col=0)
     assert list(classes["kept"]) == [len(kept) - 1, 1]
     x = classes.loc["X"]
     assert x[["records", "duplicates_genome", "duplicates_encoded"]].tolist() == [5, 2, 3]

@@ -12,7 +12,7 @@ from fixtures_runs import STEP_TIMES, FakeExperiment, three_configurations
 
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.record.schema import FORMAT, read_result, validate_run
+from escala.record.schema import FORMAT, merge_records, read_result, validate_run
 from escala.report.tables import tables
 from escala.strategies.knobs import workload_knobs
 from tests.calls import python
@@ -187,3 +187,8 @@ def test_a_failure_has_a_reason(tmp_path):
     for reason in (None, ""):
         with pytest.raises(ValueError, match="reason"):
             validate_run(failed | {"reason": reason})
+
+
+def test_parts_of_a_record_are_merged_and_their_lists_joined():
+    parts = {"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2, 3]}, "d": 2}
+    assert merge_records(*parts) == {"a": {"b": 1, "c": [1, 2, 3]}, "d": 2}
