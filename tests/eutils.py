@@ -12,7 +12,6 @@ import re
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ DAY = date(2021, 5, 4)
 RESTRICTION = re.compile(r" AND (\S+):(\S+)\[(PDAT|SLEN)\]")
 
 SEARCH_FAULTS = [
-    "429", "500", "rate limit under 200", "search backend", "cut JSON", "HTML instead",
+    "429", "503", "rate limit under 200", "search backend", "cut JSON", "HTML instead",
     "no history", "reset",
 ]  # fmt: skip
 LIST_FAULTS = [
@@ -41,10 +40,10 @@ LIST_FAULTS = [
     "no IDs under 400", "cut",
 ]  # fmt: skip
 FETCH_FAULTS = [
-    "429", "429 until a date", "500", "502", "503", "no IDs under 400", "no ID, plainly", "reset",
+    "429", "429 until a date", "503", "no IDs under 400", "no ID, plainly", "reset",
     "no answer", "rate limit under 200", "HTML instead", "XML error instead", "empty", "cut",
     "cut in chunks", "cut in the last record", "cut after a record", "HTML at the end",
-    "XML at the end", "text at the end", "error in the middle", "a record missing",
+    "text at the end", "error in the middle", "a record missing",
     "a record twice", "a record cut and whole", "another record", "another version",
 ]  # fmt: skip
 
@@ -57,27 +56,20 @@ NO_IDS = (
 
 @dataclass
 class Eutils:
-    """What the server holds, how it misbehaves, and what it was asked.
+    """What the server holds, how it misbehaves, and what it was asked."""
 
-    Attributes
-    ----------
-    genomes : query → accession with version → sequence, in the order the server lists them.
-    days : when a record was published; `DAY` for those not named.
-    plan : kind of request → faults of the first, second, … of them.
-    gone : accessions that are listed and cannot be fetched; with `refuse_gone`, no record is given
-        in one answer with them.
-    instead : accession → the accession of the record that is given in its place.
-    requests : all parameters of each request, with its `kind` and `at`, seconds of a clock.
-    hold_at : number of the fetch, from 1, that is not answered before `released` is set.
-    """
-
+    #: Query → accession with version → sequence, in the order the server lists them.
     genomes: dict[str, dict[str, str]]
+    #: When a record was published; `DAY` for those not named.
     days: dict[str, date] = field(default_factory=dict)
+    #: Kind of request → faults of the first, second, … of them.
     plan: dict[str, list[str | None]] = field(default_factory=dict)
+    #: Listed, and never given; with `refuse_gone`, no record is given in one answer with them.
     gone: set[str] = field(default_factory=set)
     instead: dict[str, str] = field(default_factory=dict)
     refuse_gone: bool = False
     requests: list[dict] = field(default_factory=list)
+    #: Number of the fetch, from 1, that is not answered before `released` is set.
     hold_at: int | None = None
     held: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
@@ -106,10 +98,7 @@ class Eutils:
         return list(found)
 
     def records(self, accessions: list[str]) -> list[tuple[str, str]]:
-        """Return accessions with version and sequences; without version, the latest is meant.
-
-        The case of letters does not matter, except in the name of a chain of PDB.
-        """
+        """Return accessions with version and sequences; case matters in chains of PDB only."""
         known = {
             name: sequence
             for genomes in self.genomes.values()
@@ -145,9 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         number = len(self.eutils.of(kind))
         plan = self.eutils.plan.get(kind, [])
         fault = plan[number] if number < len(plan) else None
-        self.eutils.requests.append(
-            asked | {"kind": kind, "fault": fault, "path": self.path, "at": time.monotonic()}
-        )
+        self.eutils.requests.append(asked | {"kind": kind, "fault": fault})
         if kind == "fetch" and number + 1 == self.eutils.hold_at:
             self.eutils.held.set()
             self.eutils.released.wait(60)
@@ -163,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         answers = {
             "429": (limit, 429, {"Retry-After": "0"}),
             "429 until a date": (limit, 429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
-            **{status: (HTML, int(status), {}) for status in ("500", "502", "503")},
+            **{status: (HTML, int(status), {}) for status in ("500", "503")},
             "rate limit under 200": (limit, 200, {}),
             "HTML instead": (HTML, 200, {}),
             "no IDs under 400": (NO_IDS, 400, {}),
@@ -241,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
             texts.insert(middle + 1, XML)
         if fault == "cut after a record":
             texts = texts[: max(1, len(texts) - 2)]
-        ends = {"HTML": HTML, "XML": XML, "text": "Search Backend failed\n"}
+        ends = {"HTML": HTML, "text": "Search Backend failed\n"}
         text = "".join(texts) + ends.get(str(fault).removesuffix(" at the end"), "")
         match fault:
             case "cut":
@@ -317,11 +304,7 @@ def genomes(prefix: str, count: int, letters: int = 150) -> dict[str, str]:
 
 KEY = "0123456789abcdef+secret"
 FLU, COLD = "flu[organism]", "cold[organism]"
-SOURCE = {
-    "type": "ncbi",
-    "email": "someone@example.org",
-    "queries": {"FLU": FLU, "COLD": COLD},
-}
+SOURCE = {"type": "ncbi", "email": "someone@example.org", "queries": {"FLU": FLU, "COLD": COLD}}
 
 
 def misbehaving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eutils]:

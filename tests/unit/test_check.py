@@ -1,14 +1,16 @@
-"""What a machine can run: yes, no with a remedy, and never a wait without end."""
+"""What a machine and a job of SLURM can run: yes, or no with a remedy, and no endless wait."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from escala.check import job
 from escala.check import machine as check
 from escala.check.machine import Check, answers
 from escala.core.errors import InputError, Unavailable
@@ -58,12 +60,6 @@ def test_one_that_hangs_is_a_no_and_holds_up_no_other():
     assert second.able
 
 
-def test_checks_have_names_of_their_own_and_remedies_of_one_line():
-    names = [each.name for each in check.CHECKS]
-    assert len(set(names)) == len(names) >= 9
-    assert all(each.remedy and "\n" not in each.remedy for each in check.CHECKS)
-
-
 def _program(folder: Path, name: str, *lines: str) -> None:
     path = folder / name
     path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
@@ -77,15 +73,12 @@ def only(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_compiler_needs_make_beside_it(only):
-    assert "g++, make: not found" in _the("C++ compiler").detail
-    _program(only, "g++")
-    assert _the("C++ compiler").detail.startswith("make: not found")
-    _program(only, "make")
-    assert _the("C++ compiler").able
-
-
-def test_slurm_is_there_if_its_controller_answers(only):
+def test_programs_are_there_and_slurm_if_its_controller_answers(only):
+    for name, programs in (("C++ compiler", ("g++", "make")), ("browser", ("chromedriver",))):
+        for program in programs:
+            assert program in _the(name).detail and not _the(name).able
+            _program(only, program)
+        assert _the(name).able
     assert "sbatch" in _the("SLURM").detail
     for name in ("sbatch", "squeue", "scancel", "scontrol", "srun"):
         _program(only, name)
@@ -93,24 +86,6 @@ def test_slurm_is_there_if_its_controller_answers(only):
     assert _the("SLURM").able
     _program(only, "sinfo", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert "Unable to contact slurm controller" in _the("SLURM").detail
-
-
-def test_a_program_that_does_not_end_is_a_no(monkeypatch):
-    monkeypatch.setattr(check, "_PROGRAM_SECONDS", 0.2)
-    with pytest.raises(Unavailable, match=r"sleep did not end within 0\.2 s"):
-        check._output(["sleep", "1000"])
-
-
-def test_a_browser_needs_its_driver(only):
-    assert not _the("browser").able
-    _program(only, "chromedriver")
-    assert _the("browser").able
-
-
-@pytest.mark.parametrize(("cores", "able"), [(1, False), (2, True)])
-def test_a_second_process_needs_a_second_core(monkeypatch, cores, able):
-    monkeypatch.setattr(check, "available_cores", lambda: list(range(cores)))
-    assert _the("cores").able == able
 
 
 def test_energy_counters_are_absent_readable_or_forbidden(tmp_path, monkeypatch):
@@ -144,16 +119,47 @@ def test_gpus_are_those_that_nvml_names(monkeypatch, gpus, able, detail):
     assert (answer.able, answer.detail) == (able, detail)
 
 
-def test_genomes_are_fasta_files_in_the_folder_named(tmp_path, monkeypatch):
-    monkeypatch.delenv(check.GENOMES, raising=False)
-    assert "is not set" in _the("real genomes").detail
-    monkeypatch.setenv(check.GENOMES, str(tmp_path))
-    assert "holds no" in _the("real genomes").detail
+def test_counts_of_cores_and_ranks_decide(tmp_path, monkeypatch):
+    for cores, able in ((1, False), (2, True)):
+        monkeypatch.setattr(check, "available_cores", lambda cores=cores: list(range(cores)))
+        assert _the("cores").able == able
+    for folder, reason in (("", "is not set"), (str(tmp_path), "holds no")):
+        monkeypatch.setenv(check.GENOMES, folder)
+        assert reason in _the("real genomes").detail
     (tmp_path / "EBOLA.fasta.gz").touch()
     assert _the("real genomes").detail.startswith("1 FASTA file")
+    with monkeypatch.context() as patch:
+        patch.setattr(check, "_output", lambda *_: "0\n")
+        assert "started ranks 0" in _the("MPI").detail
+    monkeypatch.setattr(check, "_PROGRAM_SECONDS", 0.2)
+    with pytest.raises(Unavailable, match=r"sleep did not end within 0\.2 s"):
+        check._output(["sleep", "1000"])
 
 
-def test_mpirun_that_starts_too_few_is_a_no(monkeypatch):
-    monkeypatch.setattr(check, "_output", lambda *_: "0\n")
-    answer = _the("MPI")
-    assert not answer.able and "started ranks 0" in answer.detail
+def test_pmix_is_among_the_ways_of_srun():
+    """As SLURM 22.05 and 24.11 print it."""
+    old = "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\n"
+    old += "specific pmix plugin versions available: pmix_v4\n"
+    assert job.pmix(old) == "pmix, pmix_v4"
+    assert job.pmix("srun: MPI types are...\nsrun: none\nsrun: pmix\n") == "pmix"
+    with pytest.raises(Unavailable, match="has none, pmi2, and no pmix"):
+        job.pmix("MPI plugin types are...\n\tnone\n\tpmi2\n")
+
+
+def test_two_threads_of_a_core_are_no_two_cores(tmp_path):
+    for core, text in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
+        (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{text}\n")
+    assert job.physical([0, 1], tmp_path).startswith("2,")
+    with pytest.raises(Unavailable, match="4 cores of this process are threads of 2 physical"):
+        job.physical([0, 1, 2, 3], tmp_path)
+    assert job.file_system(Path("/proc/self")) == "proc" and "proc" not in job.SHARED
+
+
+def test_the_time_left_is_that_of_the_job_and_its_partition_has_a_limit():
+    now = datetime(2026, 1, 2, 11, 0, tzinfo=UTC)
+    limits = "lab 30:00\ncpu 2-00:00:00\n"
+    said = job.time_left(now + timedelta(minutes=90), "cpu", limits, now)
+    assert said == "1 h 30 min are left; the partition cpu allows 2-00:00:00"
+    with pytest.raises(Unavailable, match="does not say when"):
+        job.time_left(None, "cpu", limits, now)

@@ -1,7 +1,9 @@
-"""Records to rows of the table, with a classifier and a familiarity made by hand."""
+"""Records to rows of the table, and how often pieces of each length are wrong."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,11 @@ from Bio.Seq import Seq
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data import KINDS
-from escala.data.base import Query, Spec
-from escala.data.genomes import familiarity
+from escala.data.base import Spec
+from escala.data.genomes import familiarity, fragments
 from escala.data.nucleotides import encode, letters, reverse_complement
-from escala.predict import classify
+from escala.predict import classify, lengths
+from escala.predict.lengths import Measured, enough, summary
 from escala.predict.model import Classifier
 
 LENGTH = 50
@@ -152,24 +155,10 @@ def test_items_that_are_predicted_together_keep_their_own_predictions(
     assert len(calls) == expected and sum(calls) == sum(table["windows"])
 
 
-def test_a_name_that_is_not_utf_8_is_written_with_escapes(run, monkeypatch):
-    query = Query({"file": "caf\udce9.png"}, (np.zeros((1, LENGTH), np.uint8),))
-    monkeypatch.setattr("escala.data.genomes.queries.queries", lambda *_: iter([query]))
-    classify.predict(KINDS["genomes"], run / "query", run, None, 0.05, run / "out.tsv")
-    assert (run / "out.tsv").read_text().splitlines()[1].startswith("caf\\udce9.png\t")
-
-
-def test_a_file_that_is_no_nucleotide_fasta_is_refused_and_nothing_written(run):
-    with pytest.raises(InputError, match="not nucleotides"):
-        predicted(run, ">b\nACGT\n>a\nMKTLLQEF\n")
-    assert not (run / "out.tsv").exists()
-
-
 @pytest.mark.parametrize(
     ("window", "key"),
     [
         (None, "data.window.method"),
-        ({"method": "weird"}, "data.window.method"),
         ({"method": "start"}, "data.window.reverse_complement"),
     ],
 )
@@ -177,13 +166,111 @@ def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, wi
     judge(monkeypatch, "tiles", description={"data": {"window": window}})
     with pytest.raises(InputError, match=f"model.json: '{key}': is missing"):
         predicted(run, ">a\nACGT\n")
+    judge(monkeypatch, "tiles")
+    with pytest.raises(InputError, match="not nucleotides"):
+        predicted(run, ">b\nACGT\n>a\nMKTLLQEF\n")
+    assert not (run / "out.tsv").exists()
 
 
-def test_a_workload_may_show_its_predictions_in_columns_of_its_own(run, monkeypatch):
-    def columns(predictions: np.ndarray, description: dict) -> dict:
-        return {"predicted": f"{len(predictions)} pieces {description['window']['method']}"}
+#: Genomes of two classes: one of the letters A and C, one of G and T.
+TWO_GENOMES = [RANDOM.integers(1, 3, 400), RANDOM.integers(3, 5, 400)]
 
-    given = {"columns": columns, "_predictions": lambda inputs: fraction_of_a(*inputs)}
-    judge(monkeypatch, "tiles", classes=[], **given)
-    row = predicted(run, f">a\n{GENOMES[0][:130]}\n").loc["a"]
-    assert row["predicted"] == "3 pieces tiles" and "predicted_1" not in row
+
+@pytest.fixture
+def lengths_run(tmp_path, monkeypatch):
+    """A split of two genomes, and a model that sees class Y only in rows of 30 letters or more."""
+    split = tmp_path / "split1"
+    split.mkdir()
+    np.save(tmp_path / "codes.npy", np.concatenate(TWO_GENOMES).astype(np.uint8))
+    pd.DataFrame(
+        {"class": ["X", "Y"], "label": [0, 1], "accession": ["x", "y"], "length": 400,
+         "genome": ["x", "y"], "offset": [0, 400], "letters": 400}
+    ).to_csv(tmp_path / "records.tsv", sep="\t", index=False)  # fmt: skip
+    rows = np.concatenate(TWO_GENOMES).astype(np.uint8).reshape(-1, LENGTH)
+    labels = np.repeat([0, 1], len(rows) // 2)
+    for side in ("train", "test"):
+        np.save(split / f"{side}.npy", rows)
+        np.save(split / f"{side}_labels.npy", labels)
+        np.save(split / f"{side}_genomes.npy", labels)
+    window = {"method": "tiles", "reverse_complement": False}
+    data = {"inputs": [CODES._asdict()], "window": window}
+    write_json(split / "dataset.json", data)
+    familiarity.learn(split, split / "familiarity.npz")
+
+    def probabilities(inputs: tuple) -> np.ndarray:
+        is_y = (inputs[0] > 2).sum(axis=1) >= 30
+        return np.stack([~is_y, is_y], axis=1).astype(np.float32)
+
+    model = Classifier("own", ["X", "Y"], (CODES,), {"data": data}, probabilities, None)
+    monkeypatch.setattr("escala.predict.classify.load", lambda folder: model)
+    monkeypatch.setattr(fragments, "LENGTHS", (12, 20, 30, 40, 100, 200))
+    (tmp_path / "run.json").write_text('{"status": "ok"}')
+    return tmp_path
+
+
+def measured(run: Path) -> list[Measured]:
+    split = run / "split1"
+    known = split / "familiarity.npz"
+    return lengths.measure(KINDS["genomes"], run, split, known, 0.05, run / "errors.json")
+
+
+def test_errors_are_measured_by_length_until_none_is_left(lengths_run):
+    found = measured(lengths_run)
+    assert [entry.letters for entry in found] == [12, 20, 30, 40, LENGTH]
+    assert [entry.error for entry in found] == [pytest.approx(0.5, abs=0.05)] * 2 + [0] * 3
+    assert {entry.pieces for entry in found} == {fragments.FRAGMENTS}
+    assert lengths.read(lengths_run / "errors.json") == found == measured(lengths_run), (
+        "the seed is fixed"
+    )
+
+
+def test_short_records_are_flagged_and_counted_and_keep_their_class(lengths_run):
+    errors = measured(lengths_run)
+    text = "".join("ACGT"[code - 1] for code in TWO_GENOMES[1])
+    query = lengths_run / "reads.fasta"
+    query.write_text(f">a\n{text[:25]}\n>b\n{text[:35]}\n>c\n{text}\n>d\n{'ACGT' * 5}\n")
+    output = lengths_run / "reads.tsv"
+    known = lengths_run / "split1" / "familiarity.npz"
+    classify.predict(
+        KINDS["genomes"], query, lengths_run, known, 0.05, output, lengths.judge(errors, 0.02)
+    )
+    table = pd.read_csv(output, sep="\t").set_index("accession")
+    assert table["predicted"].tolist() == ["X", "Y", "Y", "X"]
+    assert table["shorter_than_rows"].tolist() == [True, True, False, True]
+    assert table["too_short"].tolist() == [True, False, False, True]
+    half = pytest.approx(0.5, abs=0.05)
+    assert table["error_at_length"].tolist() == [half, 0, 0, half]
+    said = summary(output, errors, 0.02).splitlines()
+    assert said[-1].startswith("4 records: 3 shorter than the model's rows, 2 too short, ")
+    assert said[-1].endswith(str(output))
+    counts = [re.search(r"\d+ records of .*", line)[0] for line in said[:-2] if "wrong" in line]
+    assert counts == [
+        "2 records of 20 to 29 letters", "1 records of 30 to 39 letters",
+        f"1 records of {LENGTH} letters or more",
+    ]  # fmt: skip
+    assert any("fewer than 30 letters" in line for line in said)
+
+
+def test_a_length_is_enough_if_all_longer_ones_are():
+    one = Measured(100, 10, 0, 10, 0)
+    bad = one._replace(letters=200, wrong_familiar=3)
+    assert enough([one, bad, one._replace(letters=300)], 0.05) == 300
+    assert enough([one], 0.05) == 100
+    assert math.isinf(enough([one, bad], 0.05))
+    assert enough([one, bad], 0.3) == 100
+    # Without a familiar piece nothing was measured.
+    assert math.isinf(enough([one._replace(familiar=0)], 1))
+    assert lengths.judge([bad], 0.05)({"letters": 10**6})["too_short"]
+    assert lengths.judge([], 0.05)({"letters": 3}) == {}
+
+
+def test_fragments_are_of_test_genomes_and_of_either_strand_if_rows_are(lengths_run):
+    window = {"method": "tiles", "reverse_complement": True}
+    data = {"inputs": [CODES._asdict()], "window": window}
+    np.save(lengths_run / "split1" / "test_genomes.npy", np.array([-1, 1, 1]))
+    drawn = list(fragments.fragments(lengths_run / "split1", data))
+    assert {label for _, pieces in drawn for _, label in pieces} == {1}
+    strands = {bool((query.evidence > 2).all()) for _, pieces in drawn for query, _ in pieces}
+    assert strands == {True, False}
+    np.save(lengths_run / "split1" / "test_genomes.npy", np.array([-1, -1]))
+    assert list(fragments.fragments(lengths_run / "split1", data)) == []

@@ -42,14 +42,12 @@ def escala(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     [
         ("run", "snakemake --cores all"),
         (f"run {RUN} -c 2 -n", f"snakemake {RUN} --cores 2 --dry-run"),
-        ("run --profile profiles/slurm", "snakemake --profile profiles/slurm"),
         (f"run -e {LADDER} -c 2 -- --forcerun train --config 'title=a b'",
          f"snakemake --cores 2 --forcerun train --config 'title=a b' --configfile {LADDER}"),
         ("predict", "snakemake predictions --cores all"),
         ("predict results/x/predictions/y.tsv",
          "snakemake results/x/predictions/y.tsv --cores all"),
         ("check", "python -m scripts.check"),
-        ("lab --help", "python -m scripts.lab --help"),
         ("history query --sql 'SELECT 1' -- x",
          "python -m scripts.history query --sql 'SELECT 1' -- x"),
         ("try --torch -- python train.py --rows '{rows}'",
@@ -59,6 +57,32 @@ def escala(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
 def test_a_subcommand_stands_for_a_call(arguments, call, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert shlex.join(command.call_of(shlex.split(arguments))) == call
+
+
+def test_elsewhere_files_are_those_of_the_project_and_there_is_no_default_experiment(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(ROOT / "docs" / "how-to")
+    with pytest.raises(InputError, match=r"no experiment is named.*cd ../.."):
+        command.call_of(["run"])
+    monkeypatch.chdir(tmp_path)
+    for subcommand in ("run", "predict", "report"):
+        with pytest.raises(InputError, match=r"no experiment is named.*escala try -- python train"):
+            command.call_of([subcommand])
+    Path("mine.yaml").write_text("experiment: mine\n")
+    Path("config.yaml").write_text("learning_rate: 0.1\n")
+    with pytest.raises(InputError, match=r"--experiment mine\.yaml"):
+        command.call_of(["run"])
+    begin = f"snakemake --snakefile {ROOT}/Snakefile"
+    call = f"{begin} --cores 2 --configfile {ROOT}/{LADDER}"
+    assert shlex.join(command.call_of(f"run -e {LADDER} -c 2".split())) == call
+    Path("folder/profiles/default").mkdir(parents=True)
+    monkeypatch.chdir("folder")
+    profiles = f"--workflow-profile {ROOT}/profiles/default --profile {ROOT}/profiles/slurm"
+    assert (
+        shlex.join(command.call_of(["run", "--profile", "profiles/slurm", "-e", "../mine.yaml"]))
+        == f"{begin} {profiles} --configfile ../mine.yaml"
+    )
 
 
 def test_the_printed_call_is_made_in_place_of_the_command(tmp_path):
@@ -116,20 +140,15 @@ def test_a_report_is_of_results_that_are_there(project, monkeypatch, file, name)
     ]  # fmt: skip
 
 
-def _trained(project: Path, repeat: str, status: str = "ok") -> Path:
-    folder = project / f"results/ladder/runs/demo-1000/virus-cnn/single/1x1/tuned/native/{repeat}"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(
-        json.dumps({"format": FORMAT, "status": status, "layout": "1x1"})
-    )
-    (folder / "model.json").write_text("{}")
-    return folder.relative_to(project)
-
-
 def test_files_are_classified_by_naming_a_run_and_the_files(project, monkeypatch):
     monkeypatch.chdir(project)
-    run = _trained(project, "rep1")
-    _trained(project, "rep2", "failed")
+    runs = Path("results/ladder/runs/demo-1000/virus-cnn/single/1x1/tuned/native")
+    for repeat, status in ((1, "ok"), (2, "failed")):
+        (runs / f"rep{repeat}").mkdir(parents=True)
+        record = {"format": FORMAT, "status": status, "layout": "1x1"}
+        (runs / f"rep{repeat}" / "run.json").write_text(json.dumps(record))
+        (runs / f"rep{repeat}" / "model.json").write_text("{}")
+    run = runs / "rep1"
     (project / "a").mkdir()
     for name in ("reads.fasta.gz", "a/reads.fa", "a/my $x.fa"):
         (project / name).write_text(">x\nACGT\n")
@@ -146,7 +165,7 @@ def test_files_are_classified_by_naming_a_run_and_the_files(project, monkeypatch
         )
     same = command.call_of(["predict", "--run", str(run), "reads.fasta.gz", "a/reads.fa"])
     assert same[1:3] == [f"{below}/reads.tsv", f"{below}/a-reads.tsv"]
-    other = _trained(project, "rep3")
+    other = Path(shutil.copytree(run, runs / "rep3"))
     for words, reasons in (
         (["--run", str(run)], ["FILE: is missing"]),
         (["--run", str(run), "none.fasta"], ["'none.fasta': no such file"]),
@@ -173,46 +192,6 @@ def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name(tmp_
         command.call_of(["run", "-e", str(file)])
 
 
-@pytest.mark.parametrize("subcommand", ["run", "predict", "report"])
-def test_elsewhere_there_is_no_default_experiment(subcommand, tmp_path, monkeypatch):
-    def refused(folder: Path) -> str:
-        monkeypatch.chdir(folder)
-        with pytest.raises(InputError, match="no experiment is named") as error:
-            command.call_of([subcommand])
-        return error.value.remedy
-
-    assert "cd ../.." in refused(ROOT / "docs" / "how-to")
-    assert "escala try -- python train.py" in refused(tmp_path)
-    (tmp_path / "mine.yaml").write_text("experiment: mine\n")
-    (tmp_path / "config.yaml").write_text("learning_rate: 0.1\n")
-    assert "--experiment mine.yaml" in refused(tmp_path)
-
-
-def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path, monkeypatch):
-    (tmp_path / "mine.yaml").write_text("experiment: mine\n")
-    folder = tmp_path / "folder"
-    (folder / "profiles" / "default").mkdir(parents=True)
-    begin = f"snakemake --snakefile {ROOT}/Snakefile"
-    default = f"--workflow-profile {ROOT}/profiles/default"
-    slurm = f"{default} --profile {ROOT}/profiles/slurm"
-    for cwd, arguments, call in (
-        (tmp_path, f"run -e {LADDER} -c 2", f"{begin} --cores 2 --configfile {ROOT}/{LADDER}"),
-        (folder, "run --profile profiles/slurm -e ../mine.yaml",
-         f"{begin} {slurm} --configfile ../mine.yaml"),
-    ):  # fmt: skip
-        monkeypatch.chdir(cwd)
-        assert shlex.join(command.call_of(arguments.split())) == call
-
-
-def test_help_teaches_the_most_common_things(tmp_path):
-    done, named = (escala(*arguments, cwd=tmp_path) for arguments in ((), ("--help",)))
-    assert (done.returncode, done.stdout) == (0, named.stdout)
-    for name in (*command.SCRIPTS, "run", "report", "predict", "completion"):
-        assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
-    for code, meaning in console.MEANINGS.items():
-        assert f"  {code:9}{meaning}" in done.stdout
-
-
 @pytest.mark.parametrize("name", [*command.SCRIPTS, *command.EXAMPLES])
 def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
     parser = command.parsers()[name]
@@ -234,17 +213,12 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("walk", ["COMMAND: 'walk': is unknown", "`escala --help` lists all"]),
         ("rnu", ["perhaps it is run"]),
         ("completion csh", ["shell: 'csh'", "perhaps it is zsh", "`escala completion --help`"]),
         ("run --croes 2", ["'--croes': is not an option of escala run", "perhaps it is --cores"]),
-        ("run --forcerun train", ["`escala run --help` lists all", "escala run -- --OPTION"]),
         ("report results", ["the call: 'results': is one word too many"]),
-        ("predict -e", ["the call: argument -e/--experiment: expected one argument"]),
-        ("history qurey", ["perhaps it is query", "`escala history --help` lists all"]),
         ("store", ["the following arguments are required: COMMAND"]),
         ("advise results/demo --goal tme", ["--goal: 'tme'", "perhaps it is time"]),
-        ("try --torhc -- python train.py", ["perhaps it is --torch"]),
     ],
 )
 def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, capsys):
@@ -258,63 +232,30 @@ def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, c
     assert all(each in line for each in said), line
 
 
-def test_the_project_installs_the_command():
-    installed = Path(sys.executable).with_name("escala")
-    assert installed.is_file(), "uv sync"
-    done = subprocess.run([installed, "--help"], capture_output=True, text=True, timeout=100)
-    assert done.stdout.startswith("usage: escala"), done.stderr
-
-
-# What readline does when Tab is pressed, and what it would show.
-TAB = """
-eval "$(escala completion bash)"
-complete -p escala >&2
-COMP_LINE={line}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9
-$(complete -p escala | sed 's/.*-F \\([^ ]*\\).*/\\1/') escala 2>/dev/null
-printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
-
-
-def completed(folder: Path, line: str) -> list[str]:
-    """Return what Tab offers where a folder of the PATH has a program `escala`, this project's."""
-    program = folder / "escala"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m escala.command "$@"\n')
-    program.chmod(0o755)
-    path = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["bash", "--norc", "-c", TAB.format(line=shlex.quote(line))],
-        cwd=ROOT, env=os.environ | path, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert re.match(r"complete .*-F \S+ escala\n", done.stderr), done.stderr
-    return [each.strip() for each in done.stdout.splitlines()]
-
-
-def test_bash_completes_subcommands_and_experiments_that_exist(tmp_path):
-    assert set(completed(tmp_path, "escala ")) >= {*command.SCRIPTS, "run", "completion"}
-    found = sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("experiments/virus/ladd*"))
-    assert LADDER in found
-    assert completed(tmp_path, "escala run --experiment experiments/virus/ladd") == found
-    assert completed(tmp_path, "escala run --prof") == ["--profile"]
-    assert completed(tmp_path, "escala completion f") == ["fish"]
-
-
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("escala advise results/demo --goal core", "core-hours"),
-        ("escala lab sta", "status"),
-        ("escala history que", "query"),
-        ("escala store prune --older", "--older-than"),
+        ("", {*command.SCRIPTS, "run", "completion"}),
+        (f"run --experiment {LADDER[:-5]}", {LADDER}),
+        ("run --prof", {"--profile"}),
+        ("advise results/demo --goal core", {"core-hours"}),
+        ("store prune --older", {"--older-than"}),
     ],
 )
-def test_bash_completes_the_options_and_values_of_a_script(tmp_path, line, offered):
-    assert offered in completed(tmp_path, line)
-
-
-@pytest.mark.parametrize("shell", command.SHELLS)
-def test_every_shell_has_a_completion_that_it_can_read(shell):
-    done = escala("completion", shell)
-    assert done.returncode == 0 and "escala" in done.stdout
-    if program := shutil.which(shell):
-        read = subprocess.run([program, "-n"], input=done.stdout, capture_output=True, text=True)
-        assert read.returncode == 0, read.stderr
+def test_bash_completes_subcommands_options_values_and_experiments(tmp_path, line, offered):
+    """By what readline does when Tab is pressed, for a program `escala` in a folder of the PATH."""
+    (tmp_path / "escala").write_text(f'#!/bin/sh\nexec {sys.executable} -m escala.command "$@"\n')
+    (tmp_path / "escala").chmod(0o755)
+    script = (
+        'eval "$(escala completion bash)"\ncomplete -p escala >&2\n'
+        f"COMP_LINE={shlex.quote(f'escala {line}')}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9\n"
+        "$(complete -p escala | sed 's/.*-F \\([^ ]*\\).*/\\1/') escala 2>/dev/null\n"
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        cwd=ROOT, env=os.environ | path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert re.match(r"complete .*-F \S+ escala\n", done.stderr), done.stderr
+    assert {word.strip() for word in done.stdout.splitlines()} >= offered

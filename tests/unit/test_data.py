@@ -1,8 +1,13 @@
-"""Arrays of a split: read as they are described, and refused where they differ from that."""
+"""Arrays of a split: read as they are described; files and arrays of users become such splits."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import shutil
+import socket
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
@@ -10,13 +15,13 @@ import numpy as np
 import pytest
 
 from escala.core.errors import InputError
-from escala.data import kind_of
-from escala.data.base import Arrays, Spec, description, files, output_shape
-from escala.data.settings import derive
-from escala.data.splits import Blocks, Side, stratify, write_split
-from escala.experiment import read
-from escala.experiment.files import ROOT
-from escala.experiment.schema import validate
+from escala.data.arrays import arrays, queries, settings
+from escala.data.base import Arrays, Spec, files, output_shape
+from escala.data.files import arrays as file_arrays
+from escala.data.files import settings as file_settings
+from escala.data.splits import Side, stratify, write_split
+from escala.experiment import Experiment
+from tests.programs import experiment_on
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
 DESCRIPTION = {
@@ -60,16 +65,16 @@ def test_rows_of_several_inputs_are_gathered_as_they_are_stored(split):
             expected = np.load(split / f"{file}.npy")[rows]
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
-
-
-def test_a_split_may_have_no_validation_side(split):
-    rows = {side: ROWS[side] for side in ("test", "train")}
-    describe(split, **DESCRIPTION | {"rows": rows})
+    without = DESCRIPTION | {"rows": {side: ROWS[side] for side in ("test", "train")}}
+    describe(split, **without)
     assert Arrays(split).sides == ("train", "test")
-    assert files(DESCRIPTION | {"rows": rows}) == [
+    assert files(without) == [
         "train/picture.npy", "train/age.npy", "train_words.npy",
         "test/picture.npy", "test/age.npy", "test_words.npy",
     ]  # fmt: skip
+    for shape, classes, expected in (((6,), ["a", "b", "c"], (6, 3)), ((3,), None, (3,))):
+        described = {"targets": {"shape": [*shape]}} | ({"classes": classes} if classes else {})
+        assert output_shape(described) == expected
 
 
 def test_a_limit_of_whole_numbers_reaches_the_spec(tmp_path):
@@ -85,73 +90,40 @@ def test_a_limit_of_whole_numbers_reaches_the_spec(tmp_path):
         write_split(tmp_path, sides, below={"words": 7}, **about)
 
 
-def test_an_array_that_is_computed_while_it_is_written_gives_the_same_files(tmp_path):
-    whole = np.random.default_rng(1).random((7, 3, 2)).astype(np.float16)
-    about = {"kind": "own", "name": "small", "seed": 4, "provenance": "simulated"}
-    described = {}
-    for name in ("whole", "blocks"):
-        sides = {}
-        for side in ("train", "test"):
-            blocks = Blocks(whole.shape, whole.dtype, (whole[row : row + 3] for row in (0, 3, 6)))
-            array = whole if name == "whole" else blocks
-            sides[side] = Side({"numbers": array}, np.arange(7))
-        described[name] = write_split(tmp_path / name, sides, **about)
-    assert described["blocks"] == described["whole"]
-    (read,), _ = Arrays(tmp_path / "blocks").gather("train", slice(None))
-    np.testing.assert_array_equal(read, whole)
-
-
-@pytest.mark.parametrize(
-    ("shape", "classes", "expected"),
-    [((), ["a", "b"], (2,)), ((6,), ["a", "b", "c"], (6, 3)), ((), None, ()), ((3,), None, (3,))],
-)
-def test_a_model_gives_a_probability_for_each_class_or_numbers_like_the_targets(
-    shape, classes, expected
-):
-    described = {"targets": {"shape": list(shape)}} | ({"classes": classes} if classes else {})
-    assert output_shape(described) == expected
-
-
 @pytest.mark.parametrize(
     "array",
     [
         np.zeros((7, 4, 5, 1), np.uint8),
         np.zeros((6, 4, 5, 3), np.uint8),
-        np.zeros((7, 4, 5, 3), np.float32),
         np.zeros((7, 4, 5, 3), np.uint8, order="F"),
         np.array([{"not": "numbers"}] * 7),
     ],
-    ids=["shape", "rows", "dtype", "order", "objects"],
+    ids=["shape", "rows", "order", "objects"],
 )
 def test_an_array_that_differs_from_its_description_is_refused(split, array):
+    age = (split / "test" / "age.npy").rename(split / "moved")
+    with pytest.raises(InputError, match=r"age\.npy.*cannot be read"):
+        Arrays(split)
+    age.rename(split / "test" / "age.npy")
     np.save(split / "train" / "picture.npy", array)
     with pytest.raises(InputError, match=r"picture\.npy.*Remedy: remove .* and run again"):
         Arrays(split)
 
 
 @pytest.mark.parametrize(
-    "description",
+    "change",
     [
-        {},
-        DESCRIPTION | {"targets": {"name": "words"}},
-        DESCRIPTION | {"rows": {"train": 7}},
-        DESCRIPTION | {"rows": ROWS | {"other": 1}},
-        DESCRIPTION | {"inputs": [{"name": "a", "shape": [], "dtype": "odd", "file": "x"}]},
-        DESCRIPTION | {"targets": DESCRIPTION["targets"] | {"below": 0}},
+        {"inputs": None},
+        {"targets": {"name": "words"}},
+        {"rows": {"train": 7}},
+        {"rows": ROWS | {"other": 1}},
+        {"inputs": [{"name": "a", "shape": [], "dtype": "odd", "file": "x"}]},
+        {"targets": DESCRIPTION["targets"] | {"below": 0}},
     ],
 )
-def test_a_description_that_names_no_arrays_is_refused(split, description):
-    describe(split, **description)
+def test_a_description_that_names_no_arrays_is_refused(split, change):
+    describe(split, **DESCRIPTION | change)
     with pytest.raises(InputError, match="is missing, damaged, or of an older version"):
-        Arrays(split)
-
-
-def test_an_array_that_is_missing_is_refused(split):
-    (split / "test" / "age.npy").unlink()
-    with pytest.raises(InputError, match=r"age\.npy.*cannot be read"):
-        Arrays(split)
-    (split / "dataset.json").unlink()
-    with pytest.raises(InputError, match="is missing"):
         Arrays(split)
 
 
@@ -163,82 +135,321 @@ def test_a_class_without_rows_is_not_blamed_for_one_with_too_few():
     assert "leave a class out" in refused.value.remedy
 
 
-def test_a_path_that_begins_as_an_option_does_is_made_absolute(tmp_path, monkeypatch):
-    from escala.data.paths import expanded_path
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    folder = tmp_path / "photos"
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+    return folder
 
-    monkeypatch.chdir(tmp_path)
-    assert expanded_path("-mine/table.csv", "source.path") == f"{tmp_path}/-mine/table.csv"
-    assert expanded_path("mine/-table.csv", "source.path") == "mine/-table.csv"
-    assert expanded_path("./-m", "source.path") == f"{tmp_path}/-m"
+
+def stated(path: Path, **more: object) -> dict:
+    return {"paths": {"photos": str(path)}, "identify": "content"} | more
 
 
-def completed(dataset: dict) -> dict:
-    """Return the settings of a dataset with every default filled in."""
-    settings = read(ROOT / "config.yaml") | {"datasets": {"d": dataset}}
-    return validate(settings, "e.yaml")["datasets"]["d"]
+def state(path: Path) -> str:
+    return file_settings.preparation(stated(path))["state"]
+
+
+def identity(path: Path, output: Path, **more: object) -> dict:
+    given = stated(path, **more)
+    output.mkdir(exist_ok=True)
+    read = file_settings.prepared_from(given, output)
+    prepared = file_arrays.prepare("own", file_settings.preparation(given), 1, read, output)
+    return prepared["paths"]["photos"]
+
+
+def set_back(photos: Path) -> None:
+    """Replace bytes by as many others, and set the time of the change back."""
+    file = photos / "cat" / "2.png"
+    before = file.stat()
+    file.write_bytes(b"CAT/2.PNG")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 @pytest.mark.parametrize(
-    ("settings", "rows"),
+    "change",
     [
-        ({"oversample": {"method": "none"}}, 2350),
-        ({}, 5 * 900),
-        ({"oversample": {"order": "before-split"}}, 5 * 900),
-        ({"oversample": {"rows": {"SARS": 2250, "COVID": 100}}}, 2350 + 2000),
-        # Windows of genomes, and of their other strand.
-        ({"oversample": {"method": "none"},
-          "window": {"method": "random", "per_genome": 3, "reverse_complement": True}}, 2350 * 6),
+        set_back,
+        lambda photos: (photos / "dog" / "2.png").touch(),
+        lambda photos: (photos / "dog" / "1.png").rename(photos / "dog" / "3.png"),
+    ],
+)
+def test_a_change_inside_a_folder_is_noticed(photos, tmp_path, change):
+    before = state(photos), identity(photos, tmp_path / "a")
+    change(photos)
+    assert state(photos) != before[0]
+    assert identity(photos, tmp_path / "b") != before[1]
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InputError) as refused:
+        file_settings.check(stated(path))
+    return str(refused.value)
+
+
+def test_a_folder_is_the_same_elsewhere(photos, tmp_path):
+    copied = Path(shutil.copytree(photos, tmp_path / "copy"))
+    os.utime(copied / "cat" / "1.png", (1e9, 1e9))
+    found = identity(photos, tmp_path / "a")
+    assert found == identity(copied, tmp_path / "b")
+    assert (found["files"], found["bytes"]) == (3, 27)
+    by_time = identity(photos, tmp_path / "c", identify="time")
+    moved = photos.rename(tmp_path / "moved")
+    assert identity(moved, tmp_path / "d", identify="time") == by_time
+    assert identity(copied, tmp_path / "e", identify="time") != by_time
+
+
+def test_links_are_followed_and_what_is_no_data_is_passed_over(photos, tmp_path, monkeypatch):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for folder in photos.iterdir():
+        (linked / folder.name).symlink_to(folder)
+    assert identity(linked, tmp_path / "a") == identity(photos, tmp_path / "b")
+    (linked / "gone").symlink_to(tmp_path / "nowhere")
+    (linked / "empty").mkdir()
+    os.mkfifo(linked / "pipe")
+    monkeypatch.chdir(linked)  # The path of a socket is short.
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        assert identity(linked, tmp_path / "c") == identity(photos, tmp_path / "b")
+        assert "is a socket, and not a file or a folder" in refusal(linked / "socket")
+    assert "is a pipe" in refusal(linked / "pipe")
+    assert "holds no files" in refusal(linked / "empty")
+    assert "there is no such file" in refusal(linked / "gone")
+    (photos / "cat" / "around").symlink_to(photos)
+    with pytest.raises(InputError, match=r"paths.photos.*around.*is a link to .*remove the link"):
+        state(photos)
+
+
+def test_a_file_by_itself_has_no_name_and_no_arrays(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("1,2\n")
+    found = identity(file, tmp_path / "a")
+    assert found == identity(file.rename(tmp_path / "other.csv"), tmp_path / "b")
+    assert found["files"] == 1
+    with pytest.raises(InputError, match="describes files that a program reads itself"):
+        Arrays(tmp_path / "a")
+
+
+HERE = pytest.mark.usefixtures("here")
+COUNT = 40
+random = np.random.default_rng(5)
+X = random.normal(size=(COUNT, 3, 2)).astype(np.float32)
+WORDS = random.integers(0, 50, (COUNT, 4), np.int32)
+Y = random.integers(0, 3, COUNT)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, registries):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    np.save("y.npy", Y)
+    np.savez("all.npz", x=X, words=WORDS, y=Y)
+
+
+def checked(given: dict) -> dict:
+    """Return the settings of a dataset, as an experiment completes and checks them."""
+    script, split = Path("script"), {"seeds": [4]} | given.get("split", {})
+    script.mkdir(exist_ok=True)
+    own = {"kind": "arrays"} | given | {"split": split}
+    reads = {"command": "true {data.split}", "directory": "script", "data_kind": "arrays"}
+    experiment = experiment_on("e", {"reads": reads}, datasets={"own": own})
+    return Experiment(experiment, "e.yaml").datasets["own"]
+
+
+def prepared(seed: int = 4, **given: object) -> Arrays:
+    done = checked(given)
+    output = Path("split")
+    output.mkdir(exist_ok=True)
+    read = settings.prepared_from(done, output)
+    arrays.prepare("own", settings.preparation(done), seed, read, output)
+    split = Arrays(output)
+    expected = settings.size(done)
+    assert split.rows("train") == pytest.approx(expected.rows, abs=1)
+    assert expected.numbers == sum(prod(spec.shape) for spec in split.inputs)
+    return split
+
+
+def rows_of(split: Arrays) -> dict[str, np.ndarray]:
+    """Return the numbers of the rows of `X` on each side."""
+    found = {}
+    for side in split.sides:
+        (*_, x), _ = split.gather(side, slice(None))
+        found[side] = [int(np.flatnonzero((row == X).all(axis=(1, 2)))[0]) for row in x]
+    return found
+
+
+@HERE
+def test_rows_are_divided_by_fractions_and_a_seed():
+    given = {
+        "train": {
+            "inputs": {"x": "x.npy", "words": "all.npz:words"},
+            "targets": "all.npz:y",
+        },
+        "below": {"words": 50},
+        "split": {"test_fraction": 0.3, "validation_fraction": 0.2},
+    }
+    split = prepared(**given)
+    assert split.inputs[0].below == 50
+    rows = rows_of(split)
+    assert {side: len(each) for side, each in rows.items()} == {
+        "train": 20, "validation": 8, "test": 12,
+    }  # fmt: skip
+    assert sorted(itertools.chain(*rows.values())) == list(range(COUNT))
+    for side, numbers in rows.items():
+        (words, _), y = split.gather(side, slice(None))
+        np.testing.assert_array_equal(words, WORDS[numbers])
+        np.testing.assert_array_equal(y, Y[numbers])
+    assert rows_of(prepared(**given)) == rows
+    assert rows_of(prepared(5, **given)) != rows
+
+
+@HERE
+def test_sides_have_files_of_their_own():
+    np.savez_compressed("t.npz", x=X[:7], y=Y[:7])
+    split = prepared(
+        train={"inputs": {"x": "all.npz:x"}, "targets": "all.npz:y"},
+        test={"inputs": {"x": "t.npz:x"}, "targets": "t.npz:y"},
+        classes=3,
+        split={"validation_fraction": 0.25},
+    )
+    rows = rows_of(split)
+    assert rows["test"] == list(range(7))
+    assert sorted(rows["train"] + rows["validation"]) == list(range(COUNT))
+    assert split.description["classes"] == ["0", "1", "2"]
+    np.save("y.npy", Y[:, None].astype(np.uint8))
+    split = prepared(**given_as("x.npy", classes=["a", "b", "c"], split={"test_fraction": 0.5}))
+    assert (split.targets.shape, split.targets.dtype) == ((), "int64")
+    for number, name in enumerate("abc"):
+        assert abs(split.description["counts"][name]["test"] - np.sum(number == Y) / 2) <= 1
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [np.asfortranarray(X), X.astype(">f8"), X > 0, WORDS.astype(">u2")],
+    ids=["fortran", "big-endian", "bool", "big-endian-integers"],
+)
+@pytest.mark.parametrize("blocks", [1, 2**25])
+@HERE
+def test_numbers_are_those_of_numpy_in_the_machines_order(stored, blocks, monkeypatch):
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", blocks)
+    np.save("s.npy", stored)
+    np.savez("s.npz", stored)
+    split = prepared(train={"inputs": {"x": "x.npy", "s": "s.npy", "p": "s.npz"},
+                            "targets": "s.npy"})  # fmt: skip
+    for side, numbers in rows_of(split).items():
+        (p, s, _), targets = split.gather(side, slice(None))
+        for found in (p, s, targets):
+            np.testing.assert_array_equal(found, stored[numbers])
+            assert found.dtype == stored.dtype.newbyteorder("=")
+
+
+@HERE
+def test_what_is_missing_is_refused_or_kept():
+    y = Y.astype(np.float64)
+    y[[31, 17]] = np.nan
+    np.save("y.npy", y)
+    with pytest.raises(InputError, match=r"datasets.own.train.targets: 'row (17|31) of.*nan"):
+        prepared(**given_as("x.npy"))
+    split = prepared(**given_as("x.npy", missing="keep"))
+    kept = [split.gather(side, slice(None))[1] for side in split.sides]
+    assert np.isnan(np.concatenate(kept)).sum() == 2
+    for change, reason in (
+        ({"below": {"words": 9}}, r"train.inputs.words: 'row .* below 9\. Remedy"),
+        ({"classes": 2}, r"train.targets: 'row .*: holds 2.*number them from"),
+    ):
+        np.save("y.npy", Y)
+        given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}
+        with pytest.raises(InputError, match=reason):
+            prepared(train=given, **change)
+
+
+@HERE
+def test_a_refused_preparation_leaves_the_earlier_one_as_it_was():
+    before = prepared(**given_as("x.npy"))
+    held = {p: p.read_bytes() for p in Path("split").rglob("*") if p.is_file()}
+    x = X.copy()
+    x[7] = np.nan
+    np.save("x.npy", x)
+    with pytest.raises(InputError, match="row 7 of"):
+        prepared(**given_as("x.npy"))
+    assert {p: p.read_bytes() for p in Path("split").rglob("*") if p.is_file()} == held
+    np.save("x.npy", X)
+    after = prepared(
+        train={"inputs": {"z": "x.npy"}, "targets": "y.npy"}, split={"test_fraction": 0.5}
+    )
+    assert before.rows("train") > after.rows("train")
+    assert sorted(p.name for p in Path("split/train").iterdir()) == ["z.npy"]
+
+
+def _instead(make: Callable[[str], object]) -> Callable[[], None]:
+    """Return a change that makes something else of `x.npy`."""
+    return lambda: (Path("x.npy").unlink(), make("x.npy"))
+
+
+def given_as(x: str, y: str = "y.npy", name: str = "x", **more: object) -> dict:
+    return {"train": {"inputs": {name: x}, "targets": y}} | more
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: np.save("x.npy", np.array([{}] * COUNT), allow_pickle=True),
+         "holds Python objects, which are not read"),
+        (lambda: np.save("x.npy", X[:0]), r"has shape \(0, 3, 2\)"),
+        (lambda: np.save("x.npy", X[:-1]), "has 39 rows, and the targets have 40"),
+        (lambda: os.truncate("x.npy", 950 + 128),
+         "is cut short: its header announces 960 bytes, and it holds 950"),
+        (lambda: Path("x.npy").write_text("1,2,3\n"), "is not a file of NumPy, or is damaged"),
+        (_instead(lambda _: None), "there is no such file"),
+        (_instead(os.mkfifo), "it is a pipe, a socket or a device"),
     ],
 )  # fmt: skip
-def test_simulated_training_rows_are_counted_before_they_are_made(settings, rows):
-    counts = {"COVID": 900, "DENGUE": 700, "EBOLA": 250, "MERS": 250, "SARS": 250}
-    source = {"type": "simulated", "seed": 1, "records": counts}
-    genomes = {"kind": "genomes", "source": source, "classes": [*counts], "length": 1000}
-    genomes |= {"split": {"test_fraction": 0.3, "seeds": [4]}}
-    found = derive("size", completed(genomes | settings))
-    assert found == (pytest.approx(rows * 0.7), 1000)
+@HERE
+def test_a_wrong_file_is_named_before_anything_is_prepared(make, reason):
+    make()
+    with pytest.raises(InputError, match=rf"e.yaml: datasets.own.train.inputs.x: .*{reason}"):
+        checked(given_as("x.npy"))
 
 
-# A dataset of each kind whose rows are known before there are any.
-EXPECTED = {
-    "outlines": {
-        "kind": "images",
-        "source": {"type": "outlines", "per_class": 10},
-        "size": [8, 10],
-        "store": "float16",
-        "split": {"test_fraction": 0.2, "validation_fraction": 0.1, "seeds": [1]},
-    },
-    "motifs": {
-        "kind": "motifs",
-        "source": {"type": "simulated", "rows": {"train": 20, "validation": 0, "test": 6}},
-        "length": 40,
-        "split": {"seeds": [1]},
-    },
-    "scenes": {
-        "kind": "captions",
-        "source": {"type": "simulated", "pictures": {"train": 20, "validation": 4, "test": 5}},
-        "split": {"seeds": [1]},
-    },
-    "sample": {
-        "kind": "tabular",
-        "source": {"type": "scikit-learn", "name": "breast_cancer"},
-        "split": {"test_fraction": 0.3, "seeds": [1]},
-    },
-}
+@pytest.mark.parametrize(
+    ("given", "where", "reason"),
+    [
+        (given_as("all.npz"), "train.inputs.x", "holds x, words, y"),
+        (given_as("all.npz:z"), "train.inputs.x", "holds no z; it holds x, words, y"),
+        (given_as("x.npy", "x.npy", classes=3), "train.targets",
+         "classes are numbered by whole numbers"),
+        (given_as("x.npy", test=given_as("x.npy", name="w")["train"]), "test.inputs",
+         "differ from those of train: x"),
+        (given_as("x.npy", test=given_as("all.npz:words")["train"]), "test.inputs.x",
+         r"int32 of shape \(4,\), and those of train are float32 of shape \(3, 2\)"),
+        (given_as("x.npy", below={"x": 5}), "below.x",
+         "is not an input of whole numbers. Remedy: leave below out"),
+        (given_as("x.npy", split={"test_fraction": 0.5, "validation_fraction": 0.5}), "split",
+         "leave no row to train on"),
+    ],
+)  # fmt: skip
+@HERE
+def test_arrays_that_do_not_fit_together_are_refused(given, where, reason):
+    with pytest.raises(InputError, match=rf"e.yaml: datasets.own.{where}: .*({reason})"):
+        checked(given)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_what_is_expected_of_a_split_is_what_its_arrays_turn_out_to_be(name, tmp_path):
-    dataset, kind = completed(EXPECTED[name]), kind_of(EXPECTED[name])
-    if kind.has("source"):
-        (tmp_path / "source").mkdir()
-        acquisition = derive("acquisition", dataset)
-        kind.load("source").acquire(acquisition, [], tmp_path / "source")
-    inputs = derive("prepared_from", dataset, tmp_path)
-    split = tmp_path / "split"
-    split.mkdir()
-    preparation = derive("preparation", dataset)
-    kind.load("arrays").prepare(name, preparation, 1, inputs, split)
-    made = description(split)
-    numbers = sum(prod(array["shape"]) for array in made["inputs"])
-    assert derive("size", dataset) == (pytest.approx(made["rows"]["train"], abs=1), numbers)
+@HERE
+def test_new_rows_are_read_in_the_form_of_the_model():
+    given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}
+    split = prepared(train=given)
+    found = list(queries.queries(Path("all.npz"), split.description))
+    assert [query.columns for query in found] == [{"row": row} for row in range(COUNT)]
+    for place, expected in enumerate((WORDS, X)):
+        rows = np.concatenate([query.inputs[place] for query in found])
+        np.testing.assert_array_equal(rows, expected)
+    np.savez("new.npz", x=X, words=WORDS[:, :2])
+    for path, reason in (
+        ("x.npy", "is one array, and the model has several inputs"),
+        ("new.npz", r"int32 of shape \(2,\), and the model takes int32 of shape \(4,\)"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            list(queries.queries(Path(path), split.description))

@@ -1,9 +1,14 @@
-"""Drafts of experiments: every kind of data gives a valid experiment, and its file is the draft."""
+"""Drafts of experiments, for data and for programs: each is valid, and its file is the draft."""
 
 from __future__ import annotations
 
+import argparse
 import gzip
-import shutil
+import os
+import shlex
+import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,19 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from escala.core import plugins
 from escala.core.errors import InputError
+from escala.core.variables import CALLERS_PATH
+from escala.draft import data, program
 from escala.draft.data import SIMULATED, recognise
-from escala.draft.data import draft as drafted
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
+from escala.draft.program import add_files, add_options, file_of, keep_files
 from escala.engines import engine_name
 from escala.experiment import Experiment
+from escala.programs.program import Program
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 
 def draft(*names: str, **options: object) -> dict:
-    return drafted(*names, **options).settings
+    return data.draft(*names, **options).settings
 
 
 def text(settings: dict) -> str:
@@ -58,7 +67,7 @@ def pictures(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "name", "workload"),
+    ("fixture", "kind", "name", "workload"),
     [
         ("fasta", "genomes", "my-viruses", "virus-cnn"),
         ("table", "tabular", "flowers", "mlp"),
@@ -66,19 +75,15 @@ def pictures(tmp_path):
     ],
 )
 def test_data_are_recognised_and_give_a_valid_experiment_in_a_file(
-    data, kind, name, workload, request
+    fixture, kind, name, workload, request
 ):
-    path = str(request.getfixturevalue(data))
+    path = str(request.getfixturevalue(fixture))
     found = recognise(path)
     assert (found.settings["kind"], found.name, found.workload) == (kind, name, workload)
     settings = draft("mine", path)
     content = text(settings)
     assert yaml.safe_load(content) == settings
     assert list(yaml.safe_load(content)) == list(settings), "keys have the order of the draft"
-    lines = content.splitlines()
-    for key in settings:
-        [place] = [number for number, line in enumerate(lines) if line.startswith(f"{key}:")]
-        assert lines[place - 1].startswith("# ") and len(lines[place - 1]) <= 100, key
     experiment = Experiment(settings, "mine.yaml")
     by_steps = {run.workload for run in experiment.runs if WORKLOADS[run.workload].takes_steps}
     assert by_steps == {workload}
@@ -86,20 +91,20 @@ def test_data_are_recognised_and_give_a_valid_experiment_in_a_file(
     measured = {(run.strategy, run.layout, run.variant) for run in experiment.runs}
     assert measured >= one | {("horovod-mpi", "1x2", "tuned")}
     assert {(r["strategy"], r["layout"], r["variant"]) for r in settings["references"]} == one
-
-
-OF_ARRAYS = """
-description: A network for arrays.
-data_kind: arrays
-settings: {type: object, additionalProperties: false, properties: {}}
-"""
+    ranks = draft("mine", path, strategies=["ddp-gloo"])
+    assert {run.strategy for run in Experiment(ranks, "mine.yaml").runs} == {
+        "ddp-gloo",
+        "torch-single",
+    }
+    assert {reference["strategy"] for reference in ranks["references"]} == {"torch-single"}
 
 
 @pytest.fixture
 def for_arrays(tmp_path, registries):
     folder = tmp_path / "network"
     folder.mkdir()
-    (folder / "workload.yaml").write_text(OF_ARRAYS)
+    settings = "settings: {type: object, additionalProperties: false, properties: {}}\n"
+    (folder / "workload.yaml").write_text(f"description: One.\ndata_kind: arrays\n{settings}")
     (folder / "model.py").touch()
     return str(folder)
 
@@ -112,7 +117,6 @@ def for_arrays(tmp_path, registries):
          {"train", "validation", "test"}, {"X"}, True),
         (("train_images", "train_labels", "test_images", "test_labels"),
          {"train", "test"}, {"images"}, False),
-        (("codes", "age", "target"), {"train"}, {"codes", "age"}, False),
     ],
 )  # fmt: skip
 def test_arrays_are_recognised_by_their_names(names, sides, inputs, archive, tmp_path, for_arrays):
@@ -140,30 +144,33 @@ def test_arrays_are_recognised_by_their_names(names, sides, inputs, archive, tmp
         draft("mine", str(path))
 
 
-def test_arrays_whose_names_tell_nothing_are_refused(tmp_path):
-    np.savez(tmp_path / "a.npz", np.ones(3), np.ones(3))
-    with pytest.raises(InputError, match="arr_0, arr_1, and their names do not show"):
-        recognise(str(tmp_path / "a.npz"))
-    (tmp_path / "b.npz").write_text("no archive")
-    with pytest.raises(InputError, match=r"b\.npz.*is not a file of NumPy, or is damaged"):
-        recognise(str(tmp_path / "b.npz"))
-
-
-@pytest.mark.parametrize("names", [("x", "x_train"), ("img-1", "img_1"), ("a_test", "test-a")])
-def test_arrays_that_would_be_one_input_are_refused(tmp_path, names):
-    y = {"y_train": [0, 1], "y_test": [0, 1], "x_test": [1, 2], "b_train": [1, 2]}
-    np.savez(tmp_path / "a.npz", **{name: [1, 2] for name in names}, **y)
-    with pytest.raises(InputError, match=f"{names[0]} and .*{names[1]} would both be the input"):
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["arr_0", "arr_1"], "arr_0, arr_1, and their names do not show"),
+        (["x", "x_train", "y_train"], "x and .*x_train would both be the input"),
+        (["img-1", "img_1", "y_train"], "img-1 and .*img_1 would both be the input"),
+    ],
+)
+def test_arrays_whose_names_tell_too_little_are_refused(tmp_path, names, reason):
+    np.savez(tmp_path / "a.npz", **{name: [0, 1] for name in names})
+    with pytest.raises(InputError, match=reason):
         recognise(str(tmp_path / "a.npz"))
 
 
-def test_packed_tables_are_recognised_and_those_with_tabs_are_named(tmp_path):
-    for name in ("a.csv", "a.CSV.xz", "a.csv.bz2", "a.csv.gz"):
-        (tmp_path / name).touch()
-        assert recognise(str(tmp_path / name)).settings["kind"] == "tabular"
-    (tmp_path / "a.tsv").touch()
-    with pytest.raises(InputError, match=r"a\.tsv': separates its fields by tabs"):
-        recognise(str(tmp_path / "a.tsv"))
+@pytest.mark.parametrize(
+    ("file", "kind", "form"),
+    [
+        ("a.CSV.xz", "tabular", "csv"),
+        ("digits/train-images-idx3-ubyte.gz", "images", "idx"),
+        ("cifar/data_batch_1.bin", "images", "cifar"),
+    ],
+)
+def test_a_kind_is_recognised_by_names_of_files(tmp_path, file, kind, form):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    found = recognise(str(tmp_path / file.partition("/")[0])).settings
+    assert (found["kind"], found["source"]["type"]) == (kind, form)
 
 
 def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
@@ -184,28 +191,15 @@ def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
         recognise(str(fasta))
 
 
-def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
-    (tmp_path / "digits").mkdir()
-    (tmp_path / "digits" / "train-images-idx3-ubyte.gz").touch()
-    (tmp_path / "cifar").mkdir()
-    (tmp_path / "cifar" / "data_batch_1.bin").touch()
-    (tmp_path / "cifar-10-binary.tar.gz").touch()
-    found = [recognise(str(tmp_path / name)) for name in ("digits", "cifar")]
-    found.append(recognise(str(tmp_path / "cifar-10-binary.tar.gz")))
-    assert [each.settings["source"]["type"] for each in found] == ["idx", "cifar", "cifar"]
-    for name in ("digits", "cifar"):
-        Experiment(draft("mine", str(tmp_path / name)), "mine.yaml")
-
-
 @pytest.mark.parametrize(
     ("names", "reason", "remedy"),
     [
         (["data_batch_1", "batches.meta"], "neither MNIST nor CIFAR-10", "by hand"),
-        (["emnist-letters-train-images-idx3-ubyte.gz"], "neither MNIST nor CIFAR-10", "by hand"),
         (["A.fasta", "B.txt"], "one class only, A; not read are B.txt", ".fasta"),
         (["S C.fasta", "B.fasta"], "S C.fasta.*gives a class the name 'S C'", "S-C.fasta"),
         (["A.txt", "B.txt"], "is not a folder of FASTA files", ".fasta"),
         (["1.jpg", "2.jpg", "labels.csv"], "no folder for each class", "move the pictures"),
+        ([], "data", "name"),
     ],
 )
 def test_data_in_another_usual_form_are_refused_with_what_to_do(tmp_path, names, reason, remedy):
@@ -216,44 +210,18 @@ def test_data_in_another_usual_form_are_refused_with_what_to_do(tmp_path, names,
     assert remedy in refused.value.remedy
 
 
-def test_sides_of_pictures_are_no_classes(tmp_path, pictures):
-    for side in ("Training", "Testing"):
-        shutil.copytree(pictures, tmp_path / "all" / side)
-    found = recognise(str(tmp_path / "all"))
-    assert found.settings["source"] == {"type": "folders", "folder": str(tmp_path / "all")}
-
-
-def test_a_variable_in_the_path_is_kept_and_expanded_and_what_is_not_recognised_is_refused(
-    table, monkeypatch, tmp_path
-):
+def test_a_variable_in_the_path_is_kept_and_expanded(table, monkeypatch, tmp_path):
     monkeypatch.setenv("FLOWERS", str(table))
     [settings] = draft("mine", "$FLOWERS")["datasets"].values()
     assert settings["source"]["path"] == "$FLOWERS"
-    with pytest.raises(InputError, match="NOT_SET is not set"):
-        recognise("$NOT_SET")
-    (tmp_path / "empty").mkdir()
-    for name in ("missing", "empty"):
-        with pytest.raises(InputError, match=r"data: .*Remedy: name"):
-            recognise(str(tmp_path / name))
-
-
-@pytest.mark.parametrize(
-    ("data", "strategy", "alone", "workloads"),
-    [
-        ("pictures", "ddp-gloo", "torch-single", ["resnet34"]),
-        ("fasta", "ddp-gloo", "torch-single", ["virus-cnn"]),
-        ("table", "jax-gloo", "jax-single", ["mlp"]),
-    ],
-)
-def test_ranks_of_an_engine_are_compared_with_one_process_of_it(
-    data, strategy, alone, workloads, request
-):
-    path = str(request.getfixturevalue(data))
-    settings = draft("mine", path, strategies=[strategy])
-    assert {each["strategy"] for each in settings["references"]} == {alone}
-    assert list(settings["workloads"]) == workloads
-    runs = Experiment(settings, "mine.yaml").runs
-    assert {run.strategy for run in runs} == {alone, strategy}
+    table.with_suffix(".tsv").touch()
+    for path, reason in (
+        ("$NOT_SET", "NOT_SET is not set"),
+        (str(tmp_path / "missing"), r"data: .*Remedy: name"),
+        (str(table.with_suffix(".tsv")), r"flowers\.tsv': separates its fields by tabs"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            recognise(path)
 
 
 def test_every_strategy_makes_a_valid_experiment():
@@ -271,25 +239,11 @@ def test_every_strategy_makes_a_valid_experiment():
         draft("mine", SIMULATED, layouts=["2"])
 
 
-def test_every_workload_for_such_data_is_possible(fasta, table, pictures):
-    paths = {"genomes": fasta, "tabular": table, "images": pictures}
-    for name, workload in WORKLOADS.items():
-        if workload.data_kind in paths:
-            settings = draft("mine", str(paths[workload.data_kind]), workload=name)
-            assert list(settings["workloads"]) == [name]
-            Experiment(settings, "mine.yaml")
-
-
-def test_a_workload_in_a_folder_is_named_by_its_path(own_workload):
+def test_a_workload_may_be_named_or_in_a_folder(own_workload, table):
     settings = draft("mine", SIMULATED, workload=str(own_workload), epochs=2)
     [(name, workload)] = settings["workloads"].items()
-    assert name == "my_workload"
-    assert (workload["path"], workload["epochs"]) == (str(own_workload), 2)
+    assert (name, workload["path"], workload["epochs"]) == ("my_workload", str(own_workload), 2)
     Experiment(settings, "mine.yaml")
-    assert "The folder of the workload." in text(settings)
-
-
-def test_a_workload_that_does_not_exist_or_reads_other_data_is_refused(table):
     with pytest.raises(InputError, match="is neither a workload nor a folder"):
         draft("mine", SIMULATED, workload="nothing")
     with pytest.raises(InputError, match="no workload of the experiment reads"):
@@ -301,3 +255,337 @@ def test_any_text_in_a_path_is_kept(path):
     settings = draft("mine", SIMULATED)
     settings["datasets"][SIMULATED]["source"] = {"type": "files", "folder": path}
     assert yaml.safe_load(text(settings)) == settings
+
+
+@pytest.fixture
+def drafted(tmp_path, monkeypatch):
+    """Return a function from a call's words to its draft, in a folder with scripts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: list(range(4)))
+    monkeypatch.setattr("escala.draft.program.available_gpus", list)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv(CALLERS_PATH, path)
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+
+    def make(call: str):
+        options, _, command = call.partition("-- ")
+        return program.draft(shlex.split(command), parser.parse_args(shlex.split(options)))
+
+    return make
+
+
+def compared(found) -> list[tuple[str, str, str]]:
+    """Return strategy, layout and variant of each configuration of a draft, which is valid."""
+    experiment = Experiment(found.settings, file_of(found))
+    return [run.configuration[:3] for run in experiment.runs if run.repeat == 1]
+
+
+PYTHON = "python train.py"
+ACCELERATE = (
+    "accelerate launch --num_processes {ranks} --num_machines {nodes} --machine_rank {node} "
+    "--main_process_ip {address} --main_process_port {port} --mixed_precision no train.py"
+)
+OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
+
+
+@pytest.mark.parametrize(
+    ("call", "strategy", "command"),
+    [
+        ("-- './run it'", "single", "'./run it'"),
+        ("-- 'python train.py --x 1'", "single", "python train.py --x 1"),
+        ("-- python train.py {rank} {ranks}", "processes", "python train.py {rank} {ranks}"),
+        ("--torch -- python train.py", "torch-ddp", PYTHON),
+        ("--strategy horovod-gloo -- python train.py", "horovod-gloo", PYTHON),
+        ("-- torchrun --standalone --nproc_per_node=8 train.py x", "torch-ddp", f"{PYTHON} x"),
+        ("-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train", "torch-ddp",
+         "python -m mine.train"),
+        ("-- mpirun -x A=1 -np 4 --bind-to core -x B python train.py", "mpi", f"env A=1 {PYTHON}"),
+        ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
+        ("-- horovodrun -np 4 --gloo python train.py", "horovod-gloo", PYTHON),
+        (f"-- {OWN}", "own-launcher", OWN),
+        ("-- accelerate launch --mixed_precision no train.py --num_processes 4", "own-launcher",
+         f"{ACCELERATE} --num_processes 4"),
+        ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
+        # A launcher that is not the first word, and one that is no launcher but a script's word.
+        ("-- poetry run torchrun --nproc_per_node=2 train.py", "torch-ddp", f"poetry run {PYTHON}"),
+        # Options that nobody has heard of are the launcher's, and so are their words.
+        ("-- torchrun --unheard-of 3 train.py --unheard-of 3", "torch-ddp",
+         f"{PYTHON} --unheard-of 3"),
+        ("-- mpirun --mca btl self --new-option 3 env A=1 ./simulate 5", "mpi",
+         "env A=1 ./simulate 5"),
+        ("-- nice python train.py torchrun", "single", "nice python train.py torchrun"),
+        ("-- env A=1 deepspeed --num_gpus {ranks_of_node} train.py", "own-launcher",
+         "env A=1 deepspeed --num_gpus {ranks_of_node} train.py"),
+        # This launcher hands each process its number.
+        ("-- python -m torch.distributed.launch --nproc_per_node=2 train.py x", "torch-ddp",
+         f"{PYTHON} --local-rank={{local_rank}} x"),
+    ],
+)  # fmt: skip
+def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
+    Path("run it").touch()
+    found = drafted(call)
+    one, threads = (strategy, "1x1", "tuned"), (strategy, "1x1", "threads")
+    processes = [(strategy, "1x4", "tuned")] if strategy != "single" else []
+    assert compared(found) == [one, *processes, threads]
+    # The reference is the strategy's own one process, and threads stand alongside it.
+    assert [tuple(each.values()) for each in found.settings["references"]] == [one, threads]
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == command
+    guessed = strategy != "single" and call.startswith("-- ")
+    assert any(strategy in each for each in found.sentences) == guessed, "what is guessed is said"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "layouts", "cores"),
+    [
+        (2, "", ["1x1", "1x2"], (2, 4)),
+        (8, "", ["1x1", "1x4"], (1, 4)),
+        (2, "--nodes 2", ["1x1", "1x2", "2x2"], (2, 4)),
+        (0, "--processes 2", ["1x1", "1x2"], (1, 2)),
+    ],
+)
+def test_each_gpu_has_a_process_and_its_part_of_the_cores(
+    gpus, options, layouts, cores, drafted, monkeypatch
+):
+    monkeypatch.setattr("escala.draft.program.available_gpus", lambda: ["one"] * gpus)
+    found = drafted(f"{options} --torch -- python train.py")
+    assert compared(found) == [
+        *(("torch-ddp", layout, "tuned") for layout in layouts), ("torch-ddp", "1x1", "threads"),
+    ]  # fmt: skip
+    variants = found.settings["variants"].values()
+    assert tuple(each["cores_per_process"] for each in variants) == cores
+
+
+@pytest.mark.parametrize(
+    ("source", "strategy"),
+    [
+        ("import horovod.tensorflow.keras as hvd", "horovod-mpi"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", "torch-ddp"),
+        ("import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()", "tf-config"),
+        # How many it starts, the script decides.
+        ("import torch\ntorch.distributed.init_process_group()\nmp.spawn(main)", "single"),
+        ("from mpi4py import MPI\nimport horovod.torch", "single"),
+    ],
+)
+def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, drafted, tmp_path):
+    (tmp_path / "train.py").write_text(source)
+    found = drafted("-- python train.py")
+    assert compared(found)[0][0] == strategy
+    assert any("train.py" in each and strategy in each for each in found.sentences) == (
+        strategy != "single"
+    )
+    assert found.guessed == (strategy != "single"), "what is compared is not as it is typed"
+    # What the user says is taken in any case.
+    assert compared(drafted("--strategy processes -- python train.py"))[0][0] == "processes"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("-- lone.py", "python lone.py"),
+        ("-- mpirun --unheard-of simulate", "not certain which of its words is the program"),
+        ("-- mpirun -n 1 python a.py : -n 1 python b.py", "several programs"),
+        ("--launcher -- torchrun --nproc-per-node 4 train.py", "{ranks_of_node}"),
+        ("--processes 1 -- python train.py", "at least 2"),
+        ("-- python train.py {row}", "command: '{row}': there is no such placeholder"),
+        ("-- python train.py {data.reads}", "--data reads=PATH"),
+        ("--data reads=none -- python train.py {data.reads}", "none"),
+        ("--python ./venv -- python train.py", "venv/bin/python"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(call, said, drafted, tmp_path):
+    (tmp_path / "lone.py").touch()
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").touch()
+    with pytest.raises(InputError, match=r"Remedy: ") as refused:
+        compared(drafted(call))
+    assert said in str(refused.value)
+
+
+def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_path):
+    (tmp_path / "reads").mkdir()
+    (tmp_path / "reads" / "a.txt").write_text("a")
+    (tmp_path / "train.py").touch()
+    found = drafted(
+        "--torch --rows 128 --epochs 5 --repeats 3 --regex 'loss (?P<loss>.*)' --nodes 2 "
+        "--processes 3 --data reads=reads --variable CACHE "
+        "-- python train.py --batch {rows_of_rank} --epochs {epochs} 'a \"b\"' {data.reads}"
+    )
+    Experiment(found.settings, file_of(found))
+    content = text_of_draft(found, "escala try")
+    assert yaml.safe_load(content) == found.settings
+    assert file_of(found).name == "escala-train.yaml" and found.name == "train"
+    [workload] = found.settings["workloads"].values()
+    assert workload["batch"] == {"rows": 128, "per": "global"} and workload["epochs"] == 5
+    assert workload["environment"]["variables"] == ["CACHE"]
+    assert found.settings["repeats"] == 3
+    assert found.settings["configurations"][0]["layouts"] == ["1x1", "1x3", "2x3"]
+    words = Program.of(workload, tmp_path, "here").command
+    assert words[-2:] == ('a "b"', "{data.reads}")
+    # What is not named is not set, and what the command does not ask for has no effect.
+    less = drafted("--rows 8 --epochs 2 --processes 9 -- nice python -u -m examples.train.__main__")
+    [workload] = less.settings["workloads"].values()
+    assert less.name == "train" and not {"batch", "epochs", "epoch_ends"} & workload.keys()
+    for notice in ("--rows has no effect", "--epochs has no effect", "this machine has 4 cores"):
+        assert notice in " ".join(less.sentences)
+    file_of(found).touch()
+    with pytest.raises(InputError, match=r"exists, and.*--output own/NAME.yaml"):
+        found.content(file_of(found), False, "escala new", "--output own/NAME.yaml")
+
+
+def test_files_are_the_script_and_what_it_imports(drafted, tmp_path):
+    for name in ("train.py", "model.py", "notes.txt", "unused.py", "parts/__init__.py",
+                 "parts/inner.py", "parts/deep.py", "conf[1].json"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "train.py").write_text("import os, model\nfrom parts import inner\n")
+    (tmp_path / "parts" / "inner.py").write_text("from .deep import x\n")
+    [workload] = drafted("-- python train.py --conf conf[1].json").settings["workloads"].values()
+    assert workload["files"] == [
+        "conf[[]1].json", "model.py", "parts/__init__.py", "parts/deep.py", "parts/inner.py",
+        "train.py",
+    ]  # fmt: skip
+    [workload] = drafted("-- python -m parts.inner").settings["workloads"].values()
+    assert workload["files"] == ["parts/__init__.py", "parts/deep.py", "parts/inner.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("python prep.py && python train.py", "&&"),
+        ("python prep.py\npython train.py", "\\n"),
+        ('python train.py --out "$HOME/x"', "$"),
+        ("python train.py data/*.csv", "*"),
+        ("python train.py # the best one", "#"),
+    ],
+)
+def test_a_text_for_a_shell_is_refused_with_a_call_of_it(text, sign, drafted, tmp_path):
+    with pytest.raises(InputError) as refused:
+        drafted(f"-- {shlex.quote(text)}")
+    assert f"'{sign}'" in refused.value.reason
+    remedy = refused.value.remedy.partition("let a shell run all: ")[2]
+    assert shlex.split(remedy) == ["sh", "-c", text]
+    [workload] = drafted(f"-- {remedy}").settings["workloads"].values()
+    assert Program.of(workload, tmp_path, "").command == ("sh", "-c", text)
+    with pytest.raises(InputError):  # As in the file of an experiment.
+        Program.of({"command": text}, tmp_path, "")
+
+
+def test_signs_that_belong_to_an_argument_stay(drafted, tmp_path):
+    words = ["python", "train.py", "|", "a;b", "$x", "it's ~", "a&b", "c\\d", "*", "{1,2}", "#"]
+    [workload] = drafted(f"-- {shlex.join(words)}").settings["workloads"].values()
+    assert Program.of(workload, tmp_path, "").command == tuple(words)
+    [workload] = drafted(f"-- {shlex.quote(shlex.join(words))}").settings["workloads"].values()
+    assert Program.of(workload, tmp_path, "").command == tuple(words)
+    with pytest.raises(InputError, match="&&"):
+        drafted("-- python prep.py '&&' python train.py")
+    # As in a README, of which a text has several lines.
+    lines = {"command": "python train.py \\\n  --x 1 \\\r\n  --y 2\n"}
+    asked = ("python", "train.py", "--x", "1", "--y", "2")
+    assert Program.of(lines, tmp_path, "").command == asked
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [
+        ("taskset -c 0", ""),
+        ("A=1 /usr/bin/taskset -a 0x3", "env A=1 "),
+        ("nice numactl -C 0 --membind 0", "nice "),
+        ("numactl -i all", "numactl -i all "),
+        ("env MKL_NUM_THREADS=1 A=2", "env A=2 "),
+        ("env -u B timeout -s KILL 9 taskset 3", "env -u B timeout -s KILL 9 "),
+    ],
+)
+def test_a_binding_to_cores_decides_no_configuration(before, left, drafted, tmp_path):
+    found = drafted(f"-- {before} python train.py --taskset -c 0")
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == f"{left}python train.py --taskset -c 0"
+    binds = "numactl -i" not in before and "THREADS" not in before
+    assert any("cores of its own" in each for each in found.sentences) == binds
+    assert any("_THREADS=" in each for each in found.sentences) == ("THREADS" in before)
+    with pytest.raises(InputError, match="the same cores") if binds else nullcontext():
+        Program.of({"command": f"env {before} python train.py"}, tmp_path, "")
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch, drafted):
+    """Two interpreters: the first of the user's PATH, and one of an environment elsewhere."""
+    for place in ("first", "venv/bin"):
+        (tmp_path / place).mkdir(parents=True)
+        python = tmp_path / place / "python"
+        python.write_text(f"#!/bin/sh\necho {python}\n")
+        python.chmod(0o755)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    monkeypatch.setenv(CALLERS_PATH, f"{tmp_path}/first:/usr/bin:/bin")
+    # As this project puts its own first for itself.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    return tmp_path / "first" / "python", tmp_path / "venv" / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py",
+        "A=1 python train.py",
+        "nice -n 5 python train.py",
+        "mpirun -x A=1 -n 2 python train.py",
+    ],
+)
+def test_the_interpreter_is_the_users_whatever_stands_before_it(command, two, drafted):
+    found = drafted(f"-- {command}")
+    [workload] = found.settings["workloads"].values()
+    assert workload["environment"]["python"] == str(two[0])
+    assert any(str(two[0]) in each for each in found.sentences)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "#!{python}",
+        "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''",
+        "no first line",
+    ],
+)
+def test_a_launcher_of_an_environment_keeps_its_interpreter(first, two, drafted, tmp_path):
+    launcher = tmp_path / "venv" / "bin" / "torchrun"
+    launcher.write_text(first.format(python=two[1]) + "\nimport torch\n")
+    launcher.chmod(0o755)
+    found = drafted(f"-- {launcher} --nproc-per-node 2 train.py")
+    [workload] = found.settings["workloads"].values()
+    assert workload["environment"]["python"] == str(two[1])
+    assert workload["command"] == PYTHON and found.settings["configurations"][0]["strategy"] == (
+        "torch-ddp"
+    )
+    for call in (f"nice {launcher} --nproc-per-node 2 t.py", f"{launcher} -n {{ranks_of_node}} x"):
+        [workload] = drafted(f"-- {call}").settings["workloads"].values()
+        assert workload["environment"]["python"] == str(two[1])
+
+
+def test_files_that_a_trial_saw_are_files_and_data_are_named(drafted, tmp_path):
+    for name in ("train.py", "a[1].json", *(f"images/{n}.png" for n in range(30))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with open(tmp_path / "large.bin", "wb") as file:
+        file.truncate(2**25)
+    outside = tmp_path.parent / "settings.toml"
+    outside.touch()
+    found = drafted("-- python train.py")
+    read = ["a[1].json", "large.bin", str(outside), *(f"images/{n}.png" for n in range(30))]
+    said = list(add_files(found, read))
+    [workload] = found.settings["workloads"].values()
+    assert workload["files"] == sorted([str(outside), "a[[]1].json", "train.py"])
+    assert Program.of(workload, tmp_path, "").files
+    assert len(said) == 2 and "images" in said[1] and "large.bin" in said[1]
+    # A later call knows of them before its trial, if they are there.
+    Experiment(found.settings, file_of(found))
+    file_of(found).write_text(text_of_draft(found, "escala try"))
+    later = drafted("-- python train.py")
+    keep_files(later, file_of(later))
+    assert later.settings == found.settings
+    outside.unlink()
+    later = drafted("-- python train.py")
+    keep_files(later, file_of(later))
+    [workload] = later.settings["workloads"].values()
+    assert workload["files"] == ["a[[]1].json", "train.py"]

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from escala import cli
 from escala.cache import entries as inside
 from escala.cache import store, upkeep
 from escala.cache.code import Code
+from escala.core import variables
+from escala.core.errors import InputError
 from scripts import store as command
 
 MAKE, SERVE = "made", "served"
@@ -104,24 +107,18 @@ def test_content_counts_and_where_it_stands_does_not(tmp_path, step):
         {"name": "whisper"},
         {"parameters": {"times": 1, "more": None}},
         {"code": Code({"renamed": Path(__file__)}, VERSIONS)},
-        {"code": Code({"shout": Path(store.__file__)}, VERSIONS)},
         {"code": Code(CODE.paths, {"numpy": "2"})},
-        {"code": Code(CODE.paths, {"scipy": "1"})},
         {"inputs": {}},
         {"outputs": ["file.txt"]},
     ],
 )
-def test_every_part_of_the_key_counts(step, change, capsys):
+def test_every_part_of_the_key_counts(step, change, capsys, monkeypatch):
     step()
     if "outputs" in change:
         change = {"outputs": {name: step.results / name for name in change["outputs"]}}
     assert step(**change) == MAKE
     assert (step(**change), step()) == (SERVE, SERVE)
     assert "damaged" not in capsys.readouterr().err
-
-
-def test_the_format_counts(step, monkeypatch):
-    step()
     monkeypatch.setattr(store, "FORMAT", store.FORMAT + 1)
     assert (step(), step()) == (MAKE, SERVE)
 
@@ -147,14 +144,6 @@ def test_the_content_of_folders_is_equal_where_names_and_bytes_are(tmp_path_fact
     assert (found[0] == found[1]) == (written[0] == written[1])
 
 
-def test_what_raises_or_makes_too_little_is_not_stored(step, folder):
-    with pytest.raises(ZeroDivisionError):
-        step(make=lambda: 1 / 0)
-    with pytest.raises(FileNotFoundError, match=r"shout did not make it.*file\.txt"):
-        step(make=lambda: None)
-    assert not entries(folder)
-
-
 @pytest.mark.parametrize("changed", ["input", "parameters"])
 def test_what_an_input_or_a_parameter_became_meanwhile_is_not_stored(step, folder, capsys, changed):
     """It would be served for ever in place of what the first gives."""
@@ -168,19 +157,12 @@ def test_what_an_input_or_a_parameter_became_meanwhile_is_not_stored(step, folde
         step.results.mkdir()
         outputs["file"].write_text("of the changed input")
 
+    for error, wrong in ((ZeroDivisionError, lambda: 1 / 0), (FileNotFoundError, lambda: None)):
+        with pytest.raises(error):
+            step(make=wrong)
     assert step(parameters=parameters, outputs=outputs, make=make) == MAKE
     assert not entries(folder)
     assert "changed while it ran: not stored" in capsys.readouterr().err
-
-
-def test_an_optional_output_that_was_not_made_is_removed_when_served(tmp_path, step):
-    model = step.results / "model.npz"
-    outputs = {"file.txt": step.results / "file.txt", "model": model}
-    assert step(outputs=outputs, optional=["model"]) == MAKE
-    model.write_text("of another run")
-    assert step(outputs=outputs, optional=["model"]) == SERVE
-    assert not model.exists()
-    assert (step.results / "file.txt").exists()
 
 
 def test_a_measurement_is_served_until_it_is_asked_for_again(step, folder, monkeypatch):
@@ -222,7 +204,6 @@ def test_a_measurement_is_served_until_it_is_asked_for_again(step, folder, monke
     ("name", "damage"),
     [
         ("file.txt", lambda blob, was: blob.write_bytes(bytes([was[0] ^ 1]) + was[1:])),
-        ("folder/inner/b", lambda blob, was: blob.write_bytes(was[:-1])),
         ("folder/inner/b", lambda blob, was: blob.unlink()),
     ],
 )
@@ -251,10 +232,6 @@ def rewrite(path: Path, change: Callable[[dict], None]) -> None:
     path.with_name(f"{path.name.split('.')[0]}.{digest}.json").write_bytes(written)
 
 
-def overwritten(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    return lambda path: path.chmod(0o600) or path.write_bytes(change(path.read_bytes()))
-
-
 def says(file: str, blob: object) -> Callable[[Path], None]:
     """Let an entry name another blob for a file of the folder."""
     return lambda path: rewrite(
@@ -265,18 +242,13 @@ def says(file: str, blob: object) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     "damage",
     [
-        overwritten(lambda was: b""),
-        overwritten(lambda was: was[:-9]),
-        overwritten(lambda was: b"\xff" + was),
-        overwritten(lambda was: was.replace(b"-1", b"-2")),
+        lambda path: path.chmod(0o600) or path.write_bytes(b""),
+        lambda path: path.chmod(0o600) or path.write_bytes(path.read_bytes()[:-9]),
         lambda path: rewrite(path, lambda said: said["determined"].update(step="other")),
         lambda path: rewrite(path, lambda said: said.pop("outputs")),
         says("../out", "0" * 64),
-        says("/tmp/out", "0" * 64),
         # A path would be read, without an end.
         says("-1", "../../../../../dev/zero"),
-        says("-1", "/dev/zero"),
-        says("-1", "0" * 63),
         says("-1", None),
     ],
 )
@@ -296,42 +268,17 @@ def test_nothing_done_to_what_is_served_reaches_the_store(step, folder):
     first, stored = bytes_of(step.results), bytes_of(folder)
     shutil.rmtree(step.results)
     step()
-    for path in (p for p in step.results.rglob("*") if p.is_file()):
+    files = [path for path in step.results.rglob("*") if path.is_file()]
+    writable = [path.name for path in files if path.stat().st_mode & stat.S_IWUSR]
+    assert writable == ["file.txt"], "Snakemake never makes a protected output again"
+    assert not any(path.stat().st_mode & 0o222 for path in [*blobs(folder), *entries(folder)])
+    for path in files:
         assert not path.is_symlink() and path.stat().st_nlink == 1
         path.chmod(0o600)
         path.write_text("altered")
     assert bytes_of(folder) == stored
     assert step() == SERVE
     assert bytes_of(step.results) == first
-
-
-def test_where_a_result_cannot_be_written_nothing_is_made(step, tmp_path, capsys):
-    """The store is not at fault: what is made could not be written there either."""
-    step()
-    (tmp_path / "blocked").write_text("a file in place of the folder")
-    outputs = {name: tmp_path / "blocked" / name for name in ("file.txt", "folder", "empty")}
-    with pytest.raises(OSError, match="blocked"):
-        step(outputs=outputs, make=pytest.fail)
-    assert capsys.readouterr().err == ""
-
-
-def test_files_in_folders_are_protected_and_folders_can_be_removed(step, folder):
-    step()
-    shutil.rmtree(step.results)
-    step()
-    files = [path for path in step.results.rglob("*") if path.is_file()]
-    writable = [path.name for path in files if path.stat().st_mode & stat.S_IWUSR]
-    assert writable == ["file.txt"], "Snakemake never makes a protected output again"
-    assert not any(path.stat().st_mode & 0o222 for path in [*blobs(folder), *entries(folder)])
-
-
-@pytest.mark.parametrize("where", ["genomes.fasta/store", "/proc/store"])
-def test_where_there_can_be_no_store_a_line_says_so(step, tmp_path, monkeypatch, capsys, where):
-    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / where))
-    assert step() == MAKE
-    assert bytes_of(step.results)["file.txt"]
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "the work goes on without it" in said
 
 
 def used(days_ago: float, path: Path) -> None:
@@ -418,8 +365,7 @@ def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):
     assert (step(), step(times=2), step(times=2)) == (SERVE, MAKE, SERVE)
 
 
-@pytest.fixture
-def run_command(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
+def test_the_command_shows_what_there_is(step, folder, monkeypatch, capsys):
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["store", *arguments])
         monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -428,46 +374,182 @@ def run_command(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
         said = capsys.readouterr()
         return code, said.out + said.err
 
-    return run
-
-
-def test_the_command_shows_what_there_is(step, folder, run_command):
     step()
     step(times=2, name="whisper")
-    code, said = run_command("size")
-    assert code == 0 and "shout" in said and "10 files" in said
-    rows = run_command("list")[1].splitlines()
+    rows = run("list")[1].splitlines()
     assert [row.split()[1] for row in rows] == ["shout", "whisper"]
-    shown = json.loads(run_command("show", rows[1].split()[0])[1])
+    shown = json.loads(run("show", rows[1].split()[0])[1])
     assert shown["determined"]["parameters"] == {"times": 2}
     assert shown["determined"]["inputs"]["genomes"][""][0] == inside.sha256_file(step.source)
-    code, said = run_command("show", "nothing")
-    assert code == 2 and "no entry has it" in said
-
-
-def test_the_command_verifies_and_prunes(step, folder, run_command):
-    step()
-    assert run_command("verify") == (0, f"{folder}: nothing is damaged\n")
+    assert run("show", "nothing")[0] == 2
+    assert run("verify") == (0, f"{folder}: nothing is damaged\n")
     blob = blobs(folder)[0]
     blob.chmod(0o600)
     blob.write_bytes(b"")
-    for arguments in ((), ["--remove"]):
-        code, said = run_command("verify", *arguments)
-        assert code == 1 and str(blob) in said
-    assert run_command("verify")[0] == 0
-    step()
-    code, said = run_command("prune", "--larger-than", "0", "--dry-run")
-    assert code == 0 and said.startswith("1 entry, 5 files") and entries(folder)
-    assert run_command("prune", "--older-than", "1")[1].startswith("0 entries")
-    assert entries(folder)
-    assert run_command("prune", "--larger-than", "0")[0] == 0
-    assert not entries(folder)
+    code, said = run("verify", "--remove")
+    assert code == 1 and str(blob) in said
+    code, said = run("prune", "--larger-than", "0", "--dry-run")
+    assert code == 0 and said.startswith("1 entry") and entries(folder)
+    assert run("prune", "--larger-than", "0")[0] == 0 and not entries(folder)
+    for where in ("off", "."):
+        monkeypatch.setenv("ESCALA_STORE", where)
+        code, said = run("prune", "--larger-than", "0")
+        assert code == 2 and "ESCALA_STORE" in said and "is not a store" in said
 
 
-@pytest.mark.parametrize("where", ["off", "."])
-def test_the_command_touches_no_folder_that_is_no_store(tmp_path, run_command, monkeypatch, where):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ESCALA_STORE", where)
-    code, said = run_command("prune", "--larger-than", "0")
-    assert code == 2 and "ESCALA_STORE" in said and "is not a store" in said
-    assert not [*tmp_path.iterdir()]
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+FILES = {"a.py": "A", "deep/b.cc": "B", "text.txt": ""}
+LEFT_OUT = {".hidden": "x", ".git/c": "x", "__pycache__/a.pyc": "x", "deep/__pycache__/b.pyc": "x"}
+
+
+def test_files_are_named_by_what_they_are_and_known_by_their_bytes(tmp_path):
+    folder = tree(tmp_path / "one", FILES | LEFT_OUT)
+    single = tree(tmp_path, {"probe.py": "P"}) / "probe.py"
+    found = Code({"trainer": folder, "probe": single}).files()
+    contents = {f"trainer/{name}": text for name, text in FILES.items()} | {"probe": "P"}
+    assert found == {
+        name: hashlib.sha256(text.encode()).hexdigest() for name, text in contents.items()
+    }
+    moved = folder.rename(tmp_path / "two")
+    assert Code({"trainer": moved, "probe": single}).files() == found
+    digests = {Code({"trainer": moved}).digest(), Code({"other": moved}).digest()}
+    for change in ({"a.py": "other"}, {"new": ""}, {"deep/b.cc": "B "}):
+        digests.add(Code({"trainer": tree(moved, change)}).digest())
+    assert len(digests) == 5, "every byte and every name counts"
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Code({"part": tmp_path / "nowhere"}).files()
+
+
+RECORDED = """TF_ENABLE_ONEDNN_OPTS XLA_FLAGS ONEDNN_MAX_CPU_ISA DNNL_VERBOSE KMP_AFFINITY MKL_CBWR
+NCCL_ALGO OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES NVIDIA_TF32_OVERRIDE TORCH_DISTRIBUTED_DEBUG
+UCX_TLS PYTORCH_CUDA_ALLOC_CONF FI_PROVIDER MALLOC_ARENA_MAX GLIBC_TUNABLES LD_PRELOAD
+LD_LIBRARY_PATH PYTHONHASHSEED PYTHONPATH"""
+UNRECORDED = "HOME PATH LC_ALL TMPDIR CUDA_VISIBLE_DEVICES TF_CPP_MIN_LOG_LEVEL TORCH_HOME"
+
+
+def test_what_can_change_a_result_reaches_the_ranks_and_is_recorded_unless_it_is_secret(tmp_path):
+    given = dict.fromkeys(f"{RECORDED} {UNRECORDED}".split(), "/set")
+    assert variables.passed(given) == given
+    assert variables.deciding(given) == dict.fromkeys(RECORDED.split(), "/set")
+    secret = dict.fromkeys(["MY_DATA", "MY_TOKEN", "OTHER", "TF_TOKEN", "CUDA_API_KEY"], "s")
+    assert variables.passed(secret) == {}
+    named = secret | {"ESCALA_PASS": "MY_DATA,MY_TOKEN"}
+    assert set(variables.passed(named)) == {"MY_DATA", "MY_TOKEN", "ESCALA_PASS"}
+    assert variables.deciding(named) == {"MY_DATA": "s"}
+    # The project's own folder is no part of the search path that is recorded.
+    found = variables.deciding({"PYTHONPATH": f"{variables._PROJECT}:{tmp_path}:"})
+    assert found == {"PYTHONPATH": str(tmp_path)}
+
+
+def test_files_that_libraries_read_by_themselves_are_recorded(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    for name, text in {
+        "home/.openmpi/mca-params.conf": "# ours\n\nbtl_tcp_if_exclude = eth1 # slow\n",
+        "home/.keras/keras.json": '{"floatx": "float16", "epsilon": 1e-07}',
+        "env/etc/openmpi-mca-params.conf": "# no line that counts\n",
+        "env/etc/pmix-mca-params.conf": "gds = hash\n" * 1000,
+        "home/libmine.so": "library",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    # As the places of packages under Windows' short names.
+    (tmp_path / "env").rename(tmp_path / "env~1")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env~1"))
+    found = variables.describe({"HOME": str(home), "LD_PRELOAD": f"{home}/libmine.so"})["files"]
+    assert found.pop("~/.openmpi/mca-params.conf") == "btl_tcp_if_exclude = eth1"
+    assert found.pop("~/.keras/keras.json") == '{"floatx": "float16"}'
+    assert found.pop("$PREFIX/etc/pmix-mca-params.conf").startswith("sha256 ")
+    assert found.pop(f"{home}/libmine.so").startswith("sha256 ")
+    assert not found
+
+
+def test_the_store_serves_nothing_that_was_made_with_another_environment(
+    step, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [step(), step()] == [MAKE, SERVE]
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert [step(), step()] == [MAKE, SERVE]
+    (tmp_path / ".openmpi").mkdir()
+    (tmp_path / ".openmpi" / "mca-params.conf").write_text("coll_tuned_use_dynamic_rules = 1\n")
+    assert [step(), step()] == [MAKE, SERVE]
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+    (tmp_path / ".openmpi" / "mca-params.conf").unlink()
+    monkeypatch.setenv("SOME_OTHER", "x")
+    assert step() == SERVE
+
+
+ROOM = inside.LEAST_BYTES
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are read to the end, in their order."""
+    found: list[Path] = []
+    real = inside.sha256_file
+    monkeypatch.setattr(inside, "sha256_file", lambda path: found.append(path) or real(path))
+    return found
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A large file that is older than a tick."""
+    file = tmp_path / "large.npy"
+    file.write_bytes(b"a" * ROOM)
+    monkeypatch.setattr(inside, "TICK_SECONDS", 0.05)
+    time.sleep(0.1)
+    return file
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_it_is_read_once_by_whatever_path_and_whoever_asks(large, tmp_path, reads, monkeypatch):
+    (tmp_path / "linked").symlink_to(large)
+    held = tmp_path / "store"
+    for path in (large, large, tmp_path / "linked"):
+        assert inside.digest_file(path, held) == sha256(large)
+    assert inside.content(large, held) == {"": (sha256(large), ROOM)}
+    assert reads == [large]
+    # Other bytes of equal size and time are noticed.
+    status, before = large.stat(), sha256(large)
+    with open(large, "r+b") as handle:
+        handle.write(b"b")
+    os.utime(large, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert inside.digest_file(large, held) == sha256(large) != before
+    time.sleep(0.1)
+    inside.digest_file(large, held)
+    reads.clear()
+    upkeep.prune(held, dry_run=True)
+    inside.digest_file(large, held)
+    assert not reads
+    assert upkeep.prune(held).files == 0
+    inside.digest_file(large, held)
+    assert len(reads) == 1
+    # One that is damaged is computed again, and one within a tick or without a place each time.
+    for kept in (path for path in held.rglob("*") if path.is_file()):
+        kept.write_text("1f")
+    assert inside.digest_file(large, held) == sha256(large)
+    assert inside.digest_file(large, kept / "in a file") == sha256(large)
+    monkeypatch.setattr(inside, "TICK_SECONDS", 60.0)
+    reads.clear()
+    for _ in range(2):
+        assert inside.digest_file(large, tmp_path / "other") == sha256(large)
+    assert reads == [large, large]
+
+
+@pytest.mark.parametrize("links", [{"again": "."}, {"other/to": "inner", "inner/fro": "other"}])
+def test_a_link_to_a_folder_that_holds_it_is_named(tmp_path, links):
+    tree(tmp_path, {"inner/file": "a"})
+    for name, target in links.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(tmp_path / target)
+    with pytest.raises(InputError, match=r"is a link to .*, which holds it\. Remedy: remove"):
+        inside.content(tmp_path)

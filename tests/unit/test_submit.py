@@ -16,8 +16,10 @@ import yaml
 from escala import submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.experiment import Experiment, Run, load
+from escala.core.readable import duration, size
+from escala.experiment import Experiment, Run, load, read
 from escala.measure import estimate
+from escala.measure.estimate import sentence
 from escala.measure.plan import plan_session
 from escala.record import key
 from escala.record.schema import FORMAT
@@ -55,14 +57,6 @@ def script(e: Experiment, options: dict | None = None, lines: tuple[str, ...] = 
     return submit.script(e, asked, "01:00:00", options or {}, lines, call)
 
 
-def asked(text: str) -> dict[str, str | None]:
-    """Return the options of the #SBATCH lines, as sbatch divides them."""
-    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
-    words = [word for line in lines for word in shlex.split(line)]
-    pairs = (word.removeprefix("--").partition("=") for word in words)
-    return {name: value if equals else None for name, equals, value in pairs}
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """A working directory with a space in its name."""
@@ -74,7 +68,10 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def test_it_asks_for_the_nodes_of_the_largest_layout_alone_and_for_what_the_site_wants(folder):
     text = script(Experiment(SETTINGS, "small.yaml"), {"account": "p1", "gres": "gpu:4"})
-    found = asked(text)
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
+    words = [word for line in lines for word in shlex.split(line)]
+    pairs = (word.removeprefix("--").partition("=") for word in words)
+    found = {name: value if equals else None for name, equals, value in pairs}
     assert found["exclusive"] is None and found["mem"] == "0"
     assert found["nodes"] == "8", "8x2 has the most nodes"
     # 1x4 and 2x4 have the most processes on a node, of three cores each.
@@ -113,16 +110,6 @@ def test_the_signal_before_the_end_reaches_snakemake(folder):
     assert (folder / "loaded").read_text() == "loaded\n"
 
 
-def test_the_environment_of_the_script_is_that_of_the_command(folder):
-    done = subprocess.run(
-        ["bash", "-c", f"{submit.activation()}; python -c 'import sys; print(sys.prefix)'"],
-        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    import sys
-
-    assert done.stdout.strip() == sys.prefix
-
-
 def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
     e = Experiment(SETTINGS, "small.yaml")
     runs = runs_of(e)
@@ -136,58 +123,44 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"account": "a b"}, {"gres": "gpu:$(id)"}, {"partition": "x\n#SBATCH --nodes=9"}]
+    ("options", "time", "reason"),
+    [
+        ({"account": "a b"}, None, "one word"),
+        ({"partition": "x\n#SBATCH --nodes=9"}, None, "one word"),
+        ({}, "an hour", "HH:MM:SS"),
+        # The signal of the end of a job comes five minutes early.
+        ({}, "4:59", "shorter"),
+        ({}, "5", None),
+        ({}, "5:01", None),
+        ({}, "2-01:20:00", None),
+    ],
 )
-def test_what_a_shell_or_sbatch_reads_otherwise_is_refused(wrong):
-    with pytest.raises(InputError, match="one word"):
-        submit.require_plain(wrong, None)
-    with pytest.raises(InputError, match="HH:MM:SS"):
-        submit.require_plain({}, "an hour")
-
-
-@pytest.mark.parametrize(
-    ("time", "is_refused"),
-    [("4", True), ("4:59", True), ("00:04:00", True), ("5", False), ("0-1", False),
-     ("1-00:01", False), ("2-01:20:00", False)],
-)  # fmt: skip
-def test_a_job_lasts_longer_than_the_signal_of_its_end_comes_early(time, is_refused):
-    with pytest.raises(InputError, match="shorter") if is_refused else nullcontext():
-        submit.require_plain({}, time)
+def test_what_a_shell_or_sbatch_reads_otherwise_is_refused(options, time, reason):
+    with pytest.raises(InputError, match=reason) if reason else nullcontext():
+        submit.require_plain(options, time)
 
 
 def test_each_doubling_is_an_experiment_whose_larger_side_has_the_smaller_for_reference(folder):
-    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
-    found = doublings(load("small.yaml"))
-    assert list(found) == ["small-1to2", "small-2to4", "small-4to8"]
-    for name, settings in found.items():
-        smaller = int(name.split("-")[1].split("to")[0])
-        e = Experiment(settings, f"{name}.yaml")
-        assert e.name == name and {run.experiment for run in e.runs} == {name}
-        nodes = {int(run.layout.split("x")[0]) for run in e.runs}
-        assert nodes == {smaller, 2 * smaller}
-        for run in e.runs:
-            if run.layout.startswith(str(2 * smaller)):
-                references = {other.layout.split("x")[0] for other in e.references_of(run)}
-                assert references == {str(smaller)}, run
-    SETTINGS_OF_ONE = SETTINGS | {"configurations": SETTINGS["configurations"][:1]}
-    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS_OF_ONE))
+    scaling = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "8x1", "rows_per_rank": 2}
+    weak = {key: value for key, value in SETTINGS.items() if key != "configurations"}
+    for whole in (SETTINGS, weak | {"scaling": scaling}):
+        (folder / "small.yaml").write_text(yaml.safe_dump(whole))
+        found = doublings(load("small.yaml"))
+        assert list(found) == ["small-1to2", "small-2to4", "small-4to8"]
+        for name, settings in found.items():
+            smaller, larger = name.split("-")[1].split("to")
+            e = Experiment(settings, f"{name}.yaml")
+            assert e.name == name and {run.experiment for run in e.runs} == {name}
+            assert {run.layout.split("x")[0] for run in e.runs} == {smaller, larger}
+            for run in e.runs:
+                if run.layout.startswith(larger):
+                    references = {other.layout.split("x")[0] for other in e.references_of(run)}
+                    assert references == {smaller}, run
+            assert settings.get("scaling", scaling)["rows_per_rank"] == 2
+    one = SETTINGS | {"configurations": SETTINGS["configurations"][:1]}
+    (folder / "small.yaml").write_text(yaml.safe_dump(one))
     with pytest.raises(InputError, match="twice the nodes"):
         doublings(load("small.yaml"))
-
-
-def test_the_doublings_of_a_scaling_study_are_scaling_studies(folder):
-    scaling = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "4x1", "rows_per_rank": 2}
-    settings = {key: value for key, value in SETTINGS.items() if key != "configurations"}
-    (folder / "small.yaml").write_text(yaml.safe_dump(settings | {"scaling": scaling}))
-    whole = load("small.yaml")
-    assert {run.layout for run in whole.runs} == {"1x1", "2x1", "4x1"}
-    found = {name: Experiment(each, name) for name, each in doublings(whole).items()}
-    layouts = {name: {run.layout for run in e.runs} for name, e in found.items()}
-    assert layouts == {"small-1to2": {"1x1", "2x1"}, "small-2to4": {"2x1", "4x1"}}
-    for e in found.values():
-        assert e.settings["scaling"]["rows_per_rank"] == 2
-        larger = max(e.runs, key=lambda run: run.layout)
-        assert {other.layout for other in e.references_of(larger)} == {min(layouts[e.name])}
 
 
 def result(run, e: Experiment, **changes: object) -> None:
@@ -255,7 +228,11 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
         write_json(Path(file), {})
     others = dict.fromkeys(("squeue", "scancel", "scontrol", "sinfo", "srun"), "exit 0")
     done = called(
-        folder, "small.yaml", "--now", sbatch='cp "$2" given; echo "31;cluster"', **others
+        folder,
+        "small.yaml",
+        "--now",
+        sbatch='cp "$2" given; echo Welcome to 3; echo "31;cluster"; echo done',
+        **others,
     )
     assert done.returncode == 0, done.stderr
     assert (folder / "given").read_text() == done.stdout
@@ -263,61 +240,30 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
     refused = called(folder, "small.yaml", "--now", sbatch="echo no account >&2; exit 1", **others)
     assert refused.returncode == 2
     assert "no account" in refused.stderr and "--account" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("printed", "number"),
-    [
-        ("echo '-- 2026 --'; echo '--> Verifying quota (normal)...OK'; echo 519605", "519605"),
-        ("echo 'Welcome to 3'; echo '7;cluster'; echo done", "7"),
-        ("echo Submitted batch job 12", "12"),
-        ("echo Welcome", None),
-    ],
-)
-def test_the_number_of_a_job_is_told_from_a_welcome(tmp_path, monkeypatch, printed, number):
-    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun"):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{printed}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    if number:
-        assert submit.submit("job.sh") == number
-    else:
-        with pytest.raises(InputError, match="printed no number of a job: 'Welcome'"):
-            submit.submit("job.sh")
-
-
-def test_it_waits_for_the_job_and_ends_with_its_exit_code(folder):
-    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
-    for file in load("small.yaml").dataset_files():
-        write_json(Path(file), {})
-    others = dict.fromkeys(("squeue", "scancel", "sinfo", "srun"), "exit 0")
     others |= {
         "sbatch": "echo 4 of 24 runs measured > results/small/logs/job-31.log; echo 31",
         "scontrol": "echo '   JobState=FAILED'; echo '   Requeue=1 ExitCode=75:0'",
     }
     done = called(folder, "small.yaml", "--now", "--wait", **others)
-    assert done.returncode == 75, done.stderr
-    assert "4 of 24 runs measured" in done.stderr
-    assert called(folder, "small.yaml", "--wait").returncode == 2
-
-
-def trying(monkeypatch, *words: str, codes: dict[str, int] | None = None) -> list[str]:
-    """Return the subcommands that `escala try` calls to measure, and its exit code last."""
-    script = importlib.import_module("scripts.try")
-    made: list[str] = []
-
-    def called(*words: str) -> int:
-        made.append(" ".join(words).partition(" -- ")[0])
-        return (codes or {}).get(words[0], 0)
-
-    e = Experiment(SETTINGS, "small.yaml")
-    monkeypatch.setattr(script, "_called", called)
-    arguments = script._parsed([*words, "--", "python", "train.py"])
-    code = script._measured(Path("small.yaml"), e, arguments)
-    return [*made, str(code)]
+    assert done.returncode == 75 and "4 of 24 runs measured" in done.stderr, done.stderr
 
 
 def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
+    script = importlib.import_module("scripts.try")
+
+    def calls_of(*words: str, **codes: int) -> list[str]:
+        """Return the subcommands that `escala try` calls to measure, and its exit code last."""
+        made: list[str] = []
+
+        def called(*words: str) -> int:
+            made.append(" ".join(words).partition(" -- ")[0])
+            return codes.get(words[0], 0)
+
+        monkeypatch.setattr(script, "_called", called)
+        arguments = script._parsed([*words, "--", "python", "train.py"])
+        code = script._measured(Path("small.yaml"), e, arguments)
+        return [*made, str(code)]
+
     for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
         monkeypatch.delenv(name, raising=False)
     e = Experiment(SETTINGS, "small.yaml")
@@ -325,35 +271,93 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
         result(run, e)
     report = "run report --experiment small.yaml"
     one_job = ["run prepare --experiment small.yaml", "submit small.yaml --now --wait", report]
-    assert trying(monkeypatch, "--nodes", "2") == [*one_job, "0"]
+    assert calls_of("--nodes", "2") == [*one_job, "0"]
     # What a job has measured that ended early is reported.
-    assert trying(monkeypatch, "--nodes", "2", codes={"submit": 75}) == [*one_job, "75"]
-    assert trying(monkeypatch, "--nodes", "2", codes={"run": 2}) == [one_job[0], "2"]
+    assert calls_of("--nodes", "2", submit=75) == [*one_job, "75"]
+    assert calls_of("--nodes", "2", run=2) == [one_job[0], "2"]
     for run in runs_of(e):
         result(run, e)
-    assert trying(monkeypatch, "--nodes", "2") == [one_job[0], report, "0"]
-    assert trying(monkeypatch) == ["run --experiment small.yaml", "0"]
-    whole = "run --experiment small.yaml --profile {}"
-    own = ("--nodes", "2", "--profile", "profiles/own")
-    assert trying(monkeypatch, *own) == [whole.format("profiles/own"), "0"]
+    assert calls_of("--nodes", "2") == [one_job[0], report, "0"]
+    whole = "run --experiment small.yaml"
+    profile = ("--profile", "profiles/own")
+    assert calls_of("--nodes", "2", *profile) == [" ".join((whole, *profile)), "0"]
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert trying(monkeypatch, "--nodes", "2") == ["run --experiment small.yaml", "0"]
+    assert calls_of("--nodes", "2") == calls_of() == [whole, "0"]
 
 
-def test_no_doubling_is_submitted_before_the_data_of_all_are_prepared(folder):
-    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
-    programs = dict.fromkeys(("squeue", "scancel", "scontrol", "sinfo", "srun"), "exit 0")
-    programs["sbatch"] = 'echo "$2" >> given; echo 31'
-    words = ("small.yaml", "--one-per-doubling", "--now")
-    refused = called(folder, *words, **programs)
-    assert refused.returncode == 2 and not (folder / "given").exists()
-    files = [f"results/small/small-{name}.yaml" for name in ("1to2", "2to4", "4to8")]
-    assert all(f"run prepare -e {file}" in refused.stderr for file in files)
-    for file in files:
-        for data in load(file).dataset_files():
-            write_json(Path(data), {})
-    done = called(folder, *words, **programs)
-    assert done.returncode == 0, done.stderr
-    scripts = [f"results/small-{name}/job.sh" for name in ("1to2", "2to4", "4to8")]
-    assert (folder / "given").read_text().split() == scripts
-    assert "study --doublings -e small.yaml" in done.stderr
+def demo() -> dict:
+    """The default experiment with the settings that the expectations below are made for."""
+    settings = read(ROOT / "config.yaml")
+    counts = {"COVID": 900, "DENGUE": 700, "EBOLA": 250, "MERS": 250, "SARS": 250}
+    dataset = settings["datasets"]["demo-1000"]
+    dataset["source"]["records"] = counts
+    dataset |= {"oversample": {}, "split": {"test_fraction": 0.3, "seeds": [4]}}
+    settings["workloads"] = {"virus-cnn": {"epochs": 3}}
+    settings["variants"] = {"tuned": {}}
+    settings["configurations"] = [
+        {"strategy": "single", "layouts": ["1x1"]},
+        *({"strategy": f"horovod-{way}", "layouts": ["1x2"]} for way in ("mpi", "gloo")),
+    ]
+    del settings["references"]
+    return settings | {"repeats": 3, "timeline": {"enabled": True}}
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch) -> Experiment:
+    monkeypatch.chdir(tmp_path)
+    return Experiment(demo(), "config.yaml")
+
+
+def measured(run: Run, seconds: float, status: str = "ok", session: str = "first") -> None:
+    record = {"format": FORMAT, "status": status, "layout": run.layout, "wall_seconds": seconds}
+    write_json(Path(run.folder) / "sessions" / f"{session}.json", record)
+
+
+def of(experiment: Experiment, strategy: str, repeat: int) -> Run:
+    layout = "1x1" if strategy == "single" else "1x2"
+    return experiment.run("demo-1000", "virus-cnn", strategy, layout, "tuned", "native", repeat)
+
+
+def test_a_run_takes_the_median_of_its_own_configuration_or_of_others_of_its_dataset(experiment):
+    assert "none" in sentence([])
+    measured(of(experiment, "single", 1), 1000, status="timeout")
+    timeline = experiment.probed("timeline")[0]
+    measured(of(experiment, timeline.strategy, 3), 10)
+    # A run of a probe takes as long as a timing run until it is measured.
+    assert ": 10 s for 1 from earlier runs" in sentence([timeline])
+    Path(of(experiment, timeline.strategy, 3).folder, "sessions", "first.json").unlink()
+    measured(timeline, 1000)
+    assert "unknown for 1" in sentence([of(experiment, "single", 3)])
+    assert ": 16 min 40 s for 1 from earlier runs" in sentence([timeline])
+    for repeat, seconds in ((1, 10), (2, 30)):
+        measured(of(experiment, "single", repeat), seconds)
+    measured(of(experiment, "single", 2), 500, session="second")
+    measured(of(experiment, "horovod-mpi", 1), 20)
+    runs = [of(experiment, "single", 3), of(experiment, "horovod-mpi", 2)]
+    assert ": 30 s for 1 from earlier runs" in sentence(runs[:1])
+    assert ": 50 s for 2 from earlier runs" in sentence(runs)
+    assert ": 25 s for 1 from earlier runs" in sentence([of(experiment, "horovod-gloo", 1)])
+    settings = demo()
+    settings["datasets"]["other"] = settings["datasets"]["demo-1000"]
+    other = [run for run in Experiment(settings, "e").runs if run.dataset == "other"][:3]
+    text = sentence([*runs[:1], *other])
+    assert "of 4 runs: 30 s for 1 from earlier runs" in text and "unknown for 3" in text
+
+
+def test_each_file_is_read_once_and_a_damaged_one_is_left_out(experiment, monkeypatch, capsys):
+    for repeat in (1, 2, 3):
+        measured(of(experiment, "single", repeat), 10)
+    (Path(of(experiment, "single", 3).folder) / "sessions" / "first.json").write_text("")
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    new = [of(experiment, name, n) for name in ("horovod-mpi", "horovod-gloo") for n in (1, 2, 3)]
+    assert ": 1 min 0 s for 6 from earlier runs" in sentence(new)
+    assert len(read) == len(set(read)) == 3
+    assert capsys.readouterr().err.count("first.json") == 1
+
+
+def test_durations_and_sizes_are_written_as_people_do():
+    texts = {42.4: "42 s", 59.6: "1 min 0 s", 3599.6: "1 h 0 min", 7499: "2 h 4 min"}
+    assert {seconds: duration(seconds) for seconds in texts} == texts
+    sizes = {0: "0 bytes", 1023: "1023 bytes", 1536: "1.5 KiB", 2**31: "2.0 GiB"}
+    assert {number: size(number) for number in sizes} == sizes

@@ -1,10 +1,12 @@
-"""The check of a workload finds each way to break the contract."""
+"""The check of a workload finds each way to break the contract, and what a run would ignore."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,6 @@ from tests.conftest import ROOT
 from tests.folders import changed, copied
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
-BUILD = 'settings["words"]'
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +31,8 @@ def _threads(monkeypatch):
 
 
 def subject(folder: Path, **data: Path) -> subjects.Subject:
-    scratch = folder.parent / "scratch"
-    scratch.mkdir()
-    given = {"dataset": None, "kind": None, "settings": {}} | data
-    return subjects.subject(folder, scratch, *given.values())
+    (scratch := folder.parent / "scratch").mkdir()
+    return subjects.subject(folder, scratch, data.get("dataset"), None, {})
 
 
 def network(folder: Path, **data: Path) -> contract.Network:
@@ -43,7 +42,7 @@ def network(folder: Path, **data: Path) -> contract.Network:
 @pytest.mark.parametrize(
     ("check", "old", "new", "reason"),
     [
-        ("build", BUILD, f"next(iter(NUMBERS)) + {BUILD}", "two calls of build"),
+        ("build", 'settings["words"]', 'next(iter(NUMBERS)) + settings["words"]', "two calls of"),
         ("build", "def optimizer", "def optimiser", "model.py has no optimizer"),
         ("build", "Dense(*outputs", "Dense(3", r"shape \(3,\) for a row, .* outputs is \(5,\)"),
         ("row losses", LOSS, f"{LOSS} / tf.reduce_sum({LOSS})", "among 8 rows, and 1 by itself"),
@@ -52,6 +51,7 @@ def network(folder: Path, **data: Path) -> contract.Network:
         ("gradients", LOSS, f"tf.stop_gradient({LOSS})", "no gradient for conv1d"),
         ("gradients", LOSS, f"{LOSS} * float('inf')", "infinite or not a number"),
         ("loss falls", "Adam(learning_rate)", "Adam(0.0)", "after 50 steps"),
+        ("loss falls", "(found)", "(layers.BatchNormalization()(found))", None),
     ],
 )  # fmt: skip
 def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
@@ -59,19 +59,11 @@ def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
     with open(own_workload / "model.py", "a") as code:
         code.write("\n\nNUMBERS = iter(range(9))\n")
     found = network(own_workload)
+    if reason is None:
+        assert "depends on the rows together" in contract.CHECKS[check](found)
+        return
     with pytest.raises(Refused, match=reason):
         contract.CHECKS[check](found)
-
-
-def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_path):
-    changed(own_workload / "model.py", LOSS, f"tf.reduce_mean({LOSS})")
-    (tmp_path / "scratch").mkdir()
-    found = [*answers(own_workload, tmp_path / "scratch")]
-    names = ["declaration", "build", "row losses"]
-    assert [(answer.name, answer.able) for answer in found] == list(
-        zip(names, (True, True, False), strict=True)
-    )
-    assert "gives the shape () for 8 rows" in str(found[-1])
 
 
 def test_numbers_instead_of_classes_need_predictions_and_scores(tmp_path, registries):
@@ -92,7 +84,6 @@ HITS = "(targets == predictions)"
     ("counts", "scores_of", "reason"),
     [
         (f"{HITS}.reshape(-1, 1)", "{'rate': sums[0] / 8}", None),
-        (HITS, "{'rate': sums[0] / 8}", r"gives the shape \(8,\) for 8 rows and \(0,\) for none"),
         (f"{HITS}.reshape(-1, 1) - {HITS}.sum()", "{}", "depend on the other rows"),
         (f"{HITS}.reshape(-1, 1)", "{'rate': float('nan')}", "score rate is nan"),
         (f"{HITS}.reshape(-1, 1)", None, "scores.py has only counts"),
@@ -113,42 +104,6 @@ def test_counts_must_be_of_rows_and_scores_of_their_sums_numbers(
         STEPS_CHECKS["scores"](found)
 
 
-def test_a_score_of_rows_by_a_name_that_is_taken_is_refused(own_workload):
-    (own_workload / "scores.py").write_text(
-        f"def counts(targets, predictions):\n    return 1.0 * {HITS}[:, None]\n"
-        "def scores_of(sums):\n    return {'hits': sums[0]}\n"
-    )
-    with open(own_workload / "model.py", "a") as code:
-        code.write("\n\ndef row_scores(targets, outputs):\n    return {NAME: targets}\n")
-    found = subject(own_workload)
-    checked = contract.Network(found.plan)
-    checked.module.NAME = "hits"
-    found.told["row_scores"] = checked.losses(checked.outputs())[1]
-    vars(found)["predictions"] = np.array([0, 1, 2, 3, 4, 0, 1, 2])
-    with pytest.raises(Refused, match="score hits is given by row_scores and by scores_of"):
-        STEPS_CHECKS["scores"](found)
-    checked.module.NAME = "loss"
-    with pytest.raises(Refused, match="row_scores gives the score loss"):
-        contract.CHECKS["row losses"](checked)
-
-
-def test_batch_normalisation_is_told(own_workload):
-    changed(own_workload / "model.py", "(found)", "(layers.BatchNormalization()(found))")
-    assert "depends on the rows together" in contract.CHECKS["loss falls"](network(own_workload))
-
-
-def test_rows_of_a_dataset_are_taken_or_those_of_an_example(own_workload, small_split, tmp_path):
-    found = network(own_workload, dataset=small_split)
-    inputs, _ = found.data.gather("train", slice(None))
-    expected, _ = reader(small_split).gather("train", slice(24))
-    assert (inputs[0] == expected[0]).all()
-    assert "for all 4" in contract.CHECKS["gradients"](found)
-    file = own_workload / "workload.yaml"
-    file.write_text(file.read_text().partition("example:")[0])
-    with pytest.raises(InputError, match="has no example"):
-        subjects.subject(own_workload, tmp_path, None, None, {})
-
-
 @pytest.fixture
 def fitted_workload(tmp_path, registries) -> Path:
     """Return a workload that is trained by a fit, with an example of two classes."""
@@ -163,12 +118,6 @@ def fitted_workload(tmp_path, registries) -> Path:
     return folder
 
 
-def test_a_fit_is_checked(fitted_workload):
-    found = subject(fitted_workload)
-    said = {name: check(found) for name, check in FIT_CHECKS.items()}
-    assert said["fit"] == "fractions (2,), twice the same" and all(said.values())
-
-
 @pytest.mark.parametrize(
     ("check", "old", "new", "reason"),
     [
@@ -176,9 +125,13 @@ def test_a_fit_is_checked(fitted_workload):
         ("fit", "counts / ", "np.random.random(2) / ", "two fits to the same rows"),
         ("probabilities", "len(inputs[0])", "1", r"shape \(1, 2\), or rows whose sum"),
         ("probabilities", "counts.sum()", "1", r"shape \(\d+, 2\), or rows whose sum"),
+        ("fit", "", "", None),
     ],
 )
 def test_a_broken_promise_of_a_fit_is_refused(fitted_workload, check, old, new, reason):
+    if reason is None:
+        assert FIT_CHECKS[check](subject(fitted_workload)) == "fractions (2,), twice the same"
+        return
     changed(fitted_workload / "model_fit.py", old, new)
     with pytest.raises(Refused, match=reason):
         FIT_CHECKS[check](subject(fitted_workload))
@@ -235,3 +188,183 @@ def test_networks_of_other_engines_are_checked_in_their_own_python(
     else:
         assert not refused
         assert list(given) == list(contract.CHECKS) and found.told["follows"] is True
+
+
+HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
+#: A complete regression from four numbers to one.
+BUILD = """
+def build(specs, outputs, settings, knobs):
+    given = layers.Input((4,))
+    return tf.keras.Model(given, layers.Reshape(outputs)(layers.Dense(1)(given)))
+"""
+OPTIMIZER = """
+def optimizer(settings, learning_rate, knobs):
+    return tf.keras.optimizers.SGD(learning_rate)
+"""
+LOSSES = """
+def row_losses(targets, outputs, settings):
+    return tf.square(targets - outputs)
+"""
+OFFERS = """
+def predict(outputs):
+    return outputs
+
+def correct(targets, outputs):
+    return tf.cast(tf.abs(targets - outputs) < 1, tf.float32)
+"""
+SCORES = "def score(targets, predictions, description):\n    return {'rows': float(len(targets))}\n"
+NUMBERS = """
+inputs: [{shape: [4], dtype: float32}]
+targets: {shape: [], dtype: float32, values: [0, 1]}
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, registries: None) -> Callable[..., Path]:
+    """Return a function that writes the folder of a workload from parts of its `model.py`."""
+
+    def written(*parts: str, example: str = NUMBERS, scores: str = SCORES) -> Path:
+        folder = tmp_path / "mine"
+        folder.mkdir()
+        declared = "description: One.\ndata_kind: numbers\nsettings: "
+        declared += "{type: object, additionalProperties: false, properties: {}}\nexample:\n"
+        (folder / "workload.yaml").write_text(declared + textwrap.indent(example, "  "))
+        code = "".join(map(textwrap.dedent, parts))
+        names = ("build", "optimizer", "row_losses", "correct")
+        for name, default in zip(names, (BUILD, OPTIMIZER, LOSSES, OFFERS), strict=True):
+            code += "" if f"def {name}(" in code else default
+        (folder / "model.py").write_text(HEAD + code)
+        if scores:
+            (folder / "scores.py").write_text(scores)
+        return folder
+
+    return written
+
+
+SEQUENTIAL = "[layers.Input((4,)), layers.Dense(1), layers.Reshape(())]"
+#: A part of `model.py` that a run would ignore, and a part of the message.
+IGNORED = {
+    "its own train_step": f"""
+        class Own(tf.keras.Sequential):
+            def train_step(self, data):
+                raise RuntimeError
+
+        def build(specs, outputs, settings, knobs):
+            return Own({SEQUENTIAL})
+        """,
+    "is compiled": f"""
+        def build(specs, outputs, settings, knobs):
+            model = tf.keras.Sequential({SEQUENTIAL})
+            model.compile("adam", "mse")
+            return model
+        """,
+    "callback kept is never": f"""
+        def build(specs, outputs, settings, knobs):
+            model = tf.keras.Sequential({SEQUENTIAL})
+            model.kept = [tf.keras.callbacks.EarlyStopping()]
+            return model
+        """,
+    "class_weight of the module": "class_weight = {0: 1.0, 1: 5.0}\n",
+    "scales the loss": """
+        def optimizer(settings, learning_rate, knobs):
+            inner = tf.keras.optimizers.SGD(learning_rate)
+            return tf.keras.mixed_precision.LossScaleOptimizer(inner)
+        """,
+    "optimizer returns str": "def optimizer(settings, learning_rate, knobs):\n    return 'adam'\n",
+    "exchanged twice": """
+        def optimizer(settings, learning_rate, knobs):
+            # So Horovod makes its own, in the module that wraps those of Keras.
+            base = tf.keras.optimizers.SGD
+            return type("SGD", (base,), {"__module__": "horovod._keras"})(learning_rate)
+        """,
+    "float16": """
+        def build(specs, outputs, settings, knobs):
+            given = layers.Input((4,))
+            found = layers.Dense(1, dtype="mixed_float16")(given)
+            return tf.keras.Model(given, layers.Reshape(outputs, dtype="float32")(found))
+        """,
+}
+
+
+@pytest.mark.parametrize("reason", IGNORED)
+def test_what_a_run_would_ignore_is_refused_by_name(write, reason):
+    with pytest.raises(InputError, match=reason) as refused:
+        contract.CHECKS["build"](network(write(IGNORED[reason])))
+    assert refused.value.where.endswith("mine/model.py") and refused.value.remedy
+
+
+def test_a_complete_regression_is_accepted_and_may_use_what_keras_offers(write):
+    """Neither clipping nor decay, nor a policy without scaled losses, is ignored."""
+    folder = write("""
+        from tensorflow.keras import callbacks, losses, metrics
+
+        def build(specs, outputs, settings, knobs):
+            # Without an input layer, they get their variables from the rows.
+            dense = layers.Dense(1, dtype="mixed_bfloat16", kernel_regularizer="l2")
+            return tf.keras.Sequential([dense, layers.Reshape(outputs, dtype="float32")])
+
+        def optimizer(settings, learning_rate, knobs):
+            return tf.keras.optimizers.AdamW(learning_rate, clipnorm=1.0, ema_momentum=0.9)
+        """)
+    assert "2 variables, 5 parameters" in contract.CHECKS["build"](network(folder))
+
+
+FOUR_TO_ONE = """
+def build(specs, outputs, settings, knobs):
+    return tf.keras.Sequential([layers.Input((4,)), layers.Dense(1)])
+"""
+LOSS_OF = "\ndef row_losses(targets, outputs, settings):\n    return "
+
+
+@pytest.mark.parametrize(
+    ("part", "reason", "remedy"),
+    [
+        (FOUR_TO_ONE + LOSS_OF + "tf.keras.losses.mean_squared_error(targets, outputs)\n",
+         r"row 0 is .* likely cause is that targets are \(8,\) and outputs \(8, 1\)",
+         "this row only"),
+        (FOUR_TO_ONE, r"shape \(8, 8\) for 8 rows; the likely cause is", "one number for each row"),
+        (LOSS_OF + "tf.keras.losses.mean_squared_error(targets, outputs)\n",
+         r"shape \(\) for 8 rows$", "mean over the last axis"),
+        ("class Noisy(layers.Layer):\n"
+         "    def call(self, rows):\n"
+         "        return rows + tf.random.normal(tf.shape(rows))\n"
+         + FOUR_TO_ONE.replace("Dense(1)", "Dense(1), Noisy(), layers.Reshape(())"),
+         "two calls of the model with the same rows", "only in training"),
+    ],
+)  # fmt: skip
+def test_the_likely_cause_of_a_wrong_loss_is_named(write, part, reason, remedy):
+    with pytest.raises(Refused, match=reason) as refused:
+        contract.CHECKS["row losses"](network(write(part)))
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.usefixtures("as_forks")
+def test_a_whole_workload_is_trained_by_one_and_by_two_ranks(write, tmp_path):
+    (tmp_path / "scratch").mkdir()
+    found = [*answers(write(), tmp_path / "scratch")]
+    assert all(answer.able for answer in found), [*map(str, found)]
+    assert len(found) == 1 + len(contract.CHECKS) + len(STEPS_CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("array", "held"),
+    [
+        ("dtype: float32", lambda n: n.min() < -1 and n.max() > 1),
+        ("dtype: float64, below: 1", lambda n: 0 <= n.min() < 0.1 and 0.9 < n.max() < 1),
+        ("dtype: float32, values: [0, 1]", lambda n: set(n.ravel()) == {0.0, 1.0}),
+        ("dtype: int8, from: -1, below: 2", lambda n: set(n.ravel()) == {-1, 0, 1}),
+        ("dtype: uint8, from: -1", "-1 is too small for uint8"),
+        ("dtype: uint8, below: 257", "too large for uint8.*give at most 255"),
+        ("dtype: float16, below: 100000", "too large for float16"),
+        ("dtype: float32, from: 1, below: 1", "not above"),
+        ("dtype: int8, values: [0, 1], below: 2", "values, and from or below too"),
+    ],
+)
+def test_an_example_says_which_numbers_its_arrays_hold(write, array, held):
+    folder = write(example=f"inputs: [{{shape: [4], {array}}}]\ntargets: {{shape: [], {array}}}\n")
+    if isinstance(held, str):
+        with pytest.raises(InputError, match=held):
+            subject(folder)
+        return
+    (inputs,), targets = reader(subject(folder).split).gather("train", slice(None))
+    assert held(inputs) and len(np.unique(targets)) > 1
