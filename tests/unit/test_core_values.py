@@ -206,7 +206,8 @@ def test_other_text_is_refused_with_its_reason(kind, text):
 
 
 def test_a_subcommand_is_required_and_has_its_function(capsys):
-    parser, command = arguments.subcommands("Do things.")
+    parser = arguments.Parser(description="Do things.")
+    command = arguments.subcommands(parser)
     command("first", print, "do one thing").add_argument("what")
     command("second", len, "do another thing")
     parsed = parser.parse_args(["first", "this"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from escala.core.files import write_json
 from escala.data.captions.words import END, SPECIAL, START
 from escala.data.splits import Side, write_split
 from escala.report.figures import OfRun, captions, common
-from scripts import figure_of_run
+from escala.report.steps import figure_of_run
 
 LENGTH, TEST = 34, 15
 VOCABULARY = [*SPECIAL, "a", "red", "dog", "runs", "in", "the", "park", "uncharacteristically"]
@@ -150,20 +151,15 @@ def test_predictions_are_captions_only_if_they_are_numbers_of_words(tmp_path):
         assert "Unavailable: the predictions are not numbers of words." in " ".join(words.split())
 
 
-def test_the_script_takes_captions_of_the_file_beside_the_run(tmp_path, monkeypatch, capsys):
+def test_the_step_takes_captions_of_the_file_beside_the_run(tmp_path):
     split, predictions = write(tmp_path / "split")
     write_json(tmp_path / "run.json", RUN)
     np.save(tmp_path / "predictions.npy", predictions)
-    run, output = ["--run", str(tmp_path / "run.json")], tmp_path / "captions.svg"
-    given = [*run, "--split", str(split), "--output", str(output)]
-    monkeypatch.setattr(sys, "argv", ["figure_of_run", "captions", *given])
-    figure_of_run.main()
+    output = tmp_path / "captions.svg"
+    given = SimpleNamespace(figure="captions", run=str(tmp_path / "run.json"), pictures=None)
+    figure_of_run({"figure": output}, given, dataset=split / "dataset.json")
     assert f"Run: {WRITTEN}" in output.read_text()
     assert "Scene: " in output.read_text()
-    monkeypatch.setattr(sys, "argv", ["figure_of_run", "captions", *run, "--output", str(output)])
-    with pytest.raises(SystemExit):
-        figure_of_run.main()
-    assert "captions is drawn with --split" in capsys.readouterr().err
 
 
 def test_a_stored_figure_is_drawn_anew_if_other_photographs_are_in_the_folder(
@@ -175,17 +171,15 @@ def test_a_stored_figure_is_drawn_anew_if_other_photographs_are_in_the_folder(
     np.save(tmp_path / "predictions.npy", predictions)
     photographs, output = tmp_path / "photographs", tmp_path / "captions.svg"
     photographs.mkdir()
-    given = {"run": tmp_path / "run.json", "split": split, "pictures": photographs}
-    options = [str(word) for name, path in given.items() for word in (f"--{name}", path)]
-    monkeypatch.setattr(
-        sys, "argv", ["figure_of_run", "captions", *options, "--output", str(output)]
-    )
+    files = {"run": str(tmp_path / "run.json"), "pictures": str(photographs)}
+    given = SimpleNamespace(figure="captions", **files)
+    draw = partial(figure_of_run, {"figure": output}, given, dataset=split / "dataset.json")
     drawn = []
     for _ in range(2):
-        figure_of_run.main()
+        draw()
         assert "served" not in capsys.readouterr().out
         drawn.append(output.read_text().count("<image"))
         Image.new("RGB", (40, 30)).save(photographs / PICTURES[0], "PNG")
     assert drawn == [0, 1]
-    figure_of_run.main()
+    draw()
     assert "served" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from escala.data.base import Arrays
 from escala.data.captions import arrays, settings, source, vgg16
 from escala.data.captions.queries import queries
 from escala.data.captions.words import END, SPECIAL, START, UNKNOWN
-from scripts import step
+from escala.workflow import steps
 from tests.unit.test_picture_captions import DIGEST, FLICKR, named_pictures
 
 LISTS = {"train": ["c.jpg", "a.jpg", "b.jpg"], "validation": ["d.jpg"], "test": ["e.jpg", "f.jpg"]}
@@ -110,7 +110,7 @@ def test_only_other_pictures_or_weights_repeat_the_extraction(files, tmp_path, m
         inputs = [files[key] for key in settings.PATHS]
         source.acquire({"type": "flickr8k"}, inputs, tmp_path / "made")
         given = {key: files[key] for key in ("pictures", "weights")}
-        step.features(
+        steps.features(
             source=tmp_path / "made",
             output={"features": tmp_path / "made" / "features"},
             given=SimpleNamespace(weights_sha256=DIGEST),

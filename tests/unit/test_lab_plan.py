@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 
 import psutil
 import pytest
 
+from escala.command import parse
+from escala.commands import lab
 from escala.core.errors import InputError
 from escala.lab import cluster, daemons, network, state
-from scripts import lab
 from tests.calls import python
 
 
@@ -132,17 +132,16 @@ def test_a_node_whose_namespace_was_deleted_has_the_processes_in_it(claimed, mon
 
 @pytest.mark.parametrize("command", ["up", "cut n2"])
 def test_whoever_is_not_root_is_told_so_by_every_command(command, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["lab.py", *command.split()])
     monkeypatch.setattr(shutil, "which", lambda program: program)
     monkeypatch.setattr(cluster.ctypes, "CDLL", lambda name: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="is not root"):
-        lab.main()
+        lab.run(parse(["lab", *command.split()])[1])
     assert capsys.readouterr().out == ""
 
 
 def test_what_a_machine_lacks_is_told_at_once_with_the_remedy():
-    done = python("-m", "scripts.lab", "up", variables={"PATH": "/nonexistent"})
+    done = python("-m", "escala.command", "lab", "up", variables={"PATH": "/nonexistent"})
     [line] = done.stderr.splitlines()
     assert done.returncode == 2 and "apt-get install" in line
     assert all(package in line for package in ("munge", "slurm-wlm", "iproute2", "iperf3"))

@@ -16,11 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala import cli
+from escala import cli, command
 from escala.cache import entries as inside
 from escala.cache import store, upkeep
 from escala.cache.code import Code
-from scripts import store as command
 
 MAKE, SERVE = "made", "served"
 VERSIONS = {"numpy": "1"}
@@ -421,10 +420,10 @@ def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):
 @pytest.fixture
 def run_command(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["store", *arguments])
         monkeypatch.setattr("signal.signal", lambda *_: None)
         capsys.readouterr()
-        code = cli.main(command.main)
+        module, given = command.parse(["store", *arguments])
+        code = cli.main(lambda: module.run(given))
         said = capsys.readouterr()
         return code, said.out + said.err
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from escala import submit
+from escala.command import parse
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, Run, load
@@ -228,7 +229,7 @@ def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedPr
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
-    return python("-m", "scripts.submit", *words, cwd=folder, variables={
+    return python("-m", "escala.command", "submit", *words, cwd=folder, variables={
         "PYTHONPATH": str(ROOT), "PATH": path,
     })  # fmt: skip
 
@@ -303,7 +304,7 @@ def test_it_waits_for_the_job_and_ends_with_its_exit_code(folder):
 
 def trying(monkeypatch, *words: str, codes: dict[str, int] | None = None) -> list[str]:
     """Return the subcommands that `escala try` calls to measure, and its exit code last."""
-    script = importlib.import_module("scripts.try")
+    script = importlib.import_module("escala.commands.try")
     made: list[str] = []
 
     def called(*words: str) -> int:
@@ -312,7 +313,7 @@ def trying(monkeypatch, *words: str, codes: dict[str, int] | None = None) -> lis
 
     e = Experiment(SETTINGS, "small.yaml")
     monkeypatch.setattr(script, "_called", called)
-    arguments = script._parsed([*words, "--", "python", "train.py"])
+    _, arguments = parse(["try", *words, "--", "python", "train.py"])
     code = script._measured(Path("small.yaml"), e, arguments)
     return [*made, str(code)]
 
