@@ -31,38 +31,6 @@ rule prepare:
         "The data of {EXPERIMENT.name} are prepared"
 
 
-rule runs:
-    input:
-        table=table_of(EXPERIMENT.name),
-    log:
-        f"results/{EXPERIMENT.name}/logs/runs.log",
-    localrule: True
-    conda:
-        "envs/report.yaml"
-    message:
-        "Check the runs of {EXPERIMENT.name}"
-    shell:
-        "python -m scripts.check_runs --table {input.table:q} 2>&1 | tee -i {log:q}"
-
-
-rule report:
-    input:
-        lambda wildcards: report_files(EXPERIMENT),
-    log:
-        f"results/{EXPERIMENT.name}/logs/report.log",
-    localrule: True
-    conda:
-        "envs/report.yaml"
-    params:
-        table=lambda wildcards: measurements_of(EXPERIMENT),
-        all=lambda wildcards: len(within_pilot(plan_session(EXPERIMENT)).runs),
-    message:
-        "Check the runs of {EXPERIMENT.name} that are there"
-    shell:
-        "python -m scripts.check_runs --page --all {params.all} --table {params.table:q} "
-        "2>&1 | tee -i {log:q}"
-
-
 rule all:
     default_target: True
     input:
@@ -73,7 +41,41 @@ rule all:
     localrule: True
     conda:
         "envs/report.yaml"
+    params:
+        files=files,
+        job=job("check_runs", lambda wildcards: {"page": True}),
     message:
         "Check every run of the experiment"
     shell:
-        "python -m scripts.check_runs --page --table {input.table:q} 2>&1 | tee -i {log:q}"
+        STEP
+
+
+use rule all as runs with:
+    input:
+        table=table_of(EXPERIMENT.name),
+    log:
+        f"results/{EXPERIMENT.name}/logs/runs.log",
+    localrule: True
+    params:
+        job=job("check_runs", lambda wildcards: {"page": False}),
+    message:
+        "Check the runs of {EXPERIMENT.name}"
+
+
+use rule all as report with:
+    input:
+        lambda wildcards: report_files(EXPERIMENT),
+    log:
+        f"results/{EXPERIMENT.name}/logs/report.log",
+    localrule: True
+    params:
+        job=job(
+            "check_runs",
+            lambda wildcards: {
+                "page": True,
+                "table": measurements_of(EXPERIMENT),
+                "all": len(within_pilot(plan_session(EXPERIMENT)).runs),
+            },
+        ),
+    message:
+        "Check the runs of {EXPERIMENT.name} that are there"

@@ -1,7 +1,7 @@
 """Measure the size of the page of an experiment with many runs, and the time to write it.
 
 The runs are made up: repeats of configurations whose times vary by a tenth. Tables are built from
-their files, figures drawn from the tables, and the page written, as `scripts/report.py` does. All
+their files, figures drawn from the tables, and the page written, as `escala.report.steps` does. All
 stand in a temporary folder and are removed. Run it as `python -m benchmarks.page` in the project.
 """
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from escala.cache import store
+from escala.cache.code import Code, project
 from escala.core import console, interrupts
 from escala.core.console import print_any_text, say
 from escala.core.errors import InputError, Unavailable
@@ -58,22 +60,6 @@ def json_or_file(text: str) -> Any:
     return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
 
 
-def options(description: str, **types: Callable[[str], Any] | list) -> argparse.Namespace:
-    """Return the options of a script that a rule calls, each by its name and type.
-
-    An option whose type is in a list takes any number of values; all others are required.
-    """
-    parser = argparse.ArgumentParser(description=description)
-    for name, form in types.items():
-        list_options = (
-            {"nargs": "*", "default": [], "type": form[0]} if isinstance(form, list) else None
-        )
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", **list_options or {"required": True, "type": form}
-        )
-    return parser.parse_args()
-
-
 def serve_or_make(step: str, **keywords) -> str:
     """Call `escala.cache.store.get_or_compute` and report if the result was in the store.
 
@@ -83,6 +69,67 @@ def serve_or_make(step: str, **keywords) -> str:
     if how == "served":
         print(f"{step}: served from the store {store.location()}")
     return how
+
+
+#: Files by their names in a rule.
+Files = dict[str, Path]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a rule makes, kept in the store.
+
+    Attributes
+    ----------
+    make : makes it. `output` are the files of the rule's output by name, `given` its settings, and
+        the other arguments the files of its input by name.
+    code : of the settings, the code that decides it.
+    inputs : of the settings and the rule's input, the files that decide it, if these are others.
+    parameters : of the settings, those that decide it.
+    outputs : of the settings and the rule's output, what is made, if that is more; nothing of what
+        is not worth a place in the store.
+    optional : of the settings, the names of outputs that may be left out.
+    after : called as `make`, also when the outputs were served.
+    """
+
+    make: Callable[..., None]
+    code: Callable[[SimpleNamespace], Code]
+    inputs: Callable[..., Files] | None = None
+    parameters: Callable[[SimpleNamespace], dict] = vars
+    outputs: Callable[[SimpleNamespace, Files], Files] = lambda given, output: output
+    optional: Callable[[SimpleNamespace], Collection[str]] = lambda given: ()
+    after: Callable[..., None] = lambda output, given, **files: None
+
+    def __call__(self, output: Files, given: SimpleNamespace, **files: Path | list[Path]) -> None:
+        make = partial(self.make, output, given, **files)
+        if outputs := self.outputs(given, output):
+            serve_or_make(
+                self.make.__name__,
+                code=self.code(given),
+                inputs=self.inputs(given, **files) if self.inputs else _by_name(files),
+                parameters=self.parameters(given),
+                outputs=outputs,
+                optional=self.optional(given),
+                make=make,
+            )
+        else:
+            make()
+        self.after(output, given, **files)
+
+
+def _by_name(files: dict[str, Path | list[Path]]) -> Files:
+    """Return each file by its name; those of a list by their places, as two may have one name."""
+    named = {}
+    for name, of in files.items():
+        listed = of if isinstance(of, list) else ()
+        named |= {f"{name} {place} {path.name}": path for place, path in enumerate(listed)}
+        named |= {name: of} if isinstance(of, Path) else {}
+    return named
+
+
+def step(code: Callable[[SimpleNamespace], Code] = lambda given: project(), **others: Any):
+    """Return a decorator that makes a function a `Step`, by default one of the project's code."""
+    return partial(Step, code=code, **others)
 
 
 @dataclass

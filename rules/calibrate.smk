@@ -22,60 +22,6 @@ rule calibration:
         "Calibrate the cost model for {EXPERIMENT.name}"
 
 
-rule predictions:
-    input:
-        times=f"results/{EXPERIMENT.name}/predictions.json",
-    log:
-        f"results/{EXPERIMENT.name}/logs/predicted.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        files=files,
-        job=job("predictions", lambda wildcards: {}),
-    message:
-        "Print the predicted times of {EXPERIMENT.name}"
-    shell:
-        STEP
-
-
-rule advice:
-    input:
-        f"results/{EXPERIMENT.name}/advice.md",
-    log:
-        f"results/{EXPERIMENT.name}/logs/advice.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    message:
-        "Print the advice for {EXPERIMENT.name}"
-    shell:
-        "cat {input:q} 2>&1 | tee -i {log:q}"
-
-
-rule gradients:
-    input:
-        split=first_split,
-    output:
-        gradients="results/{experiment}/gradients/{dataset}/{workload}/{strategy}/{variant}.json",
-    log:
-        "results/{experiment}/logs/gradients/{dataset}/{workload}/{strategy}/{variant}.log",
-    conda:
-        "../envs/train.yaml"
-    params:
-        code=model_code,
-        files=files,
-        job=job(
-            "gradients",
-            lambda wildcards: {"workload": wildcards.workload, "strategy": wildcards.strategy}
-            | settings_of(model_settings(wildcards), "training", "knobs"),
-        ),
-    message:
-        "Describe the gradients of {wildcards.workload} on {wildcards.dataset}"
-    shell:
-        STEP
-
-
 rule calibrate:
     input:
         files=calibrating_files,
@@ -87,7 +33,6 @@ rule calibrate:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: project_code(),
         files=files,
         job=job("calibrate", lambda wildcards: {"sources": CALIBRATIONS.sources(wildcards)}),
     message:
@@ -96,7 +41,7 @@ rule calibrate:
         STEP
 
 
-rule predict_times:
+use rule calibrate as predict_times with:
     input:
         calibration="results/{experiment}/calibration.json",
         datasets=lambda wildcards: experiment(wildcards).dataset_files(),
@@ -105,25 +50,16 @@ rule predict_times:
     log:
         "results/{experiment}/logs/predictions.log",
     localrule: True
-    conda:
-        "../envs/report.yaml"
     params:
-        code=lambda wildcards: project_code(),
-        files=files,
         job=job(
             "predict_times",
             lambda wildcards: {"configurations": planned(calibrating(wildcards))},
         ),
     message:
         "Predict the configurations of {wildcards.experiment}"
-    shell:
-        STEP
 
 
-rule advise:
-    input:
-        calibration="results/{experiment}/calibration.json",
-        datasets=lambda wildcards: experiment(wildcards).dataset_files(),
+use rule predict_times as advise with:
     output:
         plans="results/{experiment}/plans.json",
         json="results/{experiment}/advice.json",
@@ -131,21 +67,56 @@ rule advise:
     log:
         "results/{experiment}/logs/advise.log",
     localrule: True
+    params:
+        measured=measured_so_far,
+        job=job("advise", lambda wildcards: {"plans": plans(calibrating(wildcards))}),
+    message:
+        "Advise on {wildcards.experiment}"
+
+
+use rule calibrate as gradients with:
+    input:
+        split=first_split,
+    output:
+        gradients="results/{experiment}/gradients/{dataset}/{workload}/{strategy}/{variant}.json",
+    log:
+        "results/{experiment}/logs/gradients/{dataset}/{workload}/{strategy}/{variant}.log",
+    conda:
+        "../envs/train.yaml"
+    params:
+        job=job(
+            "gradients",
+            lambda wildcards: {"workload": wildcards.workload, "strategy": wildcards.strategy}
+            | settings_of(model_settings(wildcards), "training", "knobs"),
+        ),
+    message:
+        "Describe the gradients of {wildcards.workload} on {wildcards.dataset}"
+
+
+rule predictions:
+    input:
+        times=f"results/{EXPERIMENT.name}/predictions.json",
+    log:
+        f"results/{EXPERIMENT.name}/logs/predicted.log",
+    localrule: True
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: project_code(),
-        measured=measured_so_far,
-        plans=lambda wildcards: json.dumps(plans(calibrating(wildcards))),
-        folder=subpath(output.json, parent=True),
+        files=files,
+        job=job("predictions"),
     message:
-        "Advise on {wildcards.experiment}"
+        "Print the predicted times of {EXPERIMENT.name}"
     shell:
-        """
-        python -m scripts.advise {params.folder:q} \
-            --plans @/dev/fd/3 \
-            --datasets {input.datasets:q} \
-            --json {output.json:q} \
-            --markdown {output.markdown:q} \
-            3<<<{params.plans:q} >{log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}
-        """
+        STEP
+
+
+use rule predictions as advice with:
+    input:
+        text=f"results/{EXPERIMENT.name}/advice.md",
+    log:
+        f"results/{EXPERIMENT.name}/logs/advice.log",
+    localrule: True
+    params:
+        job=job("advice"),
+    message:
+        "Print the advice for {EXPERIMENT.name}"

@@ -30,16 +30,15 @@ rule familiarity:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: kind_code(kind_with(wildcards, "familiarity")),
         files=files,
-        job=job("familiarity", lambda wildcards: settings_of(dataset(wildcards), "kind")),
+        job=job("familiarity", lambda wildcards: {"kind": kind_with(wildcards, "familiarity")}),
     message:
         "Learn the training rows of {wildcards.dataset}, split {wildcards.seed}"
     shell:
         STEP
 
 
-rule length_errors:
+use rule familiarity as length_errors with:
     input:
         run=f"{CONFIGURATION}/{{repeat}}/run.json",
         split=split_of,
@@ -51,16 +50,15 @@ rule length_errors:
     conda:
         "../envs/train.yaml"
     params:
-        code=lambda wildcards: predicting_code(wildcards, "fragments"),
-        files=files,
-        job=job("length_errors", lambda wildcards: predicting(wildcards, "false_alarms")),
+        job=job(
+            "length_errors",
+            lambda wildcards: predicting(wildcards, "false_alarms", part="fragments"),
+        ),
     message:
         "Measure the errors of {wildcards.workload} of {wildcards.dataset} by length"
-    shell:
-        STEP
 
 
-rule predict:
+use rule length_errors as predict with:
     input:
         query=query_file,
         run=f"{CONFIGURATION}/{{repeat}}/run.json",
@@ -70,13 +68,7 @@ rule predict:
         table=update(f"{PREDICTIONS}/{{query}}.tsv"),
     log:
         f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/{{query}}.log",
-    conda:
-        "../envs/train.yaml"
     params:
-        code=predicting_code,
-        files=files,
         job=job("predict", lambda wildcards: predicting(wildcards, "false_alarms", "error_limit")),
     message:
         "Classify {wildcards.query} with {wildcards.workload} of {wildcards.dataset}"
-    shell:
-        STEP

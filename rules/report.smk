@@ -60,31 +60,13 @@ rule page:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: project_code(),
         captions=lambda wildcards: {name: DECLARED[name].caption for name in DECLARED},
-        # Apart: Snakemake prints those that have changed.
-        title=lambda wildcards: experiment(wildcards).title,
-        question=lambda wildcards: experiment(wildcards).settings["question"],
-        settings=lambda wildcards: json.dumps(report_settings(experiment(wildcards))),
-        pilot=pilot_if_any,
-        folder=subpath(output.page, parent=True),
+        files=files,
+        job=job("page", page_settings),
     message:
         "Report the runs of {wildcards.experiment}: tables, figures, the summary and the page"
     shell:
-        """
-        python -m scripts.report \
-            --title={params.title:q} \
-            --question {params.question} \
-            --settings @/dev/fd/3 \
-            --measurements {input.measurements:q} \
-            --datasets {input.datasets:q} \
-            --predictions {input.predictions:q} \
-            --pilot {params.pilot:q} \
-            --history {input.history:q} \
-            --run-figures {input.run_figures:q} \
-            --output {params.folder:q} \
-            3<<<{params.settings:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule figure_of_run:
@@ -93,7 +75,7 @@ rule figure_of_run:
         lambda wildcards: measurements_of(experiment(wildcards)),
         dataset=tested_split,
     output:
-        report(
+        figure=report(
             f"{RUN_FIGURE}.svg",
             caption="../report/figure.rst",
             category=lambda wildcards: DECLARED[wildcards.run_figure].category,
@@ -109,16 +91,17 @@ rule figure_of_run:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: project_code(),
         captions=lambda wildcards: {wildcards.run_figure: DECLARED[wildcards.run_figure].caption},
-        run=f"{CONFIGURATION}/{{measurement}}/run.json",
-        rows=rows_options,
+        files=files,
+        job=job(
+            "figure_of_run",
+            lambda wildcards: {
+                "figure": wildcards.run_figure,
+                "run": f"{CONFIGURATION}/{{measurement}}/run.json".format(**wildcards),
+                "pictures": REPORTS.pictures(wildcards),
+            },
+        ),
     message:
         "Draw {wildcards.run_figure} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
     shell:
-        """
-        python -m scripts.figure_of_run {wildcards.run_figure} \
-            --run {params.run:q} \
-            {params.rows:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
+        STEP

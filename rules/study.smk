@@ -25,23 +25,18 @@ rule study_document:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: project_code(),
-        title=lambda wildcards: experiment(wildcards).title,
-        scaling=lambda wildcards: json.dumps(scaling_of(experiment(wildcards))),
-        tables=subpath(input[0], parent=True),
+        files=files,
+        job=job(
+            "study_document",
+            lambda wildcards: {
+                "title": experiment(wildcards).title,
+                "scaling": scaling_of(experiment(wildcards)),
+            },
+        ),
     message:
         "Write the scaling study of {wildcards.experiment}"
     shell:
-        """
-        python -m scripts.study \
-            --title={params.title:q} \
-            --scaling @/dev/fd/3 \
-            --tables {params.tables:q} \
-            --figures {input.figures:q} \
-            --measurements {input.measurements:q} \
-            --output {output.page:q} \
-            3<<<{params.scaling:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule study:

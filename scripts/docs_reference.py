@@ -44,7 +44,7 @@ def commands() -> str:
     lines = [
         "# Commands",
         "",
-        GENERATED.format("escala/command.py", "the help texts there, and in `scripts/`,"),
+        GENERATED.format("escala/command.py", "the help texts in `escala/commands/`"),
         "",
         "## Exit codes",
         "",

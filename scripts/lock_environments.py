@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from escala import cli
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 
@@ -26,7 +26,7 @@ examples:
 
 
 def main() -> None:
-    parser = raw_parser(__doc__, prog="lock_environments", epilog=EXAMPLES)
+    parser = Parser(description=__doc__, prog="lock_environments", epilog=EXAMPLES)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     for engine in ENGINES:

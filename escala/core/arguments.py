@@ -17,7 +17,13 @@ _CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.+)\
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors have a remedy: the nearest words that it knows, and where all are."""
+    """A parser whose errors have a remedy: the nearest words that it knows, and where all are.
+
+    Its description and its epilog keep their lines, as examples need them.
+    """
+
+    def __init__(self, formatter_class=argparse.RawDescriptionHelpFormatter, **options: Any):
+        super().__init__(formatter_class=formatter_class, **options)
 
     #: What an option may be that it does not know.
     further = ""
@@ -51,31 +57,22 @@ class Parser(argparse.ArgumentParser):
         self.exit(console.WRONG)
 
 
-def raw_parser(description: str | None, **options: Any) -> Parser:
-    """Return a parser whose description and epilog keep their lines, as examples need them."""
-    return Parser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **options,
-    )
-
-
-def subcommands(description: str | None, **options: Any) -> tuple[Parser, Callable[..., Parser]]:
-    """Return a parser that requires a subcommand, and a function that adds one.
+def subcommands(parser: Parser) -> Callable[[str, Callable, str], Parser]:
+    """Let a parser require a subcommand; return a function that adds one.
 
     The function takes the name of a subcommand, the function that runs it, and its help text. It
     returns the parser of the subcommand. The parsed arguments have the function that runs the
-    selected subcommand as `command`. `options` are those of the parser.
+    selected subcommand as `command`.
     """
-    parser = raw_parser(description, **options)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable, text: str) -> Parser:
-        added = commands.add_parser(name, help=text, description=text)
+        form = argparse.HelpFormatter
+        added = commands.add_parser(name, help=text, description=text, formatter_class=form)
         added.set_defaults(command=run)
         return added
 
-    return parser, add
+    return add
 
 
 def whole_number(text: str) -> int:

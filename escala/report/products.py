@@ -55,13 +55,16 @@ def files(e: Experiment) -> list[str]:
 
 
 def settings(e: Experiment) -> dict[str, Any]:
-    """Return what a report needs to know of its experiment besides its title and question.
+    """Return what a report needs to know of its experiment.
 
     `traced` are the run.json files of the probe runs that may leave a trace for Perfetto.
     """
     traced = (name for name, probe in PROBES.items() if TRACE in probe.products)
     return {
         "experiment": e.name,
+        "title": e.title,
+        "question": e.settings["question"],
+        "pilot": f"results/{e.name}/pilot.json" if "pilot" in e.settings else None,
         "figures": figure_names(e),
         "traced": [run.file for name in traced for run in e.probed(name)],
         "rungs": [vars(rung) for rung in e.rungs],

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from escala import engines
 from escala.analysis.cost_model.calibrating import SUFFIX, Calibration
 from escala.experiment import Run
 from escala.experiment.runs import NATIVE, ONE_PROCESS
 from escala.measure.plan import table_of
-from escala.record import key
 from escala.workflow.study import Study, Wildcards, shown
 
 
@@ -37,11 +35,6 @@ class Calibrations:
     def sources(self, wildcards: Wildcards) -> dict:
         """Return what each of these files tells."""
         return self.experiment(wildcards).sources(self._has_links())
-
-    def model_code(self, wildcards: Wildcards) -> str:
-        """Return a digest of the code that determines the gradients of a model."""
-        engine = engines.engine_name(wildcards.strategy)
-        return key.model_code(wildcards.workload, engine).digest()
 
     def _run(self, wildcards: Wildcards) -> Run:
         """Return the first run of one process of a model."""

@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -71,7 +71,7 @@ class Shown(NamedTuple):
     code: int
 
 
-def explain(error: Exception, rules: Collection[str], words: Collection[str]) -> Shown | None:
+def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> Shown | None:
     """Return what to print of an error; None if that is left to Snakemake.
 
     Parameters
@@ -94,7 +94,7 @@ def explain(error: Exception, rules: Collection[str], words: Collection[str]) ->
     return Shown(text, console.FAILED)
 
 
-def _wrong(error: Exception, rules: Collection[str], words: Collection[str]) -> InputError | None:
+def _wrong(error: Exception, rules: Collection[str], words: Sequence[str]) -> InputError | None:
     """Return the error of the user's input that an error of Snakemake stands for."""
     text = str(error)
     if isinstance(error, InputError):
@@ -103,6 +103,9 @@ def _wrong(error: Exception, rules: Collection[str], words: Collection[str]) -> 
         found := re.match(r"No rule to produce (.+?) \(if you use", text)
     ):
         return _unknown(found[1], rules)
+    if text.startswith("Target rules may not contain wildcards"):
+        named = next(word for word in words if re.fullmatch(r"[a-z_]+", word) and word not in rules)
+        return _unknown(named, rules, "is a step that makes a result of each experiment")
     if isinstance(error, MissingInputException):
         files = text.partition("affected files:")[2].split("\n")
         missing = ", ".join(filter(None, map(str.strip, files)))
@@ -160,7 +163,11 @@ def _holder_of_lock(folder: Path) -> str:
     )
 
 
-def _unknown(target: str, rules: Collection[str]) -> InputError:
+def _unknown(
+    target: str,
+    rules: Collection[str],
+    reason: str = "is neither a result nor a step of the workflow",
+) -> InputError:
     """Return the error for a target that nothing makes."""
     files = files_by_name(Path.cwd())
     if target in files:
@@ -172,7 +179,6 @@ def _unknown(target: str, rules: Collection[str]) -> InputError:
         remedy = f"`{call('run -e FILE -n')}` lists what an experiment makes"
         return InputError("TARGET", target, reason, remedy)
     near = difflib.get_close_matches(target, [*rules, *files], 1)
-    reason = "is neither a result nor a step of the workflow"
     remedy = f"perhaps it is {near[0]}" if near else f"one of {', '.join(sorted(rules))}"
     return InputError("TARGET", target, reason, remedy)
 

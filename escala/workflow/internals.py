@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -76,9 +76,12 @@ def watch_submissions() -> list[str]:
 
 def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
     """Let Snakemake print nothing of jobs that fail, such as those which this call has ended."""
-    logger.addFilter(
-        lambda record: getattr(record, "event", None) is not LogEvent.JOB_ERROR or not when()
-    )
+
+    def is_left(record: logging.LogRecord) -> bool:
+        of_job = getattr(record, "exception", None) == exceptions.RuleException.__name__
+        return not (of_job or getattr(record, "event", None) is LogEvent.JOB_ERROR) or not when()
+
+    logger.addFilter(is_left)
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:
@@ -93,8 +96,12 @@ def experiment_settings(workflow: Workflow) -> tuple[list[Path], dict]:
 
 
 def end_dry_run(workflow: Workflow) -> bool:
-    """Return whether this process ends a dry run that has made its graph."""
-    return workflow.is_main_process and workflow.dryrun and workflow.dag is not None
+    """Return whether this process ends a dry run that has made its graph, without an error."""
+    if not (workflow.is_main_process and workflow.dryrun and workflow.dag is not None):
+        return False
+    with suppress(KeyError):  # Jobs have numbers from when all are known.
+        return bool([workflow.dag.jobid(job) for job in workflow.dag.jobs])
+    return False
 
 
 def call(

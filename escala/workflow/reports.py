@@ -54,11 +54,6 @@ class Reports:
     def __init__(self, study: Study):
         self._study = study
 
-    def pilot(self, wildcards: Wildcards) -> list[str]:
-        """Return the number of repeats of an experiment with its pilot, if it has one."""
-        has = "pilot" in self._study.experiment(wildcards).settings
-        return [f"results/{wildcards.experiment}/pilot.json"] if has else []
-
     def tested_split(self, wildcards: Wildcards) -> str | list[str]:
         """Return the description of the split that a run was tested on, if a figure shows rows."""
         e, kind = self._study.experiment(wildcards), DECLARED[wildcards.run_figure].kind
@@ -73,12 +68,10 @@ class Reports:
         seed = e.split_seed(wildcards.dataset, repeat)
         return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
 
-    def rows_options(self, wildcards: Wildcards, input: Any) -> list[str]:
-        """Return the options that name a run's split and photographs, for figures of its rows."""
-        if not input.dataset:
-            return []
-        options = ["--split", str(Path(input.dataset).parent)]
-        if not kind_of(self._study.dataset(wildcards)).has("examples"):
-            return options
+    def pictures(self, wildcards: Wildcards) -> str | None:
+        """Return the folder of a run's photographs, for a figure that shows rows of their kind."""
+        kind = DECLARED[wildcards.run_figure].kind
+        if kind is None or not kind_of(self._study.dataset(wildcards)).has("examples"):
+            return None
         folder = self._study.settings_result(wildcards, "pictures", module="examples")
-        return [*options, "--pictures", str(folder)] if folder else options
+        return folder and str(folder)

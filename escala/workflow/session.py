@@ -27,6 +27,7 @@ from escala.measure import estimate, lost
 from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, words_of
 from escala.measure.session import times_again
+from escala.report.check_runs import check_runs
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
 from escala.workflow.internals import Workflow
@@ -217,7 +218,9 @@ class Session:
                 if interrupts.received():
                     lost.forget(plan.runs)
                 elif lost.find_marks(plan.runs):
-                    subprocess.run([sys.executable, "-m", "scripts.measure", file, "--lost"])
+                    subprocess.run(
+                        [sys.executable, "-m", "escala.command", "measure", file, "--lost"]
+                    )
                 self._plans.tell_what_is_there(plan)
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)
@@ -250,9 +253,10 @@ class Session:
         runs = self._plans.target_runs | self._plans.left
         files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
-            check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
-            check += ["--page"] if "page" in rules else []
-            if subprocess.run(check).returncode:
+            with shown():
+                ended_ok = check_runs([*map(Path, files)], "page" in rules)
+            sys.stdout.flush()
+            if not ended_ok:
                 raise WorkflowError("a requested run did not end ok; see above")
         for job in internals.jobs(dag, "predict"):
             print(f"Predictions: {job.output[0]}", flush=True)

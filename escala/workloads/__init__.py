@@ -18,7 +18,7 @@ Every folder has a `workload.yaml`, which declares the workload without importin
     optional: the knobs that a variant may set, each declared as in `escala.strategies.knobs`;
 `example`
     optional: inputs and targets in the form of `dataset.json`, and the numbers in them: `from` and
-    `below`, a limit that is not reached, or `values`. `scripts/check_workload.py` draws such rows
+    `below`, a limit that is not reached, or `values`. `escala check FOLDER` draws such rows
     at random.
 
 A program, which is run as it is, has the keys of `escala.programs.program` in their place, and no

@@ -5,8 +5,4 @@ from escala.workflow.calibrations import Calibrations, measured_so_far
 
 CALIBRATIONS = Calibrations(STUDY, has_links)
 calibrating, calibrating_files = CALIBRATIONS.experiment, CALIBRATIONS.files
-model_code, model_settings, first_split = (
-    CALIBRATIONS.model_code,
-    CALIBRATIONS.model_settings,
-    CALIBRATIONS.split,
-)
+model_settings, first_split = CALIBRATIONS.model_settings, CALIBRATIONS.split

@@ -1,10 +1,10 @@
-# Inputs and parameters of the rules for data and predictions.
+# Inputs and parameters of the rules that scripts/step.py makes.
 
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
 from escala.data.paths import expanded_path, require_past
-from escala import predict
 from escala.predict import LENGTH_ERRORS
+from escala.workflow import steps
 
 #: How `scripts.step` is called: by files, as what is in them may be long or private.
 STEP = """
@@ -23,9 +23,14 @@ def files(wildcards, input, output):
     )
 
 
-def job(name, settings):
+def job(rule, settings=lambda wildcards: {}):
     """Return what gives a job as JSON. Apart from its files: Snakemake makes it again if it changes."""
-    return lambda wildcards: json.dumps({"rule": name} | settings(wildcards))
+
+    def text(wildcards):
+        given = settings(wildcards)
+        return json.dumps({"rule": rule, "code": steps.code_of(rule, given)} | given)
+
+    return text
 
 
 def settings_of(of, *names):
@@ -86,18 +91,12 @@ def length_errors_of(wildcards):
     return f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}".format(**wildcards)
 
 
-def predicting_code(wildcards, *further):
-    """Return a digest of the code that predicts; refuse a kind without `queries` and `further`."""
+def predicting(wildcards, *names, part="queries"):
+    """Return settings of a prediction; refuse a program, and a kind without a module."""
     if experiment(wildcards).settings.knows[wildcards.workload].is_program:
         refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")
-    for part in ("queries", *further):
-        kind_with(wildcards, part)
-    return predict.code(kind_of(dataset(wildcards)), wildcards.workload).digest()
-
-
-def predicting(wildcards, *names):
-    """Return the kind, the workload, and settings of `predict`."""
-    kind = {"kind": dataset(wildcards)["kind"], "workload": wildcards.workload}
+    kind_with(wildcards, "queries")
+    kind = {"kind": kind_with(wildcards, part), "workload": wildcards.workload}
     return kind | settings_of(experiment(wildcards).settings["predict"], *names)
 
 

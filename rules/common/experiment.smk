@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -24,11 +23,9 @@ try:
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-from escala.cache import code
 from escala.core import interrupts
 from escala.core.console import say
 from escala.core.variables import PROFILE
-from escala.data import ACQUIRE, KINDS
 from escala.engines import environments
 from escala.measure.allocated import Allocated
 from escala.measure.plan import plan_session, table_of, within_pilot
@@ -106,18 +103,6 @@ DATA = "results/{experiment}/data/{dataset}"
 NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
 CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
 CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
-
-
-@cache
-def project_code():
-    """Return a digest of all code, for jobs that take seconds: if it changes, they run again."""
-    return code.project().digest()
-
-
-@cache
-def kind_code(kind, part=""):
-    """Return a digest of the code of a kind of datasets, or of a file or folder in its own."""
-    return KINDS[kind].code(part).digest()
 
 
 def measurements_of(e):

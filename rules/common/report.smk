@@ -7,16 +7,20 @@ from escala.workflow import reports
 from escala.workflow.reports import history_files
 
 REPORTS = reports.Reports(STUDY)
-report_settings, table_files = products.settings, products.tables
+table_files = products.tables
 scaling_of, study_files = reports.scaling, reports.study_files
-tested_split, rows_options = REPORTS.tested_split, REPORTS.rows_options
+tested_split = REPORTS.tested_split
 predictions_if_any, job_if_any = map(reports.if_any, ("predictions.json", "job.sh"))
-pilot_if_any = REPORTS.pilot
 
 
 def figures_of_runs(e):
     """Return the figures of the first run of each dataset and workload that is there, as SVG."""
     return products.figures_of_runs(e, [run for run in e.runs if there([run.file])])
+
+
+def page_settings(wildcards):
+    e = experiment(wildcards)
+    return products.settings(e) | {"run_figures": figures_of_runs(e)}
 
 
 def report_files(e):

@@ -20,11 +20,11 @@ DAEMONS = {"munged", "slurmctld", "slurmd", "slurmstepd"}
 
 
 def lab_command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "scripts.lab", *words]
+    return [sys.executable, "-m", "escala.command", "lab", *words]
 
 
 def run_lab(*words: str, **options) -> subprocess.CompletedProcess:
-    """Run scripts/lab.py."""
+    """Call `escala lab`."""
     return subprocess.run(
         lab_command(*words), cwd=ROOT, capture_output=True, text=True, timeout=120, **options
     )
@@ -76,7 +76,7 @@ def lab_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def claim_machine(lab_of_tests: Path) -> None:
     """Refuse a user's lab, which tests would change."""
     if cluster.runs() and not lab_of_tests.exists():
-        pytest.fail("a lab is up, which tests would change: python scripts/lab.py down")
+        pytest.fail("a lab is up, which tests would change: escala lab down")
     lab_of_tests.touch()
 
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.sweep]
 def test_in_a_job_a_node_tells_what_the_site_gives(lab):
     said = output(
         "salloc", "--partition=lab", "--nodes=2", "--time=5", "--quiet",
-        "srun", "--nodes=1", "--ntasks=1", sys.executable, "-m", "scripts.check",
+        "srun", "--nodes=1", "--ntasks=1", sys.executable, "-m", "escala.command", "check",
     )  # fmt: skip
     answers = {line[:WIDTH].strip(): line[WIDTH:] for line in said.splitlines()}
     assert answers.keys() >= {each.name for each in checks.CHECKS}

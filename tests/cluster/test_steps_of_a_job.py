@@ -84,7 +84,7 @@ def submitted(put_up, tmp_path_factory) -> tuple[Path, str]:
     assert prepared.returncode == 0, prepared.stderr
     options = ["--partition", "lab", "--setup", "echo loaded > loaded"]
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.submit", "experiment.yaml", "--now", *options],
+        [sys.executable, "-m", "escala.command", "submit", "experiment.yaml", "--now", *options],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"},
         capture_output=True,

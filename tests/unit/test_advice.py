@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from fixtures_runs import REFERENCES, changed, fair, three_configurations
 from jsonschema import Draft202012Validator
 from pages import tabled
-from test_calibration import experiment
+from test_calibration import SETTINGS, experiment
 from test_cost_model import PLAN, content
 
+from escala import command
 from escala.analysis.advice import measured as evidence
 from escala.analysis.advice import text
 from escala.analysis.advice.candidates import (
@@ -943,11 +945,29 @@ def test_an_experiment_of_which_nothing_is_predicted_has_plans():
     assert {each["layout"] for each in found["configurations"]} == {"1x1"}
 
 
+def test_an_advice_without_plans_takes_those_of_a_file_wherever_it_is(tmp_path, monkeypatch):
+    folder = Path("results/small")
+    monkeypatch.chdir(tmp_path)
+    folder.mkdir(parents=True)
+    write_table(folder, "configurations", timed("1x1", 10.0))
+    module, arguments = command.parse(["advise", str(folder)])
+    with pytest.raises(InputError, match="no file here has this name") as refused:
+        module.run(arguments)
+    assert f"escala advise {folder} --experiment FILE" in refused.value.remedy
+    for name, fails in (("other", True), ("small", False)):
+        Path(f"mine-{name}.yaml").write_text(yaml.safe_dump(SETTINGS | {"experiment": name}))
+        _, arguments = command.parse(["advise", str(folder), "-e", f"mine-{name}.yaml"])
+        if fails:
+            with pytest.raises(InputError, match="is the experiment other"):
+                module.run(arguments)
+    assert module._plans(folder, "mine-small.yaml")["workloads"]["virus-cnn"]["epochs"] == 2
+
+
 def test_the_command_advises_from_the_files_of_an_experiment(tmp_path):
     folder = tmp_path / "results" / "demo"
     write_json(folder / "calibration.json", content(link=FAST))
     write_json(folder / "plans.json", PLANS)
-    command = [sys.executable, "-m", "scripts.advise", str(folder), "--draws", "5"]
+    command = [sys.executable, "-m", "escala.command", "advise", str(folder), "--draws", "5"]
     outputs = ["--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]
     hours = ["--goal", CORE_HOURS]
     done = subprocess.run([*command, *outputs, *hours], cwd=ROOT, capture_output=True, text=True)

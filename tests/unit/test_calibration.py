@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pages import tabled
 from sentences import check
 
+from escala.analysis import steps
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.calibration import parse
@@ -44,7 +45,6 @@ from escala.report.findings import sure, write
 from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from scripts import step
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -479,14 +479,16 @@ def test_the_steps_of_rules_write_the_calibration_and_its_predictions(
     write_json(split, {"rows": {"train": 640}})
     configurations = json.loads(json.dumps(plan_works(found), default=str))
     made = {name: tmp_path / f"{name}.json" for name in ("calibration", "times")}
-    step.calibrate([], {"calibration": made["calibration"]}, SimpleNamespace(sources=sources))
+    output = {"calibration": made["calibration"]}
+    steps.calibrate(output, SimpleNamespace(sources=sources), files=[])
     assert read_json(made["calibration"]) == json.loads(json.dumps(document(sources)[0]))
     given = SimpleNamespace(configurations=configurations)
-    step.predict_times(made["calibration"], {"times": made["times"]}, given, [split])
+    of = {"calibration": made["calibration"], "datasets": [split]}
+    steps.predict_times({"times": made["times"]}, given, **of)
     rows = list(predictions.rows(parse(document(sources)[0]), plan_works(found), {"small": 640}))
     assert read_json(made["times"])["configurations"] == json.loads(json.dumps(rows))
     capsys.readouterr()
-    step.predictions(made["times"], {}, given)
+    steps.predictions({}, given, made["times"])
     assert capsys.readouterr().out.splitlines() == list(predictions.lines(rows))
 
 

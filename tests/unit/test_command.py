@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from escala import command
+from escala.commands.report import SUMMARY
 from escala.core import console
 from escala.core.errors import InputError
 from escala.record.schema import FORMAT
+from escala.workflow.call import PROJECT
 from tests.calls import python
 from tests.conftest import ROOT
 
@@ -37,6 +39,12 @@ def escala(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     return python("-m", "escala.command", *arguments, variables=variables, cwd=cwd)
 
 
+def call_of(words: list[str]) -> list[str]:
+    """Return the call of Snakemake that a subcommand makes."""
+    module, arguments = command.parse(words)
+    return module.run(arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "call"),
     [
@@ -47,16 +55,11 @@ def escala(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
         ("predict", "snakemake predictions --cores all"),
         ("predict results/x/predictions/y.tsv",
          "snakemake results/x/predictions/y.tsv --cores all"),
-        ("check", "python -m scripts.check"),
-        ("history query --sql 'SELECT 1' -- x",
-         "python -m scripts.history query --sql 'SELECT 1' -- x"),
-        ("try --torch -- python train.py --rows '{rows}'",
-         "python -m scripts.try --torch -- python train.py --rows '{rows}'"),
     ],
 )  # fmt: skip
 def test_a_subcommand_stands_for_a_call(arguments, call, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert shlex.join(command.call_of(shlex.split(arguments))) == call
+    assert shlex.join(call_of(shlex.split(arguments))) == call
 
 
 def test_elsewhere_files_are_those_of_the_project_and_there_is_no_default_experiment(
@@ -64,23 +67,23 @@ def test_elsewhere_files_are_those_of_the_project_and_there_is_no_default_experi
 ):
     monkeypatch.chdir(ROOT / "docs" / "how-to")
     with pytest.raises(InputError, match=r"no experiment is named.*cd ../.."):
-        command.call_of(["run"])
+        call_of(["run"])
     monkeypatch.chdir(tmp_path)
     for subcommand in ("run", "predict", "report"):
         with pytest.raises(InputError, match=r"no experiment is named.*escala try -- python train"):
-            command.call_of([subcommand])
+            call_of([subcommand])
     Path("mine.yaml").write_text("experiment: mine\n")
     Path("config.yaml").write_text("learning_rate: 0.1\n")
     with pytest.raises(InputError, match=r"--experiment mine\.yaml"):
-        command.call_of(["run"])
+        call_of(["run"])
     begin = f"snakemake --snakefile {ROOT}/Snakefile"
     call = f"{begin} --cores 2 --configfile {ROOT}/{LADDER}"
-    assert shlex.join(command.call_of(f"run -e {LADDER} -c 2".split())) == call
+    assert shlex.join(call_of(f"run -e {LADDER} -c 2".split())) == call
     Path("folder/profiles/default").mkdir(parents=True)
     monkeypatch.chdir("folder")
     profiles = f"--workflow-profile {ROOT}/profiles/default --profile {ROOT}/profiles/slurm"
     assert (
-        shlex.join(command.call_of(["run", "--profile", "profiles/slurm", "-e", "../mine.yaml"]))
+        shlex.join(call_of(["run", "--profile", "profiles/slurm", "-e", "../mine.yaml"]))
         == f"{begin} {profiles} --configfile ../mine.yaml"
     )
 
@@ -120,7 +123,7 @@ def project(tmp_path):
     """Return a folder with the files of the project, and results of its own."""
     folder = tmp_path / "project"
     folder.mkdir()
-    for name in (*command.PROJECT, "experiments", "schemas"):
+    for name in (*PROJECT, "experiments", "schemas"):
         (folder / name).symlink_to(ROOT / name)
     return folder
 
@@ -130,12 +133,12 @@ def test_a_report_is_of_results_that_are_there(project, monkeypatch, file, name)
     monkeypatch.chdir(project)
     words = ["report", "-e", file] if file else ["report"]
     with pytest.raises(InputError, match="has no results yet") as refused:
-        command.call_of(words)
+        call_of(words)
     assert refused.value.remedy == "run it first: escala run" + (f" -e {file}" if file else "")
     (project / "results" / name).mkdir(parents=True)
-    (project / "results" / name / command.SUMMARY).write_text("**Yes**")
+    (project / "results" / name / SUMMARY).write_text("**Yes**")
     options = ["--configfile", file] if file else []
-    assert command.call_of(words) == [
+    assert call_of(words) == [
         *("snakemake", "--cores", "1", "--report", f"results/{name}/report.html"), *options
     ]  # fmt: skip
 
@@ -155,15 +158,13 @@ def test_files_are_classified_by_naming_a_run_and_the_files(project, monkeypatch
     below = "results/ladder/predictions/demo-1000/virus-cnn/single/1x1/tuned/native/rep1"
     rules = "--allowed-rules predict familiarity length_errors --forcerun predict"
     for named in (f"{run}/run.json", str(run), "results/ladder"):
-        call = command.call_of(
-            ["predict", "--run", named, "reads.fasta.gz", "a/my $x.fa", "-c", "1"]
-        )
+        call = call_of(["predict", "--run", named, "reads.fasta.gz", "a/my $x.fa", "-c", "1"])
         assert shlex.join(call) == (
             f"snakemake {below}/reads.tsv {below}/my-x.tsv --cores 1 {rules} --config "
             """'predict={"inputs": {"reads": "reads.fasta.gz", "my-x": "a/my $$x.fa"}}' """
             f"--configfile {LADDER}"
         )
-    same = command.call_of(["predict", "--run", str(run), "reads.fasta.gz", "a/reads.fa"])
+    same = call_of(["predict", "--run", str(run), "reads.fasta.gz", "a/reads.fa"])
     assert same[1:3] == [f"{below}/reads.tsv", f"{below}/a-reads.tsv"]
     other = Path(shutil.copytree(run, runs / "rep3"))
     for words, reasons in (
@@ -176,7 +177,7 @@ def test_files_are_classified_by_naming_a_run_and_the_files(project, monkeypatch
         (["--run", "results/ladder", "reads.fasta.gz"], [str(run), str(other)]),
     ):
         with pytest.raises(InputError) as refused:
-            command.call_of(["predict", *words])
+            call_of(["predict", *words])
         assert all(reason in str(refused.value) for reason in reasons), refused.value
 
 
@@ -189,10 +190,10 @@ def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name(tmp_
     file = tmp_path / "broken.yaml"
     file.write_text("experiment: broken\nrepeats: [1, 2\ntitle: x\n")
     with pytest.raises(InputError, match=rf"{file}: .*line 3"):
-        command.call_of(["run", "-e", str(file)])
+        call_of(["run", "-e", str(file)])
 
 
-@pytest.mark.parametrize("name", [*command.SCRIPTS, *command.EXAMPLES])
+@pytest.mark.parametrize("name", command.COMMANDS)
 def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
     parser = command.parsers()[name]
     assert parser.prog == f"escala {name}"
@@ -223,9 +224,8 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
 )
 def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, capsys):
     name, *words = arguments.split()
-    parser = command.parsers()[name] if name in command.SCRIPTS else None
     with pytest.raises(SystemExit) as ended:
-        parser.parse_args(words) if parser else command.call_of([name, *words])
+        command.parse([name, *words])
     [line] = capsys.readouterr().err.splitlines()
     assert ended.value.code == console.WRONG
     assert line.startswith("escala: ") and " Remedy: " in line
@@ -235,7 +235,7 @@ def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, c
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("", {*command.SCRIPTS, "run", "completion"}),
+        ("", {*command.COMMANDS}),
         (f"run --experiment {LADDER[:-5]}", {LADDER}),
         ("run --prof", {"--profile"}),
         ("advise results/demo --goal core", {"core-hours"}),

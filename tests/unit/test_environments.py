@@ -29,6 +29,7 @@ from escala.report import figures
 from escala.report.figures import DECLARED
 from escala.runtime import mpi
 from escala.strategies import STRATEGIES
+from escala.workflow import steps
 from escala.workloads import WORKLOADS
 from scripts import lock_environments
 from tests.calls import python
@@ -224,11 +225,8 @@ LOADED_BY_RANKS = {
     "prepare": {"nvidia-ml-py", "packaging"},
 }
 OF_ENGINES = {ROOT / "envs" / each.environment.conda for each in ENGINES.values()}
-#: How rules of data and predictions call their script.
-STEP = "        STEP", "python -m scripts.step"
-# Modules that a script chooses by name.
-FIGURES = [f"escala.report.figures.{name}" for name in DECLARED]
-CHOSEN = {"scripts.report": FIGURES, "scripts.figure_of_run": FIGURES}
+# Modules that a step chooses by name.
+CHOSEN = {"escala.report.steps": [f"escala.report.figures.{name}" for name in DECLARED]}
 
 
 def pip_packages(environment: Path) -> list[str]:
@@ -260,18 +258,28 @@ def test_the_environment_of_an_engine_is_locked_from_its_extras(engine):
     assert not held & {"snakemake", "seaborn", "duckdb"}, "Escala's own are not in it"
 
 
+def environments_of_rules() -> dict[str, str]:
+    """Return the environment that each rule names, or the rule whose other lines it has."""
+    named: dict[str, str] = {}
+    files = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
+    rules = "\n".join(path.read_text() for path in files)
+    for rule in re.split(r"^(?:use )?rule (?=\w)", rules, flags=re.MULTILINE)[1:]:
+        inherits, name = re.match(r"(?:(\w+) as )?(\w+)", rule).groups()
+        own = re.search(r'"(?:\.\./)?envs/([^"]+)"', rule)
+        named[name] = own[1] if own else named.get(inherits, "")
+    return named
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
 def test_an_environment_holds_every_package_its_rules_import(environment):
-    rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
-    graph = grimp.build_graph("escala", "scripts", include_external_packages=True)
+    graph = grimp.build_graph("escala", include_external_packages=True)
+    named = environments_of_rules()
     scripts = {
-        script
-        for rule in re.split(r"^(?:use )?rule ", rules, flags=re.MULTILINE)[1:]
-        if f'"../envs/{environment.name}"' in rule
-        or (environment in OF_ENGINES and "JOBS.conda" in rule)
-        for script in re.findall(r"python -m (scripts\.\w+)", rule.replace(*STEP))
+        module for rule, module in steps.MODULES.items() if named.get(rule) == environment.name
     }
+    scripts |= {"escala.workflow.steps"} if scripts else set()
+    scripts |= {"escala.commands.measure"} if environment in OF_ENGINES else set()
     assert scripts
     elsewhere = COMPILED | LOADED_BY_RANKS.get(environment.stem, set())
     pinned = {pin.partition("==")[0] for pin in pip_packages(environment)}

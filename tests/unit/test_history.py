@@ -16,12 +16,11 @@ import pandas as pd
 import pytest
 from fixtures_runs import FakeExperiment, changed
 
-from escala import cli
+from escala import cli, command
 from escala.analysis import history
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
 from escala.report import history as rows
-from scripts import history as command
 from tests import documented
 from tests.conftest import ROOT
 
@@ -71,10 +70,10 @@ def run_command(monkeypatch, capsys) -> Callable[..., subprocess.CompletedProces
     """Run the command in this process; `started` starts it as a user does."""
 
     def run(*arguments: object) -> subprocess.CompletedProcess:
-        monkeypatch.setattr("sys.argv", ["history", *map(str, arguments)])
         monkeypatch.setattr("signal.signal", lambda *_: None)
         capsys.readouterr()
-        code = cli.main(command.main)
+        module, given = command.parse(["history", *map(str, arguments)])
+        code = cli.main(lambda: module.run(given))
         return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
 
     return run
@@ -83,7 +82,7 @@ def run_command(monkeypatch, capsys) -> Callable[..., subprocess.CompletedProces
 def started(*arguments: object) -> subprocess.Popen:
     """Start the command as a user does."""
     return subprocess.Popen(
-        [sys.executable, "-m", "scripts.history", *map(str, arguments)],
+        [sys.executable, "-m", "escala.command", "history", *map(str, arguments)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tensorflow.keras import layers
 
+from escala.commands import install
 from escala.core.errors import Unavailable
 from escala.core.hardware import has_instructions
 from escala.engines import base
@@ -25,7 +26,6 @@ from escala.engines.tensorflow.fast.lookup import TABLE_BYTES, Lookup, look_up
 from escala.record import key
 from escala.training.process import digest
 from escala.workloads.virus_cnn import model as virus_cnn
-from scripts import install
 from tests.calls import python
 from tests.conftest import ROOT
 

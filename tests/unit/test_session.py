@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from escala import command
+from escala.commands import measure as script
 from escala.core import alone, console, variables
 from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
@@ -24,7 +26,6 @@ from escala.measure.session import Session
 from escala.measure.standing import Present
 from escala.record.schema import FORMAT
 from escala.runtime.allocation import described
-from scripts import measure as script
 
 SIMULATED = {"type": "simulated", "rows": {"train": 40, "validation": 0, "test": 10}}
 SETTINGS = {
@@ -518,6 +519,9 @@ def test_a_plan_is_read_as_it_was_written_and_no_other_file_is(house, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(house.plan.text())
     assert Plan.read(path).text() == house.plan.text()
+    with pytest.raises(InputError, match="no such file") as missing:
+        script.run(command.parse(["measure", "none.json"])[1])
+    assert "plan.json" in missing.value.remedy
     for content in ("", "[]", '{"format": 0}', '{"format": 1}'):
         path.write_text(content)
         with pytest.raises(InputError, match="is no plan of format 1"):
@@ -536,10 +540,10 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
         house.measure_run(planned, output)
 
     monkeypatch.setattr("escala.record.run.measure", measure)
-    monkeypatch.setattr("sys.argv", ["measure", str(path)])
     monkeypatch.setenv(SESSION_VARIABLE, "s0")
     monkeypatch.setattr(script, "die_with_parent", lambda: None)
-    assert script.main() == console.DONE
+    _, arguments = command.parse(["measure", str(path)])
+    assert script.run(arguments) == console.DONE
     data = Path("results/small/data/small/split4")
     assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2
     assert {row["file"] for row in house.table()} == {each.file for each in house.plan.runs}

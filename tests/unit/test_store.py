@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala import cli
+from escala import cli, command
 from escala.cache import entries as inside
 from escala.cache import store, upkeep
 from escala.cache.code import Code
 from escala.core import variables
 from escala.core.errors import InputError
-from scripts import store as command
 
 MAKE, SERVE = "made", "served"
 VERSIONS = {"numpy": "1"}
@@ -367,10 +366,10 @@ def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):
 
 def test_the_command_shows_what_there_is(step, folder, monkeypatch, capsys):
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["store", *arguments])
         monkeypatch.setattr("signal.signal", lambda *_: None)
         capsys.readouterr()
-        code = cli.main(command.main)
+        module, given = command.parse(["store", *arguments])
+        code = cli.main(lambda: module.run(given))
         said = capsys.readouterr()
         return code, said.out + said.err
 

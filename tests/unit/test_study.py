@@ -22,9 +22,9 @@ from escala.core.files import read_json, write_json
 from escala.experiment import load
 from escala.record.schema import validate_run
 from escala.report import study, tables
+from escala.report.steps import JOB_SCRIPT, job_script
 from escala.report.study import forms, statement
 from escala.report.study.doublings import doublings, file_of
-from scripts.study import JOB_SCRIPT, job_script
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -746,7 +746,7 @@ def test_a_doubling_that_is_missing_leaves_no_product(tmp_path):
 
 
 def test_the_command_joins_what_the_doublings_measured(tmp_path, monkeypatch, capsys):
-    from scripts import doublings as script
+    from escala.commands import study as script
 
     scaling = {"kind": "strong", "strategies": ["horovod-mpi"], "layouts": list(SECONDS)}
     settings = {key: value for key, value in SMALL.items() if key != "configurations"}
@@ -758,9 +758,8 @@ def test_the_command_joins_what_the_doublings_measured(tmp_path, monkeypatch, ca
     asked: list[str] = []
     monkeypatch.setattr(script, "_report", lambda file: asked.append(str(file)))
     monkeypatch.setenv("PATH", "")  # It would print by Chromium.
-    monkeypatch.setattr(script.sys, "argv", ["doublings", "whole.yaml"])
     with pytest.raises(InputError, match="no doubling was measured"):
-        script.main()
+        script.join(whole)
     for name, each in doublings(whole).items():
         environment.claim_results(file_of(whole, name).parent)
         file_of(whole, name).write_text(yaml.safe_dump(each))
@@ -768,7 +767,7 @@ def test_the_command_joins_what_the_doublings_measured(tmp_path, monkeypatch, ca
         frames = tabled(experiment(tmp_path, took, name=name), scaling=load(
             file_of(whole, name)).settings["scaling"])  # fmt: skip
         tables.write(frames, Path("results", name, "tables"))
-    script.main()
+    script.join(whole)
     assert asked == [
         "results/demo/demo-1to2.yaml", "results/demo/demo-2to4.yaml",
     ]  # fmt: skip

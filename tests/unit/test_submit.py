@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from escala import submit
+from escala.command import parse
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.core.readable import duration, size
@@ -201,7 +202,7 @@ def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedPr
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
-    return python("-m", "scripts.submit", *words, cwd=folder, variables={
+    return python("-m", "escala.command", "submit", *words, cwd=folder, variables={
         "PYTHONPATH": str(ROOT), "PATH": path,
     })  # fmt: skip
 
@@ -249,7 +250,7 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
 
 
 def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
-    script = importlib.import_module("scripts.try")
+    script = importlib.import_module("escala.commands.try")
 
     def calls_of(*words: str, **codes: int) -> list[str]:
         """Return the subcommands that `escala try` calls to measure, and its exit code last."""
@@ -260,7 +261,7 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
             return codes.get(words[0], 0)
 
         monkeypatch.setattr(script, "_called", called)
-        arguments = script._parsed([*words, "--", "python", "train.py"])
+        _, arguments = parse(["try", *words, "--", "python", "train.py"])
         code = script._measured(Path("small.yaml"), e, arguments)
         return [*made, str(code)]
 

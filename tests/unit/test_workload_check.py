@@ -140,7 +140,7 @@ def test_a_broken_promise_of_a_fit_is_refused(fitted_workload, check, old, new, 
 @pytest.mark.usefixtures("as_forks")
 def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
     changed(own_workload / "model.py", "    [codes] = specs\n", "    codes = specs[3]\n")
-    call = [sys.executable, "-m", "scripts.check_workload", str(own_workload)]
+    call = [sys.executable, "-m", "escala.command", "check", str(own_workload)]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
     declared, build = done.stdout.splitlines()

@@ -17,7 +17,7 @@ import numpy as np
 FAKE = """
 import sys
 
-if "scripts.measure" in sys.orig_argv:
+if sys.orig_argv[1:4] == ["-m", "escala.command", "measure"]:
     from tests.workflow.measured import replace
     replace()
 """

@@ -37,7 +37,7 @@ def train(timeline: Path) -> None:
 
 
 def said_of(timeline: Path) -> str:
-    done = python("-m", "scripts.diagnose", timeline)
+    done = python("-m", "escala.command", "diagnose", timeline)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{STEPS - 1} steps after the first; a step takes ")
     assert "The largest one has 513.0 KiB" in done.stdout

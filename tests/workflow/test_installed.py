@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from escala.command import EXAMPLES, SCRIPTS
+from escala.command import COMMANDS
 from escala.core.engines import ENGINES
 from escala.core.hardware import available_cores
 from escala.engines import environments
@@ -267,7 +267,7 @@ def test_a_script_of_pytorch_is_tried_without_tensorflow(installed, folder):
 @pytest.mark.sweep
 def test_every_subcommand_is_there_without_tensorflow(installed, folder):
     """What needs TensorFlow says so when it is asked for, and not before."""
-    for name in (*SCRIPTS, *EXAMPLES):
+    for name in COMMANDS:
         said = _called(installed, folder, name, "--help")
         assert said.returncode == 0 and "example" in said.stdout, said.stderr
     compiled = _called(installed, folder, "install", "operations")

@@ -43,7 +43,8 @@ class Called:
         return done.stdout + done.stderr
 
     def retry(self) -> None:
-        command = [sys.executable, "-m", "scripts.retry", str(self.folder / "results/small")]
+        results = str(self.folder / "results/small")
+        command = [sys.executable, "-m", "escala.command", "retry", results]
         subprocess.run(command, cwd=ROOT, check=True)
 
     def named(self, file: str, content: str) -> None:

@@ -24,7 +24,7 @@ RUN = "results/mine/runs/simulated/words/mirrored/1x2/plain/native/rep1/run.json
 
 
 def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, dry_run):
-    done = python("-m", "scripts.check_workload", own_workload)
+    done = python("-m", "escala.command", "check", own_workload)
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [line.split("  ")[0] for line in done.stdout.splitlines()]
     [shown] = re.findall(r"^```text\n(declaration .*?)^```$", GUIDE.read_text(), re.M | re.S)

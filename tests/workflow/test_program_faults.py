@@ -552,7 +552,7 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
     planned = PlannedRun(asked, str(tmp_path / "data"), LIMIT_SECONDS, None, (), 0, run)
     plan = Plan("programs", (), None, ((planned,),))
     (tmp_path / "plan.json").write_text(plan.text())
-    command = [sys.executable, "-m", "scripts.measure", str(tmp_path / "plan.json")]
+    command = [sys.executable, "-m", "escala.command", "measure", str(tmp_path / "plan.json")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "ESCALA_STORE": "off"}
     with open(tmp_path / "said", "w") as said:
         supervisor = subprocess.Popen(

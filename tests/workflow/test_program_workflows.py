@@ -80,7 +80,8 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     assert broken["status"] == "failed"
     assert "exit code 3" in broken["reason"] and "no more paper" in broken["reason"]
     variables = {"PYTHONPATH": str(ROOT)}
-    python("-m", "scripts.retry", "results/mine", variables=variables, cwd=tmp_path, check=True)
+    retry = "-m", "escala.command", "retry", "results/mine"
+    python(*retry, variables=variables, cwd=tmp_path, check=True)
     (tmp_path / "fails").unlink()
     done = snakemake(**kept)
     assert started(done) and not any("train" in name for name in started(done)), "those stay"

@@ -500,16 +500,16 @@ def write(training: Training, folder: Path) -> None:
 #: Any time is so long that the command asks before it measures, and nobody is there to answer.
 _TRY = """
 import importlib
-call = importlib.import_module("scripts.try")
-call.ASK_SECONDS = 0
-raise SystemExit(call.cli.main(call.main))
+from escala import command
+importlib.import_module("escala.commands.try").ASK_SECONDS = 0
+raise SystemExit(command.main())
 """
 
 
 def tried(training: Training, folder: Path) -> subprocess.CompletedProcess:
     """Call `escala try` in the folder of a training; it ends after its trial."""
     options = ["--processes", "2", *shlex.split(training.options)]
-    call = [sys.executable, "-c", _TRY, *options, "--"]
+    call = [sys.executable, "-c", _TRY, "try", *options, "--"]
     variables = os.environ | training.variables
     if training.torch:
         theirs = Path(environments.python("torch")).parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from escala.command import parse
 from escala.core import console, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
@@ -369,21 +371,24 @@ def test_one_process_that_waits_for_others_is_refused(experiment):
 GUESSED = "def join():\n    import torch\n    torch.distributed.init_process_group('gloo')"
 
 
+def _arguments() -> argparse.Namespace:
+    return parse(["try", "--processes", "2", "--", sys.executable, "train.py"])[1]
+
+
 @pytest.mark.parametrize(("source", "runs"), [("", 14), (GUESSED, 21)])
 def test_runs_of_many_minutes_are_not_begun_without_a_word(
     source, runs, tmp_path, monkeypatch, capsys
 ):
-    command = importlib.import_module("scripts.try")
+    command = importlib.import_module("escala.commands.try")
     (tmp_path / "train.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
-    monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     monkeypatch.setattr(
         trial, "try_once", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
     )
     monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
-    assert command.main() == console.NO_TIME
+    assert command.run(_arguments()) == console.NO_TIME
     said = capsys.readouterr().err
     assert f"{runs} runs follow" in said and "Nothing is measured yet" in said
     assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)
@@ -391,11 +396,10 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(
 
 
 def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path, monkeypatch):
-    command = importlib.import_module("scripts.try")
+    command = importlib.import_module("escala.commands.try")
     (tmp_path / "train.py").write_text("import torch\nif 0: torch.distributed.init_process_group()")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
-    monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     names = []
 
@@ -405,7 +409,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
 
     monkeypatch.setattr(trial, "try_as_typed", tried)
     monkeypatch.setattr(command, "_measured", lambda *_: 1)
-    assert command.main() == 1
+    assert command.run(_arguments()) == 1
     assert names == ["train", "train"]
     assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()
 

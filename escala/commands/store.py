@@ -14,9 +14,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from escala import cli
 from escala.cache import store, upkeep
-from escala.core.arguments import from_zero, subcommands
+from escala.core.arguments import Parser, from_zero, subcommands
 from escala.core.errors import InputError
 from escala.core.readable import counted
 
@@ -30,8 +29,7 @@ examples:
 """
 
 
-def main() -> int | None:
-    arguments = parser().parse_args()
+def run(arguments: argparse.Namespace) -> int | None:
     folder = store.location()
     if folder is None or not (folder / "lock").exists():
         raise InputError(
@@ -43,8 +41,8 @@ def main() -> int | None:
     return arguments.command(folder, arguments)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser, command = subcommands(__doc__, prog="escala store", epilog=EXAMPLES)
+def add(parser: Parser) -> None:
+    command = subcommands(parser)
     command("size", _size, "list the size of each step's results")
     command("list", _list, "list the entries: key, step, stored, last used, size")
     show = command("show", _show, "show all that determined an entry, and its content")
@@ -74,18 +72,17 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument(
         "--dry-run", action="store_true", help="list what would be removed; remove nothing"
     )
-    return parser
 
 
 def _size(folder: Path, arguments: argparse.Namespace) -> None:
-    found = upkeep.size(folder)
-    for step, (count, size) in found.steps.items():
+    sizes = upkeep.size(folder)
+    for step, (count, size) in sizes.steps.items():
         print(f"{step:16}{counted(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
-    files = counted(found.files, "file")
-    print(f"{folder}: {files}, {_megabytes(found.bytes)}, each file counted once")
-    if found.unneeded_bytes:
+    files = counted(sizes.files, "file")
+    print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file counted once")
+    if sizes.unneeded_bytes:
         print(
-            f"{_megabytes(found.unneeded_bytes)} of it are needed by no entry: `prune` removes them"
+            f"{_megabytes(sizes.unneeded_bytes)} of it are needed by no entry: `prune` removes them"
         )
 
 
@@ -97,10 +94,10 @@ def _list(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def _show(folder: Path, arguments: argparse.Namespace) -> None:
-    found = [entry for entry in upkeep.entries(folder) if entry.key.startswith(arguments.key)]
-    if not found:
+    entries = [entry for entry in upkeep.entries(folder) if entry.key.startswith(arguments.key)]
+    if not entries:
         raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
-    for entry in found:
+    for entry in entries:
         print(
             json.dumps(
                 json.loads(entry.path.read_text(encoding="utf-8")) | {"key": entry.key}, indent=1
@@ -136,7 +133,3 @@ def _prune(folder: Path, arguments: argparse.Namespace) -> None:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3f} MB"
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

@@ -11,19 +11,12 @@ import csv
 import sys
 from pathlib import Path
 
-from escala import cli
 from escala.analysis import history
-from escala.core.arguments import subcommands
+from escala.core.arguments import Parser, subcommands
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.readable import aligned, counted
-
-
-def main() -> int | None:
-    arguments = parser().parse_args()
-    return arguments.command(history.location(), arguments)
-
 
 EXAMPLES = """\
 examples:
@@ -32,16 +25,19 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    parser, command = subcommands(__doc__, prog="escala history", epilog=EXAMPLES)
-    add = command("add", _add, "add the measurements of experiments")
-    add.add_argument(
+def add(parser: Parser) -> None:
+    command = subcommands(parser)
+    keep = command("add", _add, "add the measurements of experiments")
+    keep.add_argument(
         "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="a folder results/NAME"
     )
     ask = command("query", _query, "print the result of a query")
     ask.add_argument("--sql", required=True, help="the query, such as FROM measurements")
     ask.add_argument("--csv", action="store_true", help="print CSV")
-    return parser
+
+
+def run(arguments: argparse.Namespace) -> int | None:
+    return arguments.command(history.location(), arguments)
 
 
 def _warn(text: str) -> None:
@@ -79,12 +75,8 @@ def _query(folder: Path, arguments: argparse.Namespace) -> int:
         from escala.analysis.tables import no_formula
 
         for row in [table.columns, *table.rows]:
-            cells = (no_formula(each) if isinstance(each, str) else each for each in row)
+            cells = (no_formula(cell) if isinstance(cell, str) else cell for cell in row)
             csv.writer(sys.stdout).writerow(cells)
     else:
         print("\n".join(aligned([table.columns, *table.rows])))
     return 1 if warnings else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

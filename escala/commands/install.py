@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from escala import cli
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.engines import DEFAULT, ENGINES
 from escala.engines import load
 from escala.engines.environments import enter, install
@@ -25,8 +24,14 @@ examples:
 """
 
 
-def main() -> None:
-    arguments = parser().parse_args()
+def add(parser: Parser) -> None:
+    parser.add_argument("what", choices=[*sorted(ENGINES), OPERATIONS])
+    parser.add_argument(
+        "--python", metavar="VERSION", help="its Python; default: Escala's own, if it can be"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
     if arguments.what == OPERATIONS:
         enter(DEFAULT)
         print(*compile_operations(), sep="\n")
@@ -45,16 +50,3 @@ def compile_operations() -> list[Path]:
     sources = sorted(Path(operations.__file__).parent.glob("*.cc"))
     instead = "settings that take no operations"
     return [operations.library(source, operations.libraries(), instead) for source in sources]
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = raw_parser(__doc__, prog="escala install", epilog=EXAMPLES)
-    parser.add_argument("what", choices=[*sorted(ENGINES), OPERATIONS])
-    parser.add_argument(
-        "--python", metavar="VERSION", help="its Python; default: Escala's own, if it can be"
-    )
-    return parser
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

@@ -13,11 +13,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from escala import cli, lab
+from escala import lab
 from escala.core import console
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.children import die_with_parent
-from escala.core.environment import SESSION_VARIABLE, session
+from escala.core.environment import SESSION_VARIABLE, call, session
+from escala.core.errors import InputError
 from escala.core.files import write_json, write_text
 from escala.measure import lost, table
 from escala.measure.allocated import Allocated
@@ -33,8 +34,19 @@ examples:
 """
 
 
-def main() -> int:
-    arguments = parser().parse_args()
+def add(parser: Parser) -> None:
+    text = "file of the plan, .escala/plans/NAME/session/plan.json"
+    parser.add_argument("plan", type=Path, help=text)
+    text = "measure nothing: record the runs whose session was killed, as the next session does"
+    parser.add_argument("--lost", action="store_true", help=text)
+    text = "measure nothing: write the table of the runs that are there"
+    parser.add_argument("--table", action="store_true", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not arguments.plan.is_file():
+        remedy = f"name .escala/plans/NAME/session/plan.json, which {call('run')} writes"
+        raise InputError("plan", str(arguments.plan), "no such file", remedy)
     if os.environ.get(SESSION_VARIABLE):
         # Ranks must not go on after Snakemake was killed: it would start them again alongside.
         die_with_parent()
@@ -49,7 +61,7 @@ def main() -> int:
         # Runs of two jobs of a call are no match: their nodes may be others.
         os.environ[SESSION_VARIABLE] = f"{called}-{number}"
     allocated = Allocated(number)
-    allocated.require(each.run for each in plan.runs)
+    allocated.require(planned.run for planned in plan.runs)
 
     def measure_run(planned: PlannedRun, output: Path) -> Any:
         from escala.record.run import measure
@@ -68,9 +80,9 @@ def main() -> int:
         from escala.report import pilot
         from escala.report.tables import Evidence
 
-        found = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
-        write_json(Path(plan.table).with_name("pilot.json"), found)
-        return found["repeats"]
+        decided = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
+        write_json(Path(plan.table).with_name("pilot.json"), decided)
+        return decided["repeats"]
 
     code = Session(
         plan,
@@ -92,18 +104,3 @@ def write_lost(planned: PlannedRun, status: str, reason: str) -> None:
 
     output = Path(planned.file)
     run.write_lost(planned.request, Path(planned.data), output, status, reason, turn=planned.turn)
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = raw_parser(__doc__, prog="escala measure", epilog=EXAMPLES)
-    text = "file of the plan, .escala/plans/NAME/session/plan.json"
-    parser.add_argument("plan", type=Path, help=text)
-    text = "measure nothing: record the runs whose session was killed, as the next session does"
-    parser.add_argument("--lost", action="store_true", help=text)
-    text = "measure nothing: write the table of the runs that are there"
-    parser.add_argument("--table", action="store_true", help=text)
-    return parser
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

@@ -1,32 +1,53 @@
-"""Join the doublings that `escala submit --one-per-doubling` measured into one document.
-
-The report of each doubling is written before. The document has the efficiency of each doubling, and
-their products as speed-ups.
-"""
+"""Measure a scaling study, and write the document to hand in."""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
 
-from escala import cli
 from escala.core import environment
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.experiment import Experiment, load
 from escala.report.study.doublings import doublings, file_of
+from escala.workflow import call as workflow
 
 #: The document, in the folder of the experiment.
 NAME = "doublings"
 
 
-def main() -> None:
-    parser = raw_parser(__doc__, prog="escala study --doublings")
-    parser.add_argument("file", metavar="FILE", help="of the whole experiment")
-    e = load(parser.parse_args().file)
+EXAMPLES = """\
+examples:
+  escala study -e experiments/scaling/study-cores.yaml     results/study-cores/study.html
+  escala study -e FILE --profile profiles/slurm            on a cluster
+  escala study -e FILE --doublings    join what escala submit FILE --one-per-doubling measured
+The experiment has the key `scaling`; docs/how-to/study.md describes it.
+"""
+
+
+def add(parser: Parser) -> None:
+    text = "join the doublings that escala submit --one-per-doubling measured; measure nothing"
+    parser.add_argument("--doublings", action="store_true", help=text)
+    workflow.add_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the call of Snakemake that makes a study, or join its doublings."""
+    if not arguments.doublings:
+        return workflow.call_of(arguments, ["study"])
+    return join(load(workflow.file_of(arguments)))
+
+
+def join(e: Experiment) -> None:
+    """Join the doublings that `escala submit --one-per-doubling` measured into one document.
+
+    The report of each doubling is written before. The document has the efficiency of each doubling,
+    and their products as speed-ups.
+    """
     if "scaling" not in e.settings:
         remedy = "write the key `scaling` (docs/how-to/study.md), and submit the doublings again"
         raise e.error("scaling", e.name, "this experiment has no scaling study", remedy)
@@ -69,15 +90,11 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
         there = filter(Path.exists, (Path(run.file) for run in load(file).largest.runs))
         frames = tables.read(Path("results", name, "tables"))
         parts.append(study.Part(name, frames, [read_run(path) for path in there]))
-    found, joined = study.join(parts, e.title, e.settings["scaling"])
+    document, joined = study.join(parts, e.title, e.settings["scaling"])
     page = Path("results", e.name, f"{NAME}.html")
     drawing, table = page.with_suffix(".svg"), page.with_suffix(".csv")
     environment.claim_results(page.parent)
     with common.style():
         common.save(figure("scaling").draw(joined), drawing)
     table.write_text(tables.csv(joined["scaling"]), encoding="utf-8")
-    study.write(found, page, drawing.read_text(encoding="utf-8"), [table.name, drawing.name])
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))
+    study.write(document, page, drawing.read_text(encoding="utf-8"), [table.name, drawing.name])

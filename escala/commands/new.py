@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from escala import cli
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.files import atomic
+from escala.core.files import write_text
 from escala.draft import program as draft_program
 from escala.draft.data import DEFAULTS, SIMULATED, draft, recognise
 from escala.draft.file import Draft
@@ -34,10 +33,37 @@ Then call escala run -e flowers.yaml --dry-run, and the same without --dry-run.
 """
 
 
-def main() -> int | None:
+def add(parser: Parser) -> None:
+    # The options on a program are others, of the same names.
     if any(word.partition("=")[0] == "--command" for word in sys.argv[1:]):
-        return _new_program()
-    arguments = parser().parse_args()
+        parser.description = "Write the file that `escala try` writes, and measure nothing."
+        parser.add_argument("--command", required=True, metavar="TEXT", help="the program to start")
+        draft_program.add_options(parser)
+        _add_output(parser, "escala-NAME.yaml")
+        return
+    for option, metavar, text in (
+        ("--data", "PATH",
+         "a folder of FASTA files, one for each class; a CSV file; a folder with a folder of "
+         "pictures for each class; MNIST or CIFAR-10; a .npz file or a folder of .npy files; or "
+         f"`{SIMULATED}`"),
+        ("--command", "TEXT",
+         "in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
+         "options are those of escala try: escala new --command TEXT --help"),
+        ("--workload", "NAME|FOLDER", "a network, or your own; default: a network for such data"),
+    ):  # fmt: skip
+        parser.add_argument(option, metavar=metavar, help=text, default=argparse.SUPPRESS)
+    for name, metavar in (("strategies", "NAME"), ("layouts", "NODESxPROCS")):
+        parser.add_argument(
+            f"--{name}", nargs="+", metavar=metavar, help=f"default: {_default(name)}"
+        )
+    for name in ("epochs", "repeats"):
+        parser.add_argument(f"--{name}", type=int, help=f"default: {_default(name)}")
+    _add_output(parser, "experiments/DATA.yaml")
+
+
+def run(arguments: argparse.Namespace) -> int | None:
+    if "command" in arguments:
+        return _new_program(arguments)
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     force = given.pop("force")
     if "data" not in given:
@@ -45,7 +71,7 @@ def main() -> int | None:
             reason = "is missing, and there is no terminal to ask in"
             raise InputError("--data", None, reason, f"name your data, or {SIMULATED}")
         try:
-            given = _asked(given, force)
+            given = _ask(given, force)
         except EOFError:
             print("\nescala: no answer, so nothing is written", file=sys.stderr)
             return 1
@@ -53,13 +79,7 @@ def main() -> int | None:
     return _write(draft(output.stem, **given), output, force)
 
 
-def _new_program() -> None:
-    """Write the file that `escala try` writes, and measure nothing."""
-    parser = raw_parser(_new_program.__doc__, prog=COMMAND)
-    parser.add_argument("--command", required=True, metavar="TEXT", help="the program to start")
-    draft_program.add_options(parser)
-    _add_output(parser, "escala-NAME.yaml")
-    arguments = parser.parse_args()
+def _new_program(arguments: argparse.Namespace) -> None:
     output = arguments.output
     arguments.name = arguments.name or (output and output.stem)
     drafted = draft_program.draft([arguments.command], arguments)
@@ -72,33 +92,9 @@ def _other(output: Path) -> str:
 
 def _write(drafted: Draft, output: Path, force: bool) -> None:
     content = drafted.content(output, force, COMMAND, _other(output))
-    with atomic(output) as temporary:
-        temporary.write_text(content, encoding="utf-8")
+    write_text(output, content)
     print("\n".join([*drafted.sentences, f"Written: {output}"]))
     print(f"Next: {call('run --dry-run --experiment', output)}")
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = raw_parser(__doc__, prog=COMMAND, epilog=EXAMPLES)
-    for option, metavar, text in (
-        ("--data", "PATH",
-         "a folder of FASTA files, one for each class; a CSV file; a folder with a folder of "
-         "pictures for each class; MNIST or CIFAR-10; a .npz file or a folder of .npy files; or "
-         f"`{SIMULATED}`"),
-        ("--command", "TEXT",
-         "in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
-         "options are those of escala try: escala new --command TEXT --help"),
-        ("--workload", "NAME|FOLDER", "a network, or your own; default: a network for such data"),
-    ):  # fmt: skip
-        parser.add_argument(option, metavar=metavar, help=text)
-    for name, metavar in (("strategies", "NAME"), ("layouts", "NODESxPROCS")):
-        parser.add_argument(
-            f"--{name}", nargs="+", metavar=metavar, help=f"default: {_default(name)}"
-        )
-    for name in ("epochs", "repeats"):
-        parser.add_argument(f"--{name}", type=int, help=f"default: {_default(name)}")
-    _add_output(parser, "experiments/DATA.yaml")
-    return parser
 
 
 def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
@@ -116,7 +112,7 @@ def _default_output(data: str) -> Path:
     return Path("experiments", f"{recognise(data).name}.yaml")
 
 
-def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
+def _ask(given: dict[str, Any], force: bool) -> dict[str, Any]:
     """Return the options, with an answer of the user for each that is not given.
 
     Every answer is checked together with those before it, and asked again if it is refused.
@@ -167,7 +163,3 @@ def _whole(answer: str) -> int:
     if not answer.isdecimal():
         raise ValueError(f"{answer!r} is not a whole number, such as 5")
     return int(answer)
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

@@ -18,13 +18,13 @@ import sys
 import time
 from pathlib import Path
 
-from escala import cli, submit
+from escala import submit
 from escala.core import console, environment
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.children import die_with_parent
 from escala.core.console import say
 from escala.core.environment import call
-from escala.core.files import atomic
+from escala.core.files import write_text
 from escala.draft import program as draft_program
 from escala.draft import trial
 from escala.draft.command import EXAMPLE
@@ -67,17 +67,35 @@ Results are in results/NAME/ of the working directory.
 """
 
 
-def main() -> int:
-    arguments = _parsed(sys.argv[1:])
+def add(parser: Parser) -> None:
+    parser.usage = "escala try [OPTION …] -- COMMAND …"
+    parser.set_defaults(extra=[])
+    draft_program.add_options(parser)
+    parser.add_argument(
+        "--profile",
+        metavar="FOLDER",
+        help="Snakemake's profile; default with --nodes: all runs in one job, which this call "
+        "submits and waits for. sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION and others",
+    )
+    parser.add_argument(
+        "--dry", action="store_true", help="show what each configuration would start, and end"
+    )
+    parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # What stands after -- is the command, also where it looks like an option.
+    arguments.command += arguments.extra
     drafted, typed = draft_program.draft(arguments.command, arguments), None
     if drafted.guessed:
         options = argparse.Namespace(**vars(arguments) | {"strategy": draft_program.ONE})
         # Both are of one name, which is free until an experiment has it.
         typed = draft_program.draft(arguments.command, options)
     file = draft_program.file_of(drafted)
-    for each in filter(None, (drafted, typed)):
+    for draft in filter(None, (drafted, typed)):
         # An earlier call of this may have seen more of them.
-        draft_program.keep_files(each, file)
+        draft_program.keep_files(draft, file)
     experiment = Experiment(drafted.settings, file)
     there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
     if typed and there == text(typed, "escala try"):
@@ -97,24 +115,23 @@ def main() -> int:
     here = " on this machine, and not on a node" if on_nodes else ""
     say(f"One run of one process{here}, to see whether the command works.")
     as_typed = Experiment(typed.settings, file) if typed else None
-    found, several, refused = trial.try_as_typed(as_typed, experiment)
+    one, several, refused = trial.try_as_typed(as_typed, experiment)
     if refused:
         say(
             f"It works as it is typed, and not with this strategy: {refused}. So only threads are "
             "compared. To compare processes, correct this, and name the strategy with --strategy."
         )
         drafted, experiment = typed, as_typed
-    for sentence in trial.report(found, several, experiment):
+    for sentence in trial.report(one, several, experiment):
         say(sentence)
-    read = {path for each in (found, several) if each for path in each.read}
+    read = {path for tried in (one, several) if tried for path in tried.read}
     for sentence in draft_program.add_files(drafted, sorted(read)):
         say(sentence)
     experiment = Experiment(drafted.settings, file)
-    with atomic(file) as temporary:
-        temporary.write_text(text(drafted, "escala try"), encoding="utf-8")
+    write_text(file, text(drafted, "escala try"))
     say(f"Written: {file}")
-    _, most = trial.estimate(found, several, experiment)
-    if most > ASK_SECONDS and not _agreed():
+    _, most = trial.estimate(one, several, experiment)
+    if most > ASK_SECONDS and not _agrees():
         on = f"submit {file} --now --wait" if arguments.nodes > 1 else f"run --experiment {file}"
         more = f" --profile {arguments.profile}" if arguments.profile else ""
         say(f"Nothing is measured yet, because it may take long. To measure: {call(on + more)}")
@@ -125,39 +142,12 @@ def main() -> int:
     return code
 
 
-def _agreed() -> bool:
+def _agrees() -> bool:
     """Return whether the user wants to wait; without a terminal nobody is asked."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print("Measure all runs now? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = raw_parser(
-        __doc__, prog="escala try", usage="escala try [OPTION …] -- COMMAND …", epilog=EXAMPLES
-    )
-    draft_program.add_options(parser)
-    parser.add_argument(
-        "--profile",
-        metavar="FOLDER",
-        help="Snakemake's profile; default with --nodes: all runs in one job, which this call "
-        "submits and waits for. sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION and others",
-    )
-    parser.add_argument(
-        "--dry", action="store_true", help="show what each configuration would start, and end"
-    )
-    parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
-
-
-def _parsed(words: list[str]) -> argparse.Namespace:
-    # What stands after -- is the command, also where it looks like an option.
-    place = words.index("--") if "--" in words else len(words)
-    arguments = parser().parse_args(words[:place])
-    arguments.command += words[place + 1 :]
-    return arguments
 
 
 def _measured(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
@@ -201,7 +191,3 @@ def _print_answer(results: Path, file: Path, since: float) -> None:
         return
     print("\n" + "\n".join(trial.answer(summary)))
     print(f"Page: {results}/index.html, and as text {summary}", flush=True)
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

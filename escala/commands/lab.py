@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from escala import cli
-from escala.core.arguments import subcommands
+from escala.core.arguments import Parser, subcommands
 from escala.lab import cluster, daemons, network
 from escala.lab.state import require
 
@@ -25,14 +24,8 @@ examples:
 """
 
 
-def main() -> int | None:
-    arguments = parser().parse_args()
-    cluster.require_machine()
-    return arguments.command(arguments)
-
-
-def parser() -> argparse.ArgumentParser:
-    parser, command = subcommands(__doc__, prog="escala lab", epilog=EXAMPLES)
+def add(parser: Parser) -> None:
+    command = subcommands(parser)
     up = command("up", _up, "start the lab, and wait until its nodes are idle")
     up.add_argument(
         "--nodes", type=int, default=2, metavar="N", help="number of nodes (default: 2)"
@@ -70,7 +63,11 @@ def parser() -> argparse.ArgumentParser:
         lambda arguments: daemons.restart_scheduler(),
         "stop slurmctld and start it again",
     )
-    return parser
+
+
+def run(arguments: argparse.Namespace) -> int | None:
+    cluster.require_machine()
+    return arguments.command(arguments)
 
 
 def _up(arguments: argparse.Namespace) -> None:
@@ -82,12 +79,12 @@ def _status(arguments: argparse.Namespace) -> None:
     row = "{:6}{:14}{:>8}{:>12}  {:12}{:10}{}".format
     states = cluster.status()
     say(row("node", "address", "cores", "memory", "state", "slurmd", "link"))
-    for each in states:
-        node, cores = each.node, ",".join(map(str, each.node.cores))
-        daemon = "runs" if each.daemon else "stopped"
+    for state in states:
+        node, cores = state.node, ",".join(map(str, state.node.cores))
+        daemon = "runs" if state.daemon else "stopped"
         memory = f"{node.memory_mib} MiB"
-        say(row(node.name, node.address, cores, memory, each.state, daemon, _link(each)))
-    shared = cluster.shared_cores([each.node for each in states])
+        say(row(node.name, node.address, cores, memory, state.state, daemon, _link(state)))
+    shared = cluster.shared_cores([state.node for state in states])
     if shared:
         cores = ", ".join(map(str, shared))
         say(f"oversubscribed: nodes share the cores {cores}; times are not those of real nodes")
@@ -110,12 +107,8 @@ def _shape(arguments: argparse.Namespace) -> None:
 
 
 def _measure(arguments: argparse.Namespace) -> None:
-    found = network.measure(arguments.source, arguments.target)
+    link = network.measure(arguments.source, arguments.target)
     say(
-        f"{arguments.source} to {arguments.target}: {found['mbit_per_second']:.4g} Mbit/s, "
-        f"{found['latency_ms']:.3g} ms round trip"
+        f"{arguments.source} to {arguments.target}: {link['mbit_per_second']:.4g} Mbit/s, "
+        f"{link['latency_ms']:.3g} ms round trip"
     )
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

@@ -9,24 +9,24 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import yaml
 
-from escala import cli, command, submit
+from escala import submit
 from escala.core import console, environment
-from escala.core.arguments import raw_parser
+from escala.core.arguments import Parser
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.files import atomic
+from escala.core.files import write_text
 from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
 from escala.measure import estimate
 from escala.measure.plan import plan_session
 from escala.report.study.doublings import doublings, file_of
 from escala.runtime import slurm
+from escala.workflow import call as workflow
 
 EXAMPLES = """\
 examples:
@@ -46,34 +46,59 @@ sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_
 """
 
 
-def main() -> int:
-    words = sys.argv[1:]
-    place = words.index("--") if "--" in words else len(words)
-    read = parser()
-    arguments = read.parse_args(words[:place])
+def add(parser: Parser) -> None:
+    parser.usage = "escala submit [FILE] [OPTION …] [-- SNAKEMAKE …]"
+    parser.set_defaults(extra=[])
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="file of the experiment; default: config.yaml"
+    )
+    text = "the same file, as for escala run"
+    parser.add_argument("-e", "--experiment", dest="named", metavar="FILE", help=text)
+    parser.add_argument("--now", action="store_true", help="submit the job, too")
+    text = "with --now: wait until the job has ended, and end with its exit code"
+    parser.add_argument("--wait", action="store_true", help=text)
+    parser.add_argument(
+        "--time", metavar="HH:MM:SS", help="limit of the job; default: the estimate with a margin"
+    )
+    text = "one job for n and 2n nodes each, with its own results; this takes fewer node-hours"
+    parser.add_argument("--one-per-doubling", action="store_true", help=text)
+    text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
+    parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
+    for name, what in submit.OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar="NAME", help=f"for sbatch: {what}")
+    parser.add_argument(
+        "--output", metavar="FILE", help="file to write; default: results/NAME/job.sh"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
     if arguments.output and arguments.one_per_doubling:
-        read.error("--one-per-doubling writes several files: leave --output out")
+        reason = "names one file, and --one-per-doubling writes several"
+        raise InputError("--output", arguments.output, reason, "leave it out")
     named = arguments.file or arguments.named
     options = {name: value for name in submit.OPTIONS if (value := getattr(arguments, name))}
     if arguments.wait and (arguments.one_per_doubling or not arguments.now):
-        read.error("--wait is for one job, that --now submits")
+        reason = "is for one job, that --now submits"
+        raise InputError("--wait", None, reason, "add --now, and leave --one-per-doubling out")
     submit.require_plain(options, arguments.time)
-    call_of_file(named, words[place + 1 :])  # It refuses a file that is missing.
-    e = load(command.installed(named) if named else "config.yaml")
+    call_of_file(named, arguments.extra)  # It refuses a file that is missing.
+    e = load(workflow.installed(named) if named else "config.yaml")
     whole = {named: e}
     if arguments.one_per_doubling:
-        files = [written(str(file_of(e, name)), yaml.dump(each, Dumper=Dumper, sort_keys=False))
-                 for name, each in doublings(e).items()]  # fmt: skip
-        whole = {file: load(file) for file in files}
-    left = {file: each for file, each in whole.items() if submit.left(each)}
+        whole = {}
+        for name, settings in doublings(e).items():
+            file = str(file_of(e, name))
+            write_text(file, yaml.dump(settings, Dumper=Dumper, sort_keys=False))
+            whole[file] = load(file)
+    left = {file: e for file, e in whole.items() if submit.left(e)}
     if arguments.now:
         require_prepared(left)
     # Doublings that are measured are left out, as long as there are others.
-    for file, each in (left or whole).items():
-        snakemake = call_of_file(file, words[place + 1 :])
-        number = write_and_submit(each, file, snakemake, options, arguments)
+    for file, e in (left or whole).items():
+        snakemake = call_of_file(file, arguments.extra)
+        number = write_and_submit(e, file, snakemake, options, arguments)
         if arguments.wait:
-            return _wait(number, Path(submit.log_folder(each), f"job-{number}.log"))
+            return _wait(number, Path(submit.log_folder(e), f"job-{number}.log"))
     if arguments.one_per_doubling:
         say(f"Then join them: {call('study --doublings', *_option(named))}")
     return console.DONE
@@ -96,7 +121,9 @@ def require_prepared(experiments: dict[str | None, Experiment]) -> None:
     ------
     InputError : with the commands that prepare them.
     """
-    lacking = {file: found[0] for file, e in experiments.items() if (found := submit.unprepared(e))}
+    lacking = {
+        file: splits[0] for file, e in experiments.items() if (splits := submit.unprepared(e))
+    }
     if lacking:
         reason = "is not prepared, and the nodes of the job would wait for that"
         remedy = " && ".join(call("run prepare", *_option(file)) for file in lacking)
@@ -109,15 +136,8 @@ def _option(file: str | None) -> list[str]:
 
 def call_of_file(file: str | None, extra: list[str]) -> list[str]:
     """Return the call of Snakemake inside the job."""
-    words = ["run", "runs", *_option(file)]
-    return command.call_of([*words, "--", *extra])
-
-
-def written(path: str, text: str) -> str:
-    """Write a text into a file, and return its path."""
-    with atomic(Path(path)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return path
+    arguments = argparse.Namespace(experiment=file, extra=extra)
+    return workflow.call_of(arguments, ["runs", "--cores", "all"])
 
 
 def write_and_submit(
@@ -138,14 +158,15 @@ def write_and_submit(
     if not (runs := submit.left(e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    shape = estimate.shape([each.run for each in plan_session(e).runs])
+    shape = estimate.shape([planned.run for planned in plan_session(e).runs])
     time = estimate.time_of(runs)
     limit = arguments.time or submit.clock(time.minutes)
     why = "as --time says" if arguments.time else time.why
     text = submit.script(e, shape, limit, options, arguments.setup, snakemake)
     environment.claim_results(Path("results", e.name))
     Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
-    path = written(arguments.output or f"results/{e.name}/job.sh", text)
+    path = arguments.output or f"results/{e.name}/job.sh"
+    write_text(path, text)
     print(text, end="", flush=True)
     say(f"Written: {path}, for {submit.sentence(runs, shape, limit, why)}")
     if arguments.now:
@@ -157,37 +178,3 @@ def write_and_submit(
     where += f"{prepare}; " * bool(submit.unprepared(e))
     say(f"Next: {where}sbatch {shlex.quote(path)}; {report}")
     return None
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = raw_parser(
-        __doc__,
-        prog="escala submit",
-        usage="escala submit [FILE] [OPTION …] [-- SNAKEMAKE …]",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="file of the experiment; default: config.yaml"
-    )
-    text = "the same file, as for escala run"
-    parser.add_argument("-e", "--experiment", dest="named", metavar="FILE", help=text)
-    parser.add_argument("--now", action="store_true", help="submit the job, too")
-    text = "with --now: wait until the job has ended, and end with its exit code"
-    parser.add_argument("--wait", action="store_true", help=text)
-    parser.add_argument(
-        "--time", metavar="HH:MM:SS", help="limit of the job; default: the estimate with a margin"
-    )
-    text = "one job for n and 2n nodes each, with its own results; this takes fewer node-hours"
-    parser.add_argument("--one-per-doubling", action="store_true", help=text)
-    text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
-    parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
-    for name, what in submit.OPTIONS.items():
-        parser.add_argument(f"--{name}", metavar="NAME", help=f"for sbatch: {what}")
-    parser.add_argument(
-        "--output", metavar="FILE", help="file to write; default: results/NAME/job.sh"
-    )
-    return parser
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main(main))

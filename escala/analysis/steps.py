@@ -1,0 +1,105 @@
+"""Calibrate the cost model, predict times and advise, each function by the rule of its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+from escala import cli, engines
+from escala.core.files import read_json, write_json, write_text
+from escala.record import key
+
+
+@cli.step(lambda given: key.model_code(given.workload, engines.engine_name(given.strategy)))
+def gradients(output: cli.Files, given: SimpleNamespace, split: Path) -> None:
+    """Build a workload's model, and write what a calibration needs to know of its gradients."""
+    import subprocess
+    import tempfile
+
+    from escala.engines import environments
+
+    engine = engines.engine_name(given.strategy)
+    settings = {name: getattr(given, name) for name in ("workload", "training", "knobs")}
+    python = engines.interpreter(engine)
+    with tempfile.TemporaryDirectory() as scratch:
+        model = Path(scratch, "model")
+        content = settings | {"engine": engine, "split": str(split.parent)}
+        write_json(model, content, durable=False)
+        words = [python, "-m", "escala.engines.functions", str(model), str(output["gradients"])]
+        done = subprocess.run(words, env=environments.variables(python, os.environ))
+    if done.returncode:
+        # It has told why.
+        raise SystemExit(1)
+
+
+def _read(given: SimpleNamespace, files: list[Path]) -> cli.Files:
+    """Return the files of the runs that calibrate, and those on gradients."""
+    sources = given.sources
+    runs = set(sources["collectives"])
+    for work in sources["works"].values():
+        runs |= {*work["steps"], work["clocks"]}
+    for program in sources.get("programs", {}).values():
+        runs |= {*program["steps"], *(file for group in program["sums"] for file in group)}
+    read = [Path(work["gradients"]) for work in sources["works"].values()]
+    for run in map(Path, sorted(runs)):
+        ranks = (sorted(run.parent.glob(f"ranks/rank*.{of}.csv")) for of in ("steps", "clocks"))
+        read += [run, *(file for of_probe in ranks for file in of_probe)]
+    return {str(path): path for path in read}
+
+
+@cli.step(inputs=_read)
+def calibrate(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None:
+    """Make a calibration from the runs that calibrate."""
+    from escala.analysis.cost_model.calibration import parse
+    from escala.analysis.cost_model.document import document
+
+    content, left_out = document(given.sources)
+    parse(content, output["calibration"])
+    write_json(output["calibration"], content)
+    calibrated = [*content["works"], *content.get("programs", ())]
+    print("\n".join([*left_out, f"{output['calibration']}: {', '.join(calibrated)}"]))
+
+
+@cli.step()
+def predict_times(
+    output: cli.Files, given: SimpleNamespace, calibration: Path, datasets: Sequence[Path] = ()
+) -> None:
+    """Predict the times of an experiment's configurations from a calibration."""
+    from escala.analysis.cost_model import predictions
+    from escala.analysis.cost_model.calibration import read
+    from escala.runtime.layout import with_layout
+
+    # …/data/{dataset}/split{seed}/dataset.json
+    rows = {path.parts[-3]: read_json(path)["rows"]["train"] for path in datasets}
+    planned = [*map(with_layout, given.configurations)]
+    times = predictions.rows(read(calibration), planned, rows)
+    machine = read_json(calibration)["machine"]
+    write_json(output["times"], {"machine": machine, "configurations": list(times)})
+
+
+def predictions(output: cli.Files, given: SimpleNamespace, times: Path) -> None:
+    """Print predicted times."""
+    from escala.analysis.cost_model.predictions import lines
+
+    print("\n".join(lines(read_json(times)["configurations"])))
+
+
+def advise(
+    output: cli.Files, given: SimpleNamespace, calibration: Path, datasets: Sequence[Path] = ()
+) -> None:
+    """Advise for the least time of training, and write what a further advice needs."""
+    from escala.analysis.advice import text
+    from escala.analysis.advice.document import Question, advise
+    from escala.analysis.cost_model.works import with_rows
+
+    write_json(output["plans"], with_rows(given.plans, datasets))
+    advice = advise(calibration.parent, Question())
+    write_json(output["json"], text.content(advice))
+    write_text(output["markdown"], "\n".join(text.markdown(advice)) + "\n")
+
+
+def advice(output: cli.Files, given: SimpleNamespace, text: Path) -> None:
+    """Print the advice."""
+    print(text.read_text(encoding="utf-8"), end="")

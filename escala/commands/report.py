@@ -1,0 +1,37 @@
+"""Write the report of an experiment."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from escala.core.arguments import Parser
+from escala.core.errors import InputError
+from escala.workflow import call as workflow
+
+#: What an experiment has after it was run.
+SUMMARY = "summary.md"
+EXAMPLES = """\
+examples:
+  escala report                                     results/demo/report.html
+  escala report -e experiments/virus/ladder.yaml    the report of another one, after its runs
+"""
+
+
+def add(parser: Parser) -> None:
+    workflow.add_experiment(parser)
+
+
+def run(arguments: argparse.Namespace) -> list[str]:
+    """Return the call of Snakemake that writes the report of an experiment again."""
+    from escala import experiment
+
+    file = workflow.file_of(arguments)
+    name = experiment.load(file).name
+    if not Path(f"results/{name}/{SUMMARY}").is_file():
+        remedy = "run it first: escala run"
+        remedy += f" -e {shlex.quote(file)}" * bool(arguments.experiment)
+        raise InputError("--experiment", file, "has no results yet", remedy)
+    options = ["--cores", "1", "--report", f"results/{name}/report.html"]
+    return workflow.call_of(arguments, options)

@@ -1,0 +1,96 @@
+"""Make the files of a dataset of genomes, each function by the rule of its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from escala import cli
+from escala.data import ACQUIRE, KINDS
+
+#: Keys of a source that name a place or a person and do not affect the data.
+PLACES = ("folder", "lock", "email")
+
+
+def _source_parameters(given: SimpleNamespace) -> dict[str, Any]:
+    """Return what decides the genomes: of folders and lists their content is an input instead."""
+    source = {key: value for key, value in given.source.items() if key not in PLACES}
+    # A mirror of NCBI is another source.
+    server = os.environ.get("ESCALA_EUTILS_URL") if source.get("type") == "ncbi" else None
+    return {"source": source, "classes": given.classes, "server": server}
+
+
+def _code(given: SimpleNamespace):
+    return KINDS["genomes"].code()
+
+
+@cli.step(lambda given: KINDS["genomes"].code(ACQUIRE), parameters=_source_parameters)
+def genomes(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None:
+    """Fetch or simulate the genomes of a dataset: a FASTA file per class and a lock file."""
+    import pandas as pd
+
+    from escala.data.genomes.acquire import acquire
+
+    partial = Path(given.partial)
+    acquire(given.source, given.classes, output["sequences"], output["lock"], partial)
+    locked = pd.read_csv(output["lock"], sep="\t", dtype={"class": str}, keep_default_na=False)
+    for name, lengths in locked.groupby("class", sort=False)["length"]:
+        print(f"{name}: {len(lengths)} records of {lengths.min()} to {lengths.max()} letters")
+
+
+@cli.step(_code)
+def codes(output: cli.Files, given: SimpleNamespace, sequences: Path) -> None:
+    """Encode one FASTA file per class, drop exact duplicates and report each class."""
+    from escala.data.genomes.records import encode_classes
+
+    with cli.stage("encode") as stage:
+        report = encode_classes(sequences, output=output["codes"].parent, **vars(given))
+        stage.rows_in, stage.rows_out = report["records"].sum(), report["kept"].sum()
+        stage.files = [output["codes"]]
+    print(report.to_string(index=False))
+
+
+@cli.step(_code)
+def clusters(output: cli.Files, given: SimpleNamespace, sequences: Path, records: Path) -> None:
+    """Sketch the genomes of a dataset and link those of a class that are near-duplicates."""
+    from escala.data.genomes import similarity
+    from escala.data.genomes.records import read_records
+
+    with cli.stage("clusters") as stage:
+        table = read_records(records)
+        made = similarity.sketches(sequences, table)
+        made.save(output["sketches"])
+        labels = table["label"].to_numpy()
+        numbers = similarity.clusters(made.matrix(), labels, given.similarity)
+        groups = similarity.write_groups(table, numbers, output["clusters"])
+        stage.rows_in = stage.rows_out = len(table)
+        stage.files = [*output.values()]
+    for name, members in groups.groupby("class", sort=False)["group"]:
+        sizes = members.value_counts()
+        print(f"{name}: {len(members)} genomes in {len(sizes)} clusters, at most {sizes.max()}")
+
+
+def _genomes_of_rows(given: SimpleNamespace, dataset: Path, sketches: Path) -> cli.Files:
+    """Return what tells which genomes the rows of a split are of."""
+    names = ("train_genomes.npy", "test_genomes.npy")
+    return {"sketches": sketches, **{name: dataset.with_name(name) for name in names}}
+
+
+@cli.step(_code, inputs=_genomes_of_rows)
+def leakage(output: cli.Files, given: SimpleNamespace, dataset: Path, sketches: Path) -> None:
+    """Compute the similarity of each test row's genome to the nearest training genome."""
+    from escala.core.files import write_json
+    from escala.data.genomes.similarity import leakage, write_similarity
+
+    similarity, limit = (
+        write_similarity(dataset.parent, sketches, output["similarity"]),
+        given.similarity,
+    )
+    fraction = leakage(similarity, limit)
+    write_json(output["report"], {"similarity": limit, "fraction": fraction})
+    print(
+        f"{fraction:.1%} of {len(similarity)} test rows have a near-duplicate among the "
+        f"training genomes: at least {limit:g} of their 21-mers in common"
+    )

@@ -1,0 +1,79 @@
+"""Make the files of a dataset of any kind, each function by the rule of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from escala import cli
+from escala.core.errors import InputError
+from escala.data import DEFAULT_KIND, KINDS
+from escala.data.base import DESCRIPTION
+
+#: Classes whose rows are printed.
+_MOST = 50
+
+
+def _code(given: SimpleNamespace):
+    return KINDS[given.kind].code()
+
+
+@cli.step(_code)
+def source(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None:
+    """Acquire the data of all splits of a dataset, with a lock file of digests."""
+    from escala.core.files import atomic
+    from escala.data.splits import write_lock
+
+    with atomic(output["source"]) as temporary:
+        temporary.mkdir()
+        KINDS[given.kind].load("source").acquire(given.acquisition, files, temporary)
+        write_lock(temporary)
+
+
+def _split_files(given: SimpleNamespace, output: cli.Files) -> cli.Files:
+    """Return the files of a split, by name; nothing of data that stay where they are."""
+    folder, names = output["description"].parent, KINDS[given.kind].files
+    return {name: folder / name for name in (*names, DESCRIPTION)} if names else {}
+
+
+@cli.step(_code, outputs=_split_files, optional=lambda given: KINDS[given.kind].files)
+def arrays(output: cli.Files, given: SimpleNamespace, **inputs: Path) -> None:
+    """Split a dataset and write the arrays of its sides."""
+    kind, folder = KINDS[given.kind], output["description"].parent
+    with cli.stage("arrays") as stage:
+        prepare = kind.load("arrays").prepare
+        description = prepare(given.name, given.preparation, given.seed, inputs, folder)
+        if description is None:
+            reason, remedy = "prepare returned None", "return what write_split returns"
+            raise InputError(kind.folder / "arrays.py", None, reason, remedy)
+        # Their reader is selected by this kind.
+        if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
+            reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
+            remedy = "use the kind's name in its module arrays"
+            raise InputError(folder / DESCRIPTION, named, reason, remedy)
+        counts = description.get("counts", {})
+        stage.rows_out = sum(filter(None, description["rows"].values()))
+        # Without balancing these are all rows.
+        stage.rows_in = sum(rows.get("kept", 0) for rows in counts.values()) or stage.rows_out
+        outputs = [folder / name for name in (*kind.files, DESCRIPTION)]
+        made = [inner for path in outputs for inner in (path, *path.rglob("*"))]
+        stage.files = [path for path in made if path.is_file()]
+    for name, stages in list(counts.items())[:_MOST]:
+        print(name, *(f"{stage_name} {rows}" for stage_name, rows in stages.items()))
+    if len(counts) > _MOST:
+        print(f"… and {len(counts) - _MOST} more classes, in {DESCRIPTION}")
+    for name in description.get("not_separable", ()):
+        print(f"{name} has one group: not separable, all its rows are trained on")
+
+
+def _trained_on(given: SimpleNamespace, dataset: Path) -> cli.Files:
+    read = {name: dataset.with_name(name) for name in (DESCRIPTION, *KINDS[given.kind].files)}
+    return {name: path for name, path in read.items() if path.exists()}
+
+
+@cli.step(_code, inputs=_trained_on)
+def familiarity(output: cli.Files, given: SimpleNamespace, dataset: Path) -> None:
+    """Learn the content of the training rows of a split, to flag unfamiliar items."""
+    learn = KINDS[given.kind].load("familiarity").learn
+    learned = learn(dataset.parent, output["familiarity"])
+    print(f"{output['familiarity']}: {len(learned.held_out)} held-out rows")

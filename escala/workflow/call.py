@@ -1,0 +1,147 @@
+"""The calls of Snakemake that subcommands of `escala` stand for.
+
+Results belong to the working directory. If that is no folder of the project, the workflow is that
+of the installation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from escala.core.arguments import Parser
+from escala.core.console import say
+from escala.core.errors import InputError
+from escala.core.variables import PROFILE
+
+#: Files and folders that only the folder of the project has together.
+PROJECT = ("Snakefile", "config.yaml", "escala", "scripts")
+#: The folder of the project that this module belongs to: a clone, or that of the installation.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def add_options(parser: Parser) -> None:
+    """Add the options of a call that makes results."""
+    text = "cores to use; default: all, or those of the profile"
+    parser.add_argument("-c", "--cores", metavar="N", help=text)
+    text = "Snakemake's profile, such as profiles/slurm"
+    parser.add_argument("--profile", metavar="FOLDER", help=text)
+    text = "show what would run, and run nothing"
+    parser.add_argument("-n", "--dry-run", action="store_true", help=text)
+    add_experiment(parser)
+
+
+def add_experiment(parser: Parser) -> None:
+    """Add the option of the experiment, and let the words after `--` be Snakemake's."""
+    text = "file of the experiment; default: config.yaml"
+    option = parser.add_argument("-e", "--experiment", metavar="FILE", help=text)
+    option.completer = lambda **_: experiments()
+    parser.set_defaults(extra=[])
+    parser.further = f"those of Snakemake stand after --: {parser.prog} -- --OPTION"
+
+
+def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
+    """Return a call of Snakemake, which is printed as it is made.
+
+    Parameters
+    ----------
+    arguments : as `add_options` or `add_experiment` reads them, with further words as `extra`.
+    words : its targets, or what else is to stand first.
+
+    Raises
+    ------
+    InputError : no experiment is named and the working directory has no default one, or its file is
+        missing or no YAML.
+    """
+    call = ["snakemake"]
+    if not is_project(Path.cwd()):  # Snakemake would take both from the working directory first.
+        call += ["--snakefile", str(ROOT / "Snakefile")]
+        if Path("profiles", "default").exists():
+            call += ["--workflow-profile", str(ROOT / "profiles" / "default")]
+    call += words
+    if "cores" in arguments:
+        cores = arguments.cores or (None if arguments.profile else "all")
+        call += ["--cores", cores] if cores else []
+        call += ["--profile", installed(arguments.profile)] if arguments.profile else []
+        call += ["--dry-run"] if arguments.dry_run else []
+    call += arguments.extra
+    file = file_of(arguments)
+    # The last one: `--configfile` takes every word after it.
+    return [*call, "--configfile", file] if arguments.experiment else call
+
+
+def make(call: list[str]) -> NoReturn:
+    """Print a call of Snakemake, and replace this process by it."""
+    # On stderr, because stdout belongs to the call.
+    print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
+    profile = os.environ.pop(PROFILE, None)
+    if profile and not any(word.split("=")[0] == "--profile" for word in call):
+        say(
+            f"{PROFILE}: {profile} is not read, as it decides how other work runs. "
+            f"To use it here: --profile {shlex.quote(profile)}"
+        )
+    # The same, but errors of Snakemake have one message each.
+    os.execv(sys.executable, [sys.executable, "-m", "escala.workflow.called", *call[1:]])
+
+
+def installed(path: str) -> str:
+    """Return a path as it is, or that of the project's file of this name if there is none here."""
+    return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
+
+
+def is_project(folder: Path) -> bool:
+    return all((folder / name).exists() for name in PROJECT)
+
+
+def experiments() -> list[str]:
+    """Return the files of the experiments in the working directory."""
+    from escala.experiment.files import is_experiment
+
+    files = [*Path().glob("*.yaml"), *Path("experiments").rglob("*.yaml")]
+    return sorted(map(str, filter(is_experiment, files)))
+
+
+def file_of(arguments: argparse.Namespace) -> str:
+    """Return the file of the experiment that arguments name, or of the default one.
+
+    Raises
+    ------
+    InputError : see `call_of`.
+    """
+    if arguments.experiment is None:
+        _require_default()
+        return "config.yaml"
+    file = installed(arguments.experiment)
+    if not Path(file).is_file():
+        import difflib
+
+        known = experiments()
+        near = difflib.get_close_matches(file, known, 1) or known[:1]
+        remedy = f"name a file such as {near[0]}, or write one by `escala new`" if near else None
+        remedy = remedy or "write one by `escala try` or `escala new`"
+        raise InputError("--experiment", file, "no such file", remedy)
+    from escala.core.yaml12 import read
+
+    # Snakemake reads the file before any rule is, and its message does not name it.
+    read(file)
+    return file
+
+
+def _require_default() -> None:
+    """Refuse a call without an experiment outside the folder of a project."""
+    folder = Path.cwd()
+    project = next((parent for parent in (folder, *folder.parents) if is_project(parent)), None)
+    if project == folder:
+        return
+    remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
+    if here := experiments():
+        remedy = f"name a file: --experiment {shlex.quote(here[0])}"
+    if project:
+        remedy = f"for the default one: cd {shlex.quote(os.path.relpath(project))}; or {remedy}"
+    reason = "no experiment is named, and only the folder of the project has a default one"
+    raise InputError("working directory", str(folder), reason, remedy)
