@@ -95,6 +95,7 @@ def test_lines_that_come_in_multiples_may_be_those_of_each_process():
         ("environment", {"variables": {}, "files": {}}, None),
         ("versions.snakemake", "99.0", None),
         ("ranks.machines", [], None),
+        ("ranks.transport", {"pml": "ob1", "btl": ["tcp"]}, None),
         ("link", None, None),
         ("program", {"command": ["train"], "files": {}, "known_by": "hook",
                      "variables": {"HIDDEN": "4e07"}}, "another environment: HIDDEN"),

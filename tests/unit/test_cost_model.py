@@ -282,7 +282,7 @@ def test_shared_memory_sums_few_bytes_and_takes_single_rows_of_float32():
     assert sent(dense=costs.SHARED_MEMORY).moved_bytes == several.moved_bytes + sums
     kernel = calibrations.Gradient("dense", (4000, 128), factor_rows=1)
     assert dense_exchange(kernel, 8, 4, exchange) == costs.SHARED_MEMORY
-    for changed in ({"factor_rows": 2}, {"item_bytes": 8}):
+    for changed in ({"factor_rows": 2}, {"item_bytes": 8}, {"shape": (3, 4000)}):
         assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
     assert exchange.across(2) == Exchange() and exchange.across(1) == exchange
 

@@ -158,6 +158,12 @@ def made(tmp_path_factory):
     return cache(lambda name: MADE[name](tmp_path_factory.mktemp("made")))
 
 
+@pytest.fixture(scope="module")
+def words(made):
+    """Return a function that draws a figure of such tables once, and returns its words."""
+    return cache(lambda name, of: _drawn(name, made(of)))
+
+
 OF_CLOCKS = ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo",
              "Step against that of the timing runs: single 1x1"]  # fmt: skip
 RANK_1 = "horovod-mpi 1x2, rank 1"
@@ -207,14 +213,14 @@ SHOWN = [
     ("tables_of", "name", "shown", "hidden"),
     [(row[0], name, *row[2:]) for row in SHOWN for name in row[1]],
 )
-def test_what_is_shown_is_named_and_so_are_gaps(made, tables_of, name, shown, hidden):
+def test_what_is_shown_is_named_and_so_are_gaps(words, tables_of, name, shown, hidden):
     def plain(text: str) -> str:
         return "".join(text.split()).lower()
 
-    words = plain(_drawn(name, made(tables_of)))
+    text = plain(words(name, tables_of))
     for each in shown:
-        assert plain(each) in words
-    assert not any(plain(each) in words for each in hidden)
+        assert plain(each) in text
+    assert not any(plain(each) in text for each in hidden)
 
 
 @pytest.mark.parametrize(
@@ -225,11 +231,11 @@ def test_long_names_fit_also_where_there_are_twice_as_many(made, tables_of, name
     _drawn(name, _hard(made(tables_of)))
 
 
-def test_what_is_not_shown_is_counted(made):
+def test_what_is_not_shown_is_counted(made, words):
     for name in BY_EPOCH:
-        assert _drawn(name, made("fits")).count("kmer-logreg") == 1, "where it is said"
-    words = _drawn("mean_scores", made("fits"))
-    assert words.count("difference of the score") == 1 and words.count("accuracy") == 3
+        assert words(name, "fits").count("kmer-logreg") == 1, "where it is said"
+    text = words("mean_scores", "fits")
+    assert text.count("difference of the score") == 1 and text.count("accuracy") == 3
     with common.style():
         assert max(figure("confusion_matrices").draw(made("60 classes")).get_size_inches()) < 40
     failed = made("nothing")["runs"].iloc[:1]
