@@ -466,6 +466,10 @@ def test_without_a_calibration_the_advice_is_among_what_was_measured():
     _, answer = advised_by_runs(timed("1x1", 10.0), timed("1x2", 9.0), ratios=wide)
     assert selected(answer) == "1x1"
     assert option(answer, "1x2")["ratio"]["high"] == pytest.approx(1.1, rel=0.02)
+    # With weak scaling an epoch of more ranks has more rows.
+    weak = described(planned("1x2", epoch_rows=2 * ROWS["train"]))
+    _, answer = advised_by_runs(*rows, plans=weak)
+    assert option(answer, "1x2")["seconds"]["estimate"] == pytest.approx(EPOCHS * 3, rel=0.01)
     plans = described(planned("1x2", rows=2 * PLAN.rows))
     _, answer = advised_by_runs(*rows, plans=plans)
     assert selected(answer) == "1x1"
@@ -752,7 +756,8 @@ def test_memory_is_that_of_the_largest_measured_process(tmp_path):
     found = evidence.memories(fake.folder)
     assert found == {names: ProcessMemory(7, "measured in 2 runs", True)}
     assert evidence.memory_of(found, *names, 4) == found[names]
-    other = evidence.memory_of(found, *names[:2], "other", 4)
+    known = {(*names[:2], "small"): ProcessMemory(5, "measured in 1 run", True)} | found
+    other = evidence.memory_of(known, *names[:2], "other", 4)
     assert other.bytes == 7 and "another variant" in other.source
     asked = evidence.memory_of({}, *names, 4)
     assert asked.bytes == 4 * 2**30 and not asked.measured

@@ -402,41 +402,6 @@ def test_the_parts_are_those_by_hand_and_add_up(drawn):
         assert parts["skew"] == pytest.approx((max(ready.values()) - ready[rank]) / 1e3, abs=1e-5)
 
 
-def a_step(queued: int, missing: int, idle: int) -> pd.Series:
-    """Return the parts in ms of a step of one process: 100 ms of computing, and 20 of the update.
-
-    Its threads waited `queued` ms, its core did not run it for `missing` ms, and idled for `idle`.
-    """
-    on = 100 - missing
-    moments = [
-        ("gather_begins", "", 0, 0, 0, 0), ("gather_ends", "", 0), ("step_begins", "", 0),
-        ("entered", "", 0, 0, 0, None), ("gradient_ready", "a", 100),
-        ("computed", "", 100, on, queued, None), ("exchanged", "a", 100),
-        ("summed", "", 100, on, queued, None), ("updated", "a", 120),
-        # It had the core for all of the update, in which one of its threads waited for another.
-        ("returned", "", 120, on + 20, queued + 20, idle),
-    ]  # fmt: skip
-    clocks = pd.DataFrame([row(2, *each) for each in moments], columns=[*COLUMNS, "rank"])
-    return 1e3 * attribution.per_step(clocks, None).iloc[0]
-
-
-@pytest.mark.parametrize(
-    ("queued", "missing", "idle", "lost"),
-    [
-        (90, 40, 0, 40),  # Another process had the core for 40 ms.
-        (0, 40, 40, 0),  # It slept.
-        (90, 0, 0, 0),  # Its threads waited for each other.
-        (90, 40, 40, 0),  # They waited for each other, and it slept.
-        (90, 40, 15, 25),  # It slept, and another process had the core.
-    ],
-)
-def test_what_others_had_of_the_core_is_no_computing(queued, missing, idle, lost):
-    parts = a_step(queued, missing, idle)
-    assert parts[[OFF_CORE, "compute", "optimiser"]].tolist() == pytest.approx(
-        [lost, 100 - lost, 20], abs=1e-6
-    )
-
-
 def test_what_was_not_sampled_is_unavailable_and_not_0():
     step = [
         ("gather_begins", "", 0), ("gather_ends", "", 1), ("step_begins", "", 2),

@@ -214,7 +214,6 @@ LINK = {"interface": None, "rate": None, "mbit_per_second": 940.0, "latency_ms":
         # Older files tell of the lab by how its links were measured.
         (None, LINK, True),
         (None, LINK | {"measured_by": "tcp"}, False),
-        (None, LINK | {"mbit_per_second": None, "latency_ms": None}, False),
     ],
 )
 def test_an_emulated_cluster_is_named_in_the_first_sentence(tmp_path, emulated, link, is_emulated):
