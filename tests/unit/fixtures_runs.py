@@ -193,6 +193,15 @@ class FakeExperiment:
             self.runs.append(path)
         return self
 
+    def add_timeline(self, strategy: str, layout: str, status: str = "ok") -> Path:
+        """Add the record of a run with a timeline, which has none of its files."""
+        folder = self.folder / "runs" / self.dataset / "virus-cnn" / strategy / layout / "tuned"
+        reason = None if status == "ok" else "rank 1 was ended by signal 9"
+        run = self._run(strategy, layout, "tuned", None, SESSION, 3.0, status, reason, 0.9)
+        path = folder / "native" / "timeline" / "run.json"
+        write_json(path, run | {"instrument": "timeline"})
+        return path
+
     def _run(
         self, strategy, layout, variant, repeat, session, epoch_seconds, status, reason, accuracy
     ) -> dict:

@@ -430,6 +430,7 @@ def test_a_strategy_has_one_colour_and_marker_in_every_figure_and_nothing_else_h
     strategies = {strategy_look(name).colour for name in STRATEGIES}
     others = set(common.palette([str(n) for n in range(len(common.MUTED))]).values())
     assert len(others) == len(common.MUTED) and not others & strategies
+    assert strategy_look("of an old measurement").colour == (0.0, 0.0, 0.0)
     # Variants share its marker, and differ in shade and line.
     rows = ("horovod-mpi", "tuned"), ("single", "one"), ("horovod-mpi", "as-published")
     found = looks(_frame(*rows))

@@ -19,7 +19,7 @@ from fixtures_runs import FakeExperiment, changed
 from escala import cli
 from escala.analysis import history
 from escala.core.errors import InputError
-from escala.core.files import read_json, sha256_file, write_json
+from escala.core.files import read_json, sha256_file
 from escala.report import history as rows
 from scripts import history as command
 from tests import documented
@@ -90,9 +90,7 @@ def test_a_history_holds_every_measurement_once(folder):
     made = experiment(folder.parent, session=1)
     made.add("single", "1x1", 5.0, 2, session="later", older={"earlier": 6.0})
     # Another instrument, and a run that failed.
-    probe = FakeExperiment(folder.parent / "probe").add("horovod-mpi", "1x2", 3.0, 1).runs[0]
-    timeline = read_json(probe) | {"instrument": "timeline", "repeat": None}
-    write_json(made.runs[0].parent.with_name("timeline") / "run.json", timeline)
+    made.add_timeline("horovod-mpi", "1x2")
     made.add("mirrored", "1x2", 5.0, 1, failed={1: ("failed", "rank 0 died\nTraceback")})
     runs = [read_json(path) for path in rows.run_files(made.folder)]
     distinct = {json.dumps(run, sort_keys=True): run for run in runs}.values()
