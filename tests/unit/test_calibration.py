@@ -25,7 +25,12 @@ from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
-from escala.analysis.cost_model.programs import computed, program_costs, step_bounds, summed
+from escala.analysis.cost_model.programs import (
+    compute_seconds,
+    program_costs,
+    step_bounds,
+    sum_seconds,
+)
 from escala.analysis.cost_model.transfers import traffic
 from escala.analysis.cost_model.works import (
     Works,
@@ -33,8 +38,9 @@ from escala.analysis.cost_model.works import (
     first_repeats,
     plan_works,
     predictable,
-    unbounded,
-    unsupported,
+    rows_to_calibrate,
+    why_unbounded,
+    why_unsupported,
 )
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
@@ -138,7 +144,7 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
     runs = calibration.runs_needed(links=True)
     assert runs and all(calibration.request(run) for run in runs)
     names = [*first_repeats(base), *first_of_programs(base)]
-    assert len(planned(calibration)) == len(names)
+    assert len(plan_works(calibration)) == len(names)
 
 
 def test_variants_of_one_computation_are_one_work_and_one_rank_alone_is_refused():
@@ -475,7 +481,8 @@ def test_predicted_times_stand_beside_measured_ones_of_the_same_machine(tmp_path
         assert row.measured_seconds_per_epoch == measured
         assert row.error == pytest.approx(4.0 / measured - 1)
         assert row.covered == row.runs > 0
-    sentences = list(sure.predictions(Report(frames, "demo")))
+    report = Report(frames, "demo")
+    sentences = list(write(sure.predictions, report, report))
     check(sentences)
     assert f"Of {frames['predictions']['runs'].sum()} runs" in sentences[0].text
     tables.write(frames, tmp_path / "tables")
@@ -517,8 +524,10 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
     rng = np.random.default_rng(seed)
     measured = of_program(lambda: float(np.exp(abs(rng.normal(0, 0.02)))))
     # Each repeat is as slow as the truth or slower, and the truth as slow as one of them.
-    compute = np.median([computed(measured["steps"], n, rows) for n in range(3)])
-    exchange = np.median([summed(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)])
+    compute = np.median([compute_seconds(measured["steps"], n, rows) for n in range(3)])
+    exchange = np.median(
+        [sum_seconds(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)]
+    )
     compute = compute * contention * slowest
     truth = compute + exchange - overlap * min(compute, exchange)
     found = step_bounds(measured, "1x2", "native", 2 * rows, 2)
@@ -643,7 +652,7 @@ def experiment_of(tmp_path: Path, name: str, command: str, **more) -> Experiment
 
 def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
     fixed = experiment_of(tmp_path, "fixed", "python train.py")
-    assert all("neither {rows}" in unbounded(run) for run in first_of_programs(fixed))
+    assert all("neither {rows}" in why_unbounded(run) for run in first_of_programs(fixed))
     with pytest.raises(InputError, match=r"names \{rows\}"):
         Calibration(fixed)
     base = experiment_of(tmp_path, "bounded", "python train.py {rows_of_rank} {epochs}")
@@ -661,7 +670,7 @@ def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
     # Without links, layouts of several nodes are left out, and told of as not timed.
     local = {run.layout for run in found.runs_needed(links=False)}
     assert "2x1" not in local
-    reasons = {each["strategy"]: each["unavailable"] for each in planned(found)}
+    reasons = {each["strategy"]: each["unavailable"] for each in plan_works(found)}
     assert reasons["torch-ddp"] is None and "tf-config" in reasons["tf-config"]
 
 

@@ -183,7 +183,7 @@ def test_nodes_of_each_kind_are_counted_and_may_be_far_apart_within_a_session(ru
     assert "2 × Example CPU" in reason and "2 × Faster CPU" in reason
     # A run with more nodes than its reference is compared node by node.
     across = changed(runs["across"], "ranks.machines.1.cpu", "Another CPU")
-    match = matched([across], [runs["single"]])
+    match = match_runs([across], [runs["single"]])
     assert (match.runs, match.references, len(match.refused)) == ([], [], 1)
     across = changed(runs["across"], "link.rate", None)
     other = changed(changed(across, "strategy", "other"), "link.mbit_per_second", 40.0)

@@ -23,6 +23,7 @@ from escala.analysis.cost_model.exchange import (
     dense_exchange,
     exposed_seconds,
     in_buckets,
+    plan_exchange,
 )
 from escala.analysis.cost_model.predict import NOT_VALIDATED, TERMS, Setup, interval, predict
 from escala.analysis.cost_model.transfers import (
@@ -276,7 +277,7 @@ def test_messages_of_each_exchange_in_the_order_in_which_they_are_known():
 def test_shared_memory_sums_few_bytes_and_takes_single_rows_of_float32():
     exchange = Exchange(dense=costs.SHARED_MEMORY)
     large = calibrations.Gradient("convolution", (costs.MAX_SUM_BYTES // 8,))
-    several = exchanged([*GRADIENTS, large], 32, 2, exchange)
+    several = plan_exchange([*GRADIENTS, large], 32, 2, exchange)
     assert [each.operation for each in several.messages] == [ALLREDUCE] * 3
     sums = 4 * (2 + 2) * (5 * 8 + 128 * 5)
     assert sent(dense=costs.SHARED_MEMORY).moved_bytes == several.moved_bytes + sums

@@ -31,16 +31,23 @@ from sentences import check, told
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
+from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, judge_learning
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, Ratio
 from escala.core.files import read_json, write_json
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.record.evaluation import evaluate
 from escala.report import pilot, tables
-from escala.report.findings import SECTIONS, section_findings
+from escala.report.findings import SECTIONS, section_findings, why
 from escala.report.findings.context import Report, inverse
-from escala.report.findings.names import Names, words
-from escala.report.findings.words import Finding, list_names, quote, significant, with_labels
+from escala.report.findings.words import (
+    Finding,
+    Names,
+    list_names,
+    name_in_words,
+    quote,
+    significant,
+    with_labels,
+)
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import overview, summary
 from escala.report.tables.views import names_of_rows
@@ -215,7 +222,7 @@ TERMS = re.compile(
 def _screen(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the texts of the first screen, which are free of our terms."""
     screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
-    answers = [part.text for answer in screen.answers for part in (answer, *answer.details)]
+    answers = [finding.spoken for answer in screen.answers for finding in answer.findings]
     texts = [screen.question, *answers, *screen.brief.values()]
     for text in texts:
         assert not TERMS.search(re.sub(r"`[^`]*`", "", text)), text
@@ -299,14 +306,14 @@ def test_each_strategy_is_said_in_words_of_its_own_or_by_its_name(monkeypatch):
 
 
 def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
-    named = words(tabled(three_configurations(tmp_path / "three")))
+    named = name_in_words(tabled(three_configurations(tmp_path / "three")))
     for label, expected in {
         "single 1x1": "one process",
         "horovod-mpi 1x2": "two processes on one node (Horovod over MPI)",
         "horovod-gloo 1x2": "two processes on one node (Horovod over Gloo)",
     }.items():
         assert named[label] == named[f"{label} tuned"] == expected
-    named = words(tabled(fair(tmp_path / "fair", 5.6, 4.6, 3.9), references=REFERENCES))
+    named = name_in_words(tabled(fair(tmp_path / "fair", 5.6, 4.6, 3.9), references=REFERENCES))
     assert named["single 1x1 threads"] == "one process with two threads"
     assert named["horovod-mpi 1x2 tuned"] == "two processes on one node"
     experiment = FakeExperiment(tmp_path / "many").add_dataset()
@@ -316,7 +323,7 @@ def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
             each.add("single", "1x1", 5.0, variant=variant)
     frames = tabled(other)
     labels = with_labels(frames["configurations"], frames)["label"]
-    said = set(map(Names(words(frames)), labels))
+    said = set(map(Names(name_in_words(frames)), labels))
     assert len(said) == len(labels) == 4 and "one process (`slow`, `other`)" in said
 
 
@@ -500,6 +507,20 @@ def test_steps_explain_the_answer_that_they_agree_with(frames, verdict, parts, t
     assert said in text and unsaid not in text
 
 
+@pytest.mark.parametrize("may_be_0", [set(), {"compute"}, {"compute", "input"}])
+def test_a_part_whose_interval_holds_0_is_no_explanation(frames, may_be_0):
+    """Of two parts that take less time, the largest is named that surely does."""
+    parts = {"compute": -41.0, "input": -30.0}
+    _steps(frames, parts)
+    table = frames["attribution"]
+    is_open = table["part"].isin(may_be_0)
+    table.loc[is_open, "difference_high_seconds"] = 0.0335
+    [text] = [each for each in told(frames, "why") if "71.0 ms less than" in each]
+    named = {part for part in parts if why._PART_NAMES[part] in text}
+    assert named == set([part for part in parts if part not in may_be_0][:1])
+    assert ("for certain" in text) == (not named)
+
+
 def test_what_others_took_of_the_cores_is_told_and_not_called_explained(frames):
     """Of a step of 100 ms, 75 are off the core; what was not sampled is unavailable."""
     fractions = {WHOLE: 1.0, OFF_CORE: 0.75, UNEXPLAINED: 0.0, OVERLAP: 0.0, "compute": 0.25}
@@ -669,7 +690,7 @@ def _score(experiment: FakeExperiment, strategies: tuple[str, ...], predicted: n
 def _kinds(frames) -> dict[str, str]:
     rows = frames["configurations"]
     names = zip(rows["workload"] + " " + rows["strategy"], names_of_rows(rows), strict=True)
-    return {label: learning(frames, name).kind for label, name in names}
+    return {label: judge_learning(frames, name).kind for label, name in names}
 
 
 def _first(frames) -> list[str]:
@@ -695,7 +716,7 @@ def test_what_is_no_better_than_the_largest_class_does_not_learn(tmp_path, predi
     _score(experiment, ALL, predicted)
     frames = tabled(experiment)
     assert set(_kinds(frames).values()) == {DOES_NOT_LEARN}
-    found = learning(frames, next(names_of_rows(frames["configurations"])))
+    found = judge_learning(frames, next(names_of_rows(frames["configurations"])))
     assert found.largest_class == pytest.approx(270 / 705)
     assert found.low <= found.accuracy == pytest.approx((predicted == LABELS).mean())
     numbers, times = _first(frames)
@@ -716,7 +737,7 @@ def test_what_learns_is_compared_with_the_best_baseline(tmp_path):
     experiment.add("single", "1x1", 0.4, accuracy=0.97, workload="kmer-logreg")
     experiment.add("single", "1x1", 0.001, accuracy=0.4, workload="majority")
     frames = tabled(experiment)
-    found = learning(frames, next(names_of_rows(frames["configurations"])))
+    found = judge_learning(frames, next(names_of_rows(frames["configurations"])))
     assert found.kind == LEARNS and found.workload == "kmer-logreg"
     assert found.baseline > found.high > found.accuracy
     [text] = _first(frames)

@@ -258,4 +258,4 @@ def test_the_front_page_of_snakemakes_report_has_the_answer_of_the_summary(tmp_p
     assert 'class="answer"' not in shown[0] and shown[1].count('class="answer"') == 1
     strong = shown[1].split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
     [answer] = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))).answers
-    assert unescape(strong) == answer.text.replace("`", "") and "<" not in strong
+    assert unescape(strong) == answer.finding.spoken.replace("`", "") and "<" not in strong

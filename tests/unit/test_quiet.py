@@ -17,7 +17,7 @@ from escala.record import disturbance as module
 from escala.record.disturbance import SLOWDOWN, Kernel, with_kernel
 from escala.report.findings.answer import first_line
 from escala.report.findings.context import Report
-from escala.report.findings.names import Names
+from escala.report.findings.words import Names
 
 MPI = "horovod-mpi"
 

@@ -340,14 +340,14 @@ def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
 @given(st.floats(0, 0.9), st.floats(0, 0.2), st.sampled_from([(2, 4), (2, 3, 8), (2, 4, 8, 16)]))
 def test_parameters_of_the_universal_law_are_recovered(contention, coherency, times):
     point = [laws.ratio(n, contention, coherency) for n in times]
-    found = laws.fitted(times, [point] * 2)
+    found = laws.fit(times, [point] * 2)
     assert found.contention.estimate == pytest.approx(contention, abs=1e-6)
     assert found.coherency.estimate == pytest.approx(coherency, abs=1e-6)
     expected = 1 / laws.ratio(32, contention, coherency)
     assert found.speedup(32).estimate == pytest.approx(expected, rel=1e-4)
     assert found.speedup(32).low is None
     # Never more than as many times the speed: that is fitted by nothing undivided, and not by less.
-    above = laws.fitted((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]]).speedup(8)
+    above = laws.fit((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]]).speedup(8)
     assert above.estimate <= above.high <= 8
-    slower = laws.fitted((2, 4), [[1.3, 1.5]] * 3)
+    slower = laws.fit((2, 4), [[1.3, 1.5]] * 3)
     assert slower.contention.estimate > 1 and slower.fastest.estimate == 1

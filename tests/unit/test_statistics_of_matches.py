@@ -160,7 +160,7 @@ def test_how_sessions_differ_is_of_the_prior_and_of_what_was_measured():
 
 def test_rates_are_pooled_over_splits():
     first, second = np.array([[9, 1], [2, 8]]), np.array([[10, 0], [0, 10]])
-    covid, dengue = pooled_rates([first, second], [1, 2])
+    covid, dengue = pool_rates([first, second], [1, 2])
     assert (covid.precision.estimate, covid.recall.estimate) == (19 / 21, 19 / 20)
     assert (dengue.true_positives, dengue.predicted, dengue.actual) == (18, 19, 20)
     assert pool_rates([first] * 5, [4] * 5) == pool_rates([first], [4]), "a split counts once"

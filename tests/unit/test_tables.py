@@ -43,7 +43,7 @@ from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
-from escala.analysis.cost_model.works import planned
+from escala.analysis.cost_model.works import plan_works
 from escala.analysis.statistics import (
     Interval,
     deviation_of_sessions,
@@ -766,7 +766,7 @@ def predicted(folder, runs, bounds: dict) -> list[dict]:
     content = parse(document(write_runs(folder, calibration))[0])
     row = next(
         each
-        for each in predictions.rows(content, planned(calibration), {"small": 640})
+        for each in predictions.rows(content, plan_works(calibration), {"small": 640})
         if each["layout"] == "1x2"
     )
     names = [{name: read_json(run)[name] for name in predictions.CONFIGURATION} for run in runs]
