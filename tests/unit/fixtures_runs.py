@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -16,7 +16,7 @@ import pandas as pd
 from escala.core.engines import ENGINES
 from escala.core.files import read_json
 from escala.experiment import Rung
-from escala.probes import PROBES, timeline
+from escala.probes import PROBES
 from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
@@ -38,17 +38,6 @@ MACHINE = {
     "memory_bytes": 8 * 2**30,
 }  # fmt: skip
 
-TIMELINE = """[
-{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":1}},
-{"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},
-{"ph": "i", "name": "CYCLE_START", "ts": 100, "s": "g"},{"ph": "i", "name": "CYCLE_START", "ts": 900, "s": "g"},{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "HorovodBroadcast_kernel_0"}},
-{"name": "process_sort_index", "ph": "M", "pid": 1, "args": {"sort_index": 1}},
-{"ph": "B", "name": "NEGOTIATE_BROADCAST", "ts": 1000, "pid": 1},{"ph": "X", "name": "0", "ts": 1000, "pid": 1, "dur": 0},{"ph": "X", "name": "1", "ts": 1900, "pid": 1, "dur": 0},{"ph": "E", "ts": 2000, "pid": 1},{"ph": "B", "name": "BROADCAST", "ts": 2000, "pid": 1},{"ph": "B", "name": "MPI_BCAST", "ts": 2100, "pid": 1},{"ph": "E", "ts": 2900, "pid": 1},{"ph": "E", "ts": 3000, "pid": 1, "args": {"dtype": "float32", "shape": "[250, 4]"}},{"name": "process_name", "ph": "M", "pid": 2, "args": {"name": "DistributedGradientTape_Allreduce/dense/kernel"}},
-{"name": "process_sort_index", "ph": "M", "pid": 2, "args": {"sort_index": 2}},
-{"name": "process_name", "ph": "M", "pid": 3, "args": {"name": "DistributedGradientTape_Allreduce/dense/bias"}},
-{"name": "process_sort_index", "ph": "M", "pid": 3, "args": {"sort_index": 3}},
-"""  # noqa: E501
-
 
 def write_json(path: Path, content: object) -> None:
     """Write a file of a made-up run; nobody waits for it to reach the disk."""
@@ -62,12 +51,27 @@ def timeline_text(steps: int = 5, closed: bool = True) -> str:
     Every allreduce joins tensors 2 (4000 bytes) and 3 (16 bytes) for 6 ms, of which step n waits
     n ms for rank 1.
     """
-    events = []
+    events: list[dict] = []
 
     def add(ph: str, ts: int, pid: int, name: str | None = None, **more: object) -> None:
-        named = {"name": name} if name else {}
-        events.append(json.dumps({"ph": ph, **named, "ts": ts, "pid": pid, **more}))
+        events.append({"ph": ph, "ts": ts, "pid": pid} | ({"name": name} if name else {}) | more)
 
+    names = ("HorovodBroadcast_kernel_0", "DistributedGradientTape_Allreduce/dense/kernel",
+             "DistributedGradientTape_Allreduce/dense/bias")  # fmt: skip
+    told = [{"start_time_since_epoch_in_micros": 1}, *({"name": name} for name in names)]
+    for pid, args in enumerate(told):
+        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": args})
+        events.append({"name": "process_sort_index", "ph": "M", "pid": pid,
+                       "args": {"sort_index": pid}})  # fmt: skip
+    events += [{"ph": "i", "name": "CYCLE_START", "ts": ts, "s": "g"} for ts in (100, 900)]
+    add("B", 1000, 1, "NEGOTIATE_BROADCAST")
+    add("X", 1000, 1, "0", dur=0)
+    add("X", 1900, 1, "1", dur=0)
+    add("E", 2000, 1)
+    add("B", 2000, 1, "BROADCAST")
+    add("B", 2100, 1, "MPI_BCAST")
+    add("E", 2900, 1)
+    add("E", 3000, 1, args={"dtype": "float32", "shape": "[250, 4]"})
     phases = [
         ("MEMCPY_IN_FUSION_BUFFER", 0, 1000),
         ("MPI_ALLREDUCE", 1000, 3000),
@@ -89,7 +93,7 @@ def timeline_text(steps: int = 5, closed: bool = True) -> str:
                 add("E", begin + last, pid)
         for pid, shape in ((2, "[250, 4]"), (3, "[4]")):
             add("E", begin + 3600 + pid, pid, args={"dtype": "float32", "shape": shape})
-    return TIMELINE + ",".join(events) + ("]" if closed else "")
+    return "[\n" + ",\n".join(map(json.dumps, events)) + ("]" if closed else "")
 
 
 @dataclass
@@ -109,7 +113,6 @@ class FakeExperiment:
         default_factory=lambda: np.where(np.arange(len(LABELS)) % 10, 0.99, 0.5)
     )
     runs: list[Path] = field(default_factory=list)
-    timelines: list[Path] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -190,18 +193,13 @@ class FakeExperiment:
             self.runs.append(path)
         return self
 
-    def add_timeline(self, strategy: str, layout: str, steps: int = 5, status: str = "ok") -> Path:
+    def add_timeline(self, strategy: str, layout: str, status: str = "ok") -> Path:
+        """Add the record of a run with a timeline, which has none of its files."""
         folder = self.folder / "runs" / self.dataset / "virus-cnn" / strategy / layout / "tuned"
-        path = folder / "native" / "timeline" / "run.json"
         reason = None if status == "ok" else "rank 1 was ended by signal 9"
         run = self._run(strategy, layout, "tuned", None, SESSION, 3.0, status, reason, 0.9)
+        path = folder / "native" / "timeline" / "run.json"
         write_json(path, run | {"instrument": "timeline"})
-        if status == "ok":
-            raw = path.with_name("timeline.raw")
-            raw.write_text(timeline_text(steps))
-            timeline.write(raw, path.parent / "timeline.json", path.parent / "trace.json")
-            raw.unlink()
-        self.timelines.append(path)
         return path
 
     def _run(
@@ -298,13 +296,7 @@ def as_program(
     scores: dict[str, float] | None = None,
     rows: bool = True,
 ) -> None:
-    """Make a run one of a program of which as much is known as is told.
-
-    Parameters
-    ----------
-    scores : what it reports of itself.
-    rows : whether it tells of the rows of its steps.
-    """
+    """Make a run one of a program that reports these scores, and maybe the rows of its steps."""
     run |= {
         "workload": "train", "evaluation": None, "weights_sha256": None,
         "versions": {"python": "3.12", "torch": "2.5", "snakemake": "9"},
@@ -353,13 +345,7 @@ def as_program(
 
 
 def program(root: Path, repeats: int = 7, failed: Sequence[int] = (), **told) -> FakeExperiment:
-    """Return one process and two of a program, which take turns.
-
-    Parameters
-    ----------
-    failed : repeats that ended by the time limit.
-    told : arguments of `as_program`.
-    """
+    """Return one process and two of a program; the failed repeats ended by the time limit."""
     experiment = FakeExperiment(root, dataset="files")
     ended = dict.fromkeys(failed, ("timeout", "no end after 60 s"))
     experiment.add("single", "1x1", 5.0, repeats, ended, rows=64)
@@ -470,23 +456,15 @@ REFERENCES = [
 
 
 def fair(root: Path, one: float, threads: float, two: float, repeats: int = 7) -> FakeExperiment:
-    """Return an experiment whose configurations have equal batches and `REFERENCES`.
-
-    Parameters
-    ----------
-    one, threads, two : seconds per epoch of one process, of one with two cores, and of two.
-    """
-    experiment = FakeExperiment(root).add_dataset()
-    for place, seconds, cores in (
-        (("single", "1x1", "tuned"), one, 1),
-        (("single", "1x1", "threads"), threads, 2),
-        (("horovod-mpi", "1x2", "tuned"), two, 1),
-    ):
-        strategy, layout, variant = place
-        experiment.add(
-            strategy, layout, seconds, repeats, variant=variant, cores=cores, rows=64, accuracy=1.0
-        )
-    return experiment
+    """Return one process, one with two cores and two processes, by their seconds per epoch."""
+    more = {"repeats": repeats, "rows": 64, "accuracy": 1.0}
+    return (
+        FakeExperiment(root)
+        .add_dataset()
+        .add("single", "1x1", one, **more)
+        .add("single", "1x1", threads, variant="threads", cores=2, **more)
+        .add("horovod-mpi", "1x2", two, **more)
+    )
 
 
 #: Of `twice`: the time of each second run of the reference, divided by that of the first.
@@ -530,13 +508,19 @@ def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
     )
 
 
-def changed(paths: list[Path], **changes: object) -> None:
-    """Change run.json files, and what their session folders keep of them."""
+def rewritten(paths: Iterable[Path], change: Callable[[dict], object]) -> None:
+    """Change run.json files in place, and what their session folders keep of them."""
     for path in paths:
         run = read_json(path)
-        run |= changes | {"training": run["training"] | changes.get("training", {})}
+        change(run)
         write_json(path, run)
         write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+
+
+def changed(paths: Iterable[Path], **changes: object) -> None:
+    """Set keys of run.json files; those of `training` are set one by one."""
+    training = changes.pop("training", {})
+    rewritten(paths, lambda run: run.update(**changes, training=run["training"] | training))
 
 
 def sampled(root: Path) -> list[Path]:

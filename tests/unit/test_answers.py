@@ -20,17 +20,22 @@ from escala.analysis.statistics import (
     sessions_interval,
 )
 from escala.core.files import read_json, write_json
-from escala.report import tables
+from escala.experiment import Run
+from escala.experiment.runs import Declared
+from escala.measure import estimate
+from escala.measure.plan import Plan, PlannedRun
+from escala.report import forming, tables
 from escala.report.findings.context import Report
 from escala.report.first_screen import all_findings, first_screen
+from escala.report.forming import Forming
 from escala.report.history import add
+from escala.workloads import WORKLOADS
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 ONE = 5.0
 FASTER = (0.53, 0.54, 0.55, 0.55, 0.56, 0.57, 0.58)
 EQUAL = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
-SLOWER = (1.17, 1.18, 1.2, 1.2, 1.21, 1.22, 1.25)
 
 
 def _measured(folder: Path, ratios: Mapping[str, Sequence[float]]) -> FakeExperiment:
@@ -89,8 +94,25 @@ def test_three_sessions_have_an_interval_over_sessions(tmp_path):
         (row,) = table.itertuples()
         assert _ends(row) == pytest.approx(expected) and row.verdict == "faster"
         assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
+    assert Report(frames).answers[0].verdict == PAYS
+    # Two runs were measured again later: their matches are a session, which says little.
+    later = [path for path in experiment.runs if path.parent.name in ("rep1", "rep2")]
+    changed(later, session="20260301T000000Z-1", started="2026-03-01T00:00:00+00:00")
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
+    assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
+    # Sessions that differ leave it open.
+    experiment = _measured(tmp_path / "differ", {"horovod-mpi": FASTER})
+    _with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))
+    frames = tabled(experiment)
     [answer] = Report(frames).answers
-    assert answer.verdict == PAYS
+    assert (answer.verdict, answer.thriftiest) == (TIED, "single 1x1")
+    assert told(frames, "next")[0].startswith("Train with `single 1x1`:")
+    # A run whose call ended before its reference keeps its older match.
+    experiment = _measured(tmp_path / "ended", {"horovod-mpi": FASTER})
+    [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
+    changed([alone], session="20260301T000000Z-1")
+    (row,) = epoch_rows(tabled(experiment)).itertuples()
+    assert (row.matches, row.sessions) == (7, 1) and pd.isna(row.reason)
 
 
 def test_whole_runs_are_judged_over_the_same_sessions(tmp_path):
@@ -109,15 +131,6 @@ def test_whole_runs_are_judged_over_the_same_sessions(tmp_path):
     ratios = [(len(epochs) * ONE * each + 1) / whole for each in by_steps]
     assert min(ratios) < row.run_ratio < max(ratios) and row.run_verdict == "faster"
     assert row.faster_from_epochs == 1
-
-
-def test_sessions_that_differ_leave_it_open(tmp_path):
-    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    _with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))
-    frames = tabled(experiment)
-    [answer] = Report(frames).answers
-    assert (answer.verdict, answer.thriftiest) == (TIED, "single 1x1")
-    assert told(frames, "next")[0].startswith("Train with `single 1x1`:")
 
 
 @pytest.mark.parametrize(
@@ -144,25 +157,6 @@ def test_two_sessions_or_others_that_are_not_comparable_are_not_over_sessions(
     assert row.ratio_low < inside.low and row.ratio_high > inside.high
 
 
-def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
-    """Two runs were measured again later: their matches are a session, which says little."""
-    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    _with_earlier(experiment, EARLIER)
-    later = [path for path in experiment.runs if path.parent.name in ("rep1", "rep2")]
-    changed(later, session="20260301T000000Z-1", started="2026-03-01T00:00:00+00:00")
-    (row,) = epoch_rows(tabled(experiment)).itertuples()
-    assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
-
-
-def test_a_run_whose_call_ended_before_its_reference_keeps_its_older_match(tmp_path):
-    """So the next call measures nothing for it, as `escala.measure.standing` counts."""
-    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
-    changed([alone], session="20260301T000000Z-1")
-    (row,) = epoch_rows(tabled(experiment)).itertuples()
-    assert (row.matches, row.sessions) == (7, 1) and pd.isna(row.reason)
-
-
 def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     history = tmp_path / "history"
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
@@ -183,23 +177,17 @@ def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     assert not epoch_rows(tabled(experiment, history_files=files))["over_sessions"].any()
 
 
-@pytest.mark.parametrize(
-    ("slow", "fast", "best"),
-    [((5.0, 2.5), (1.0, 0.7), "horovod-mpi"), ((5.0, 2.5), (1.0, 1.3), "single")],
-)
-def test_the_least_time_decides_and_not_the_smallest_ratio(tmp_path, slow, fast, best):
-    """Each variant has one process and two; the seconds are of both."""
+def test_what_to_do_next_names_what_prevents_a_verdict(tmp_path):
+    retry = "run `uv run escala retry results/demo`"
+    assert retry in told(failed(tmp_path / "failed"), "next")[0]
+    # More repeats do not replace those that failed.
     experiment = FakeExperiment(tmp_path).add_dataset()
-    for variant, (one, two) in {"slow": slow, "fast": fast}.items():
-        experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
-        experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
-    [answer] = Report(tabled(experiment)).answers
-    assert (answer.names[2], answer.names[4]) == (best, "fast")
-
-
-def test_failed_runs_are_to_be_repeated(tmp_path):
-    first, *_ = told(failed(tmp_path), "next")
-    assert "remove what prevented it, and run `uv run escala retry results/demo`" in first
+    experiment.add("single", "1x1", 5.0, 7, rows=64)
+    failures = dict.fromkeys((1, 2), ("failed", "rank 1 was ended by signal 9"))
+    experiment.add("horovod-mpi", "1x2", 4.0, 7, failures, rows=64)
+    first, *more = told(tabled(experiment), "next")
+    assert "a verdict on `horovod-mpi 1x2`" in first and retry in first
+    assert any("`predictions`" in text for text in more), "what was not predicted is named"
 
 
 @pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo"])
@@ -222,57 +210,21 @@ def test_engines_are_compared_by_the_quickest_of_each(tmp_path, strategy):
     assert all(f"`{name}`" in text for name in names)
 
 
-@pytest.mark.parametrize("question", ["energy", "engines", "links"])
-def test_a_question_without_an_answer_gives_way_to_that_of_time(tmp_path, question):
-    frames = tabled(_measured(tmp_path, {"horovod-mpi": FASTER}))
-    found = all_findings(Report(frames, "demo"))
-    asked, usual = (
-        first_screen(Report(frames, "demo"), found, each) for each in (question, "time")
-    )
-    assert asked == usual and len(asked.answers) == 1
-
-
-def test_one_engine_is_not_compared(tmp_path):
-    assert "TensorFlow" not in " ".join(
-        told(tabled(_measured(tmp_path, {"mirrored": EQUAL})), "answer")
-    )
-
-
-def test_more_repeats_do_not_replace_those_that_failed(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0, 7, rows=64)
-    failures = dict.fromkeys((1, 2), ("failed", "rank 1 was ended by signal 9"))
-    experiment.add("horovod-mpi", "1x2", 4.0, 7, failures, rows=64)
-    first, *_ = told(tabled(experiment), "next")
-    assert first.startswith("For a verdict on `horovod-mpi 1x2`, run `uv run escala retry results/")
-
-
-def test_what_was_not_predicted_is_named(tmp_path):
-    texts = told(tabled(_measured(tmp_path, {"horovod-mpi": EQUAL})), "next")
-    assert any("`predictions`" in text for text in texts)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "ratios", "what"),
-    [
-        ("horovod-mpi", SLOWER, "why one process takes less time than two processes on one node"),
-        ("horovod-mpi", FASTER, "why two processes on one node take less time than one process"),
-        ("horovod-mpi", EQUAL, "where the time of two processes on one node goes"),
-    ],
-)  # fmt: skip
-def test_a_reason_that_was_not_measured_is_said_to_be_none(tmp_path, strategy, ratios, what):
+@pytest.mark.parametrize("ratios", [EQUAL, FASTER])
+def test_a_reason_that_was_not_measured_is_said_to_be_none(tmp_path, ratios):
     """Not the start-up, which is outside the time that is compared."""
-    frames = tabled(_measured(tmp_path, {strategy: ratios}))
+    frames = tabled(_measured(tmp_path, {"horovod-mpi": ratios}))
     first, *rest = told(frames, "why")
-    why = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))).brief["why"]
-    assert why.startswith(f"Not measured: {what}")
+    screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
+    assert screen.brief["why"].startswith("Not measured: ")
+    assert ("take less time" in screen.brief["why"]) == (ratios == FASTER)
     assert "`clocks: {enabled: true}`" in first
     assert any("outside the training steps" in text for text in rest)
-
-
-def test_clocks_are_not_advised_where_the_engine_has_none(tmp_path):
-    first, *_ = told(tabled(_measured(tmp_path, {"jax-gloo": FASTER})), "why")
-    assert first.startswith("Not measured: why ") and "enabled: true" not in first
+    assert "TensorFlow" not in " ".join(told(frames, "answer")), "one engine is not compared"
+    # A question without an answer gives way to that of time.
+    for question in ("energy", "engines", "links"):
+        asked = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")), question)
+        assert asked == screen and len(asked.answers) == 1
 
 
 def test_a_reason_that_was_measured_comes_first(tmp_path):
@@ -282,3 +234,87 @@ def test_a_reason_that_was_measured_comes_first(tmp_path):
     changed(runs, status="failed", reason="no space left")
     texts = told(tabled(experiment, probe_files=runs), "why")
     assert texts[0].endswith("; the run with clocks has no parts: `no space left`.")
+    # Clocks are not advised where the engine has none.
+    first, *_ = told(tabled(_measured(tmp_path / "jax", {"jax-gloo": FASTER})), "why")
+    assert first.startswith("Not measured: why ") and "enabled: true" not in first
+
+
+SEVEN, BOTH = range(1, 8), ("single", "horovod-mpi")
+
+
+def planned_run(strategy: str, repeat: int, **more: str) -> Run:
+    layout = "1x1" if strategy == "single" else "1x2"
+    names = ("small", "data", "virus-cnn", strategy, layout, "tuned", "native")
+    return Run(*names, repeat, **more, declared=Declared(WORKLOADS["virus-cnn"], None, {}, {}))
+
+
+EVERY_RUN = [planned_run(strategy, repeat) for repeat in SEVEN for strategy in BOTH]
+
+
+class Told:
+    """A call of which each run took 10 s, and each repeat 30 s."""
+
+    def __init__(self, capsys):
+        self.now, self._capsys = 0.0, capsys
+        self._forming = Forming(clock=lambda: self.now)
+
+    def after(self, *done: Run, more: tuple[Run, ...] = (), pilot=None) -> list[str]:
+        every = [PlannedRun(each.names, "", 0, None, (), 0, each) for each in (*EVERY_RUN, *more)]
+        plan = Plan("small", (), pilot, tuple((each,) for each in every))
+        self._forming.tell(plan, [each for each in every if each.run not in done])
+        return self._capsys.readouterr().err.splitlines()
+
+
+@pytest.fixture
+def so_far(monkeypatch, capsys) -> Told:
+    seconds = {"single": 10.0, "horovod-mpi": 10.0}
+    monkeypatch.setattr(estimate, "medians", lambda runs: (
+        lambda planned_run: None if planned_run.instrument else seconds[planned_run.strategy]
+    ))  # fmt: skip
+    monkeypatch.setattr(forming, "answer", lambda files, *_: (
+        ["one takes 0.63–0.71", "two takes 0.9–1.1"] if len(files) > 2 else []
+    ))  # fmt: skip
+    return Told(capsys)
+
+
+def test_a_repeat_is_told_when_its_last_run_has_ended(so_far):
+    one, other, *rest = EVERY_RUN
+    assert so_far.after() == so_far.after(one) == []
+    so_far.now = 30.0
+    # At this pace, 12 runs of 10 s take 180 s.
+    first = "escala: small, after 1 of 7 repeats: about 3 min 0 s of runs left"
+    assert so_far.after(one, other) == [first]
+    assert so_far.after(one, other, rest[0]) == []
+    so_far.now = 60.0
+    assert so_far.after(one, other, *rest[:2]) == [
+        "escala: small, after 2 of 7 repeats, provisional: one takes 0.63–0.71",
+        "escala: small, after 2 of 7 repeats, provisional: two takes 0.9–1.1; about 2 min 30 s of "
+        "runs left",
+    ]
+    assert so_far.after(*EVERY_RUN)[-1].endswith("two takes 0.9–1.1; no run is left")
+
+
+def test_what_was_measured_before_the_call_is_not_told(so_far):
+    assert so_far.after(*EVERY_RUN[:8]) == so_far.after(*EVERY_RUN[:9]) == []
+    assert len(so_far.after(*EVERY_RUN[:10])) == 2
+
+
+def test_runs_of_unknown_time_and_a_pilot_are_said(so_far):
+    probe = (planned_run("single", 1, instrument="clocks"),)
+    assert so_far.after(more=probe) == []
+    [line] = so_far.after(*EVERY_RUN[:2], more=probe, pilot={"repeats": 7})
+    assert "after 1 of at least 7 repeats: about" in line
+    assert line.endswith("of runs left, and 1 more run of unknown time")
+    last = so_far.after(*EVERY_RUN, more=probe)[-1]
+    assert last.endswith("; 1 more run, of unknown time")
+
+
+def test_an_answer_that_cannot_be_given_ends_nothing(so_far, monkeypatch):
+    def damaged(*_):
+        raise OSError("run.json is damaged")
+
+    monkeypatch.setattr(forming, "answer", damaged)
+    assert so_far.after() == []
+    one, other = so_far.after(*EVERY_RUN[:4])
+    assert one == "escala: small: no answer so far: run.json is damaged"
+    assert other.startswith("escala: small, after 2 of 7 repeats: about ")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import changed, clocked, clocks_of_rank, horovod_events
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import tabled
 
@@ -29,7 +30,6 @@ from escala.core.files import read_json
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
 from escala.report import tables
-from escala.report.summary import summary
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -96,23 +96,20 @@ def test_the_faster_rank_waits_for_the_slower_which_waits_for_none(two_ranks):
 def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_ranks):
     late = clocks_of_rank(1).assign(rank=1, seconds=lambda moments: moments["seconds"] + 0.001)
     clocks = pd.concat([clocks_of_rank(0).assign(rank=0), late])
-    found = attribution.typical_step(clocks, phases())
-    assert found[["epoch", "step"]].drop_duplicates().to_numpy().tolist() == [[1, 2]]
+    typical = attribution.typical_step(clocks, phases())
+    assert typical[["epoch", "step"]].drop_duplicates().to_numpy().tolist() == [[1, 2]]
     for rank, begins in ((0, 0.0), (1, 0.001)):
-        own = found[found["rank"] == rank]
-        starts, ends = own["start_seconds"].to_numpy(), own["end_seconds"].to_numpy()
-        assert starts[0] == pytest.approx(begins, abs=1e-6)
-        assert ends[-1] == pytest.approx(begins + 0.109, abs=1e-6)
+        rows = typical[typical["rank"] == rank]
+        starts, ends = rows["start_seconds"].to_numpy(), rows["end_seconds"].to_numpy()
+        assert (starts[0], ends[-1]) == pytest.approx((begins, begins + 0.109), abs=1e-6)
         assert (starts[1:] == ends[:-1]).all()
-    rank_0 = found[found["rank"] == 0]
+    rank_0 = typical[typical["rank"] == 0]
     assert rank_0["part"].tolist()[:4] == ["input", "dispatch", "compute", "skew"]
-    fractions = found.assign(seconds=1000 * (found["end_seconds"] - found["start_seconds"]))
-    rank_0 = fractions[fractions["rank"] == 0].groupby("part")["seconds"].sum()
-    assert rank_0["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
-    assert rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
-
-
-def test_the_shorter_of_two_steps_in_the_middle_is_typical():
+    lengths = 1000 * (rank_0["end_seconds"] - rank_0["start_seconds"])
+    sums = lengths.groupby(rank_0["part"]).sum()
+    assert sums["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
+    assert sums["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
+    # The shorter of two steps in the middle is typical.
     clocks = clocks_of_rank(0, steps=2).assign(rank=0)
     clocks.loc[(clocks["step"] == 1) & (clocks["moment"] == "returned"), "seconds"] += 0.01
     assert set(attribution.typical_step(clocks, None)["step"]) == {2}
@@ -163,26 +160,15 @@ def test_a_step_of_several_calls_has_two_passes_and_buckets_that_each_rank_sees(
         "input", "dispatch", "forward", "backward", "skew", "transfer", "copies", "dispatch",
         "optimiser", "dispatch",
     ]  # fmt: skip
-    apart = attribution.run_attribution(tmp_path / "run.json", alone=False, one_clock=False)
-    kinds = apart.groupby("part")["kind"].first()
-    assert (kinds[["compute", *PASSES, "optimiser"]] == "measured").all()
-    assert (kinds[["skew", "transfer", "copies", OVERLAP, UNEXPLAINED]] == "unavailable").all()
-
-
-def test_without_a_whole_forward_pass_a_step_of_several_calls_is_computed_in_one_part():
+    # Without a whole forward pass, it is computed in one part.
     clocks = rank_clocks(0)
     parts = attribution.per_step(clocks[clocks["moment"] != "forward_ends"], None)
     assert not {*PASSES} & {*parts}
     assert 1000 * parts["compute"].item() == pytest.approx(37, abs=1e-3)
-
-
-def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    for path in runs:
-        changed([path], ranks=read_json(path)["ranks"] | {"one_clock": False})
-    table = tabled(experiment, probe_files=runs)["step"]
-    assert (table["kind"] == "unavailable").all() and len(table) == 3
-    assert table["reason"].str.contains("clocks differ").sum() == 2
+    apart = attribution.run_attribution(tmp_path / "run.json", alone=False, one_clock=False)
+    kinds = apart.groupby("part")["kind"].first()
+    assert (kinds[["compute", *PASSES, "optimiser"]] == "measured").all()
+    assert (kinds[["skew", "transfer", "copies", OVERLAP, UNEXPLAINED]] == "unavailable").all()
 
 
 def test_a_run_that_ended_ok_without_clocks_is_a_row_with_its_reason(tmp_path):
@@ -194,11 +180,10 @@ def test_a_run_that_ended_ok_without_clocks_is_a_row_with_its_reason(tmp_path):
         path.unlink()
     rest = tabled(experiment, probe_files=runs)
     for name in ("attribution", "step"):
-        table = rest[name]
-        [row] = table[table["strategy"] == "horovod-mpi"].to_dict("records")
+        [row] = rest[name].query("strategy == 'horovod-mpi'").to_dict("records")
         assert (row["status"], row["kind"]) == ("ok", "unavailable") and pd.isna(row["part"])
         assert "left no ranks/rank*.clocks.csv" in row["reason"]
-        single, before = (each[each["strategy"] == "single"] for each in (table, whole[name]))
+        single, before = (each[name].query("strategy == 'single'") for each in (rest, whole))
         assert single["part"].tolist() == before["part"].tolist() and single["part"].notna().all()
         assert (single["kind"] == "measured").all()
 
@@ -209,21 +194,16 @@ def clock_tables(tmp_path_factory):
     return tabled(experiment, probe_files=runs)
 
 
-def test_the_table_of_a_step_tells_what_is_estimated(clock_tables):
-    table = clock_tables["step"]
-    known = table.dropna(subset=["part"])
-    two = known[known["strategy"] == "horovod-mpi"]
+def test_the_tables_have_each_part_of_each_rank_and_what_is_estimated(clock_tables, tmp_path):
+    steps = clock_tables["step"]
+    two = steps[steps["strategy"] == "horovod-mpi"]
     kinds = two.groupby(["rank", "part"])["kind"].unique().map(list)
     assert kinds[0, "transfer"] == kinds[1, "compute"] == ["measured"]
     assert kinds[1, "transfer"] == ["estimated"]
-    assert (known[known["strategy"] == "single"]["kind"] == "measured").all()
-    assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
-
-
-def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estimated(
-    clock_tables, tmp_path
-):
+    assert (steps[steps["strategy"] == "single"]["kind"] == "measured").all()
     table = clock_tables["attribution"]
+    for each in (steps, table):
+        assert each[each["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
     tables.write(clock_tables, tmp_path)
     assert tables.read(tmp_path)["attribution"]["part"].equals(table["part"])
     known = table.dropna(subset=["part"]).set_index(["strategy", "rank", "part"])
@@ -232,12 +212,9 @@ def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estima
     assert kinds[0, "transfer"] == kinds[1, "skew"] == "measured"
     assert kinds[1, "transfer"] == "estimated"
     assert known["seconds"]["single", 0, "transfer"] == 0
-    assert known["source"]["single", 0, UNEXPLAINED] == "clocks of the rank"
-    assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
-    parts = known["seconds"].drop([OVERLAP, WHOLE], level="part").groupby(["strategy", "rank"])
-    assert parts.sum().to_list() == pytest.approx(
-        known["seconds"].xs(WHOLE, level="part").to_list()
-    )
+    seconds = known["seconds"]
+    parts = seconds.drop([OVERLAP, WHOLE], level="part").groupby(["strategy", "rank"]).sum()
+    assert parts.to_list() == pytest.approx(seconds.xs(WHOLE, level="part").to_list())
 
 
 def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(tmp_path):
@@ -277,17 +254,6 @@ def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(t
     assert table.loc["single", "difference_seconds"].isna().all()
 
 
-def test_runs_of_another_session_are_not_compared(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    changed(runs[1:], session="20200101T000000Z-1")
-    frames = tabled(experiment, probe_files=runs)
-    slowdown = frames["attribution"].groupby("strategy")["slowdown"]
-    assert slowdown.count().to_dict() == {"single": 12, "horovod-mpi": 0, "horovod-gloo": 0}
-    text = summary(frames, "demo", "A title")
-    assert "A step of `horovod-mpi 1x2` takes" in text and "than a step of" not in text
-    assert "`horovod-mpi 1x2`, 5.0 ms of exchange go on alongside other parts, and" in text
-
-
 def test_an_offset_between_the_clocks_of_machines_changes_nothing(tmp_path):
     _, runs = clocked(tmp_path)
     [run] = [path for path in runs if "/horovod-mpi/" in str(path)]
@@ -306,3 +272,145 @@ def test_an_offset_between_the_clocks_of_machines_changes_nothing(tmp_path):
     )
     assert (before.xs("compute", level="part")["kind"] == "measured").all()
     assert (before.xs("skew", level="part")["kind"] == "unavailable").all()
+    # Such ranks share no axis.
+    experiment, runs = clocked(tmp_path / "other")
+    for path in runs:
+        changed([path], ranks=read_json(path)["ranks"] | {"one_clock": False})
+    table = tabled(experiment, probe_files=runs)["step"]
+    assert (table["kind"] == "unavailable").all() and len(table) == 3
+    assert table["reason"].str.contains("clocks differ").sum() == 2
+
+
+WINDOWS = (("gather_begins", "entered"), ("entered", "computed"), ("summed", "returned"))
+#: Of a moment and tensor: when it was, and core, queue and idle seconds, None where not sampled.
+Moments = Mapping[tuple[str, str], tuple[float, float | None, float | None, float | None]]
+
+
+def by_hand(steps: Mapping[int, Moments]) -> dict[int, dict[str, float]]:
+    """Return the seconds of the parts of a step of each rank, by subtraction of moments."""
+    all_ready = max(_last(moments, "gradient_ready") for moments in steps.values())
+    return {rank: _step(moments, all_ready) for rank, moments in steps.items()}
+
+
+def _last(moments: Moments, name: str) -> float:
+    return max(at for (moment, tensor), (at, *_) in moments.items() if moment == name and tensor)
+
+
+def _lost(moments: Moments, first: str, last: str) -> float:
+    (start, used, queued, _), (end, used_then, queued_then, _) = (
+        moments[name, ""] for name in (first, last)
+    )
+    return max(0.0, min(queued_then - queued, end - start - (used_then - used)))
+
+
+def _step(moments: Moments, all_ready: float) -> dict[str, float]:
+    (start, *first), (end, *last) = (moments[name, ""] for name in ("gather_begins", "returned"))
+    by_others = end - start - (last[0] - first[0]) - (last[2] - first[2])
+    wanted = sum(_lost(moments, *window) for window in WINDOWS)
+    share = min(1.0, max(0.0, by_others) / wanted) if wanted else 0.0
+    begins, gathered, entered, returned = (
+        moments[name, ""][0] for name in ("gather_begins", "gather_ends", "step_begins", "returned")
+    )
+    ready, arrived, updated = (
+        _last(moments, name) for name in ("gradient_ready", "exchanged", "updated")
+    )
+    exchange_begins = min(all_ready, arrived)
+    works = (
+        {"input": gathered - begins, "entering": entered - gathered},
+        {"compute": ready - entered},
+        {"optimiser": updated - arrived, "leaving": returned - updated},
+    )
+    lost, parts = 0.0, {}
+    for window, work in zip(WINDOWS, works, strict=True):
+        fraction = min(1.0, share * _lost(moments, *window) / sum(work.values()))
+        for part, seconds in work.items():
+            lost += fraction * seconds
+            parts[part] = seconds - fraction * seconds
+    return {
+        "input": parts["input"],
+        "dispatch": parts["entering"] + parts["leaving"],
+        "compute": parts["compute"],
+        "optimiser": parts["optimiser"],
+        "skew": exchange_begins - ready,
+        "exchange": arrived - exchange_begins,
+        "off the core": lost,
+        "whole": returned - begins,
+    }
+
+
+NAMES = ("input", "dispatch", "compute", "optimiser", "skew", OFF_CORE, WHOLE)
+
+
+def row(step: int, moment: str, tensor: str, *numbers: int | None, rank: int = 0) -> tuple:
+    """Return a row of clocks, from milliseconds."""
+    seconds = [None if each is None else each / 1e3 for each in numbers]
+    return (1, step, moment, tensor, 1000 + seconds[0], *(seconds[1:] or [None] * 3), rank)
+
+
+milliseconds = st.integers(1, 200)
+
+
+@st.composite
+def steps_of_ranks(draw) -> tuple[pd.DataFrame, dict[int, float]]:
+    """Moments of one step of two ranks with two tensors, whose sums do not arrive together.
+
+    The second return value is when each rank has its last gradient, in ms.
+    """
+    rows, ready = [], {rank: draw(st.integers(20, 300)) for rank in (0, 1)}
+    sent = max(ready.values()) + draw(milliseconds)
+    first_arrival = draw(st.integers(max(ready.values()) + 1, sent))
+    for rank, last in ready.items():
+        updated = sent + draw(milliseconds)
+        returned = updated + draw(milliseconds)
+        # Of each of the three times with work, how long threads waited and cores did not run them.
+        lengths = 3, last - 3, returned - sent
+        queued, missing = ([draw(st.integers(0, each)) for each in lengths] for _ in range(2))
+        idle = draw(st.integers(0, sum(missing)))
+        used = [length - each for length, each in zip(lengths, missing, strict=True)]
+        at = [
+            ("gather_begins", "", 0, 0, 0, 0), ("gather_ends", "", 2),
+            ("step_begins", "", 3), ("entered", "", 3, used[0], queued[0], None),
+            ("gradient_ready", "a", draw(st.integers(4, last))), ("gradient_ready", "b", last),
+            ("computed", "", last, sum(used[:2]), sum(queued[:2]), None),
+            ("exchanged", "a", first_arrival), ("exchanged", "b", sent),
+            # The rank is as busy in its wait as it can be.
+            ("summed", "", sent, sum(used[:2]) + sent - last, sum(queued[:2]), None),
+            ("updated", "a", draw(st.integers(sent, updated))), ("updated", "b", updated),
+            ("returned", "", returned, sum(used) + sent - last, sum(queued), idle),
+        ]  # fmt: skip
+        rows += [row(1, moment, tensor, *numbers, rank=rank) for moment, tensor, *numbers in at]
+    return pd.DataFrame(rows, columns=[*COLUMNS, "rank"]), ready
+
+
+@settings(max_examples=40)
+@given(steps_of_ranks())
+def test_the_parts_are_those_by_hand_and_add_up(drawn):
+    clocks, ready = drawn
+    steps = attribution.per_step(clocks, None)
+    moments: dict[int, dict] = {0: {}, 1: {}}
+    for row in clocks.itertuples():
+        used = [None if pd.isna(each) else each for each in row[6:9]]
+        moments[row.rank][row.moment, row.tensor] = (row.seconds, *used)
+    hand = by_hand(moments)
+    for rank in (0, 1):
+        parts = steps.loc[rank].iloc[0]
+        assert parts[[*PARTS, OFF_CORE, UNEXPLAINED]].sum() == pytest.approx(parts[WHOLE])
+        for name in NAMES:
+            assert parts[name] == pytest.approx(hand[rank][name], abs=1e-5), name
+        rest = parts[["transfer", "copies", "negotiation", UNEXPLAINED]].sum()
+        assert rest == pytest.approx(hand[rank]["exchange"], abs=1e-5)
+        assert parts["skew"] == pytest.approx((max(ready.values()) - ready[rank]) / 1e3, abs=1e-5)
+
+
+def test_what_was_not_sampled_is_unavailable_and_not_0():
+    step = [
+        ("gather_begins", "", 0), ("gather_ends", "", 1), ("step_begins", "", 2),
+        ("gradient_ready", "a", 50), ("exchanged", "a", 50), ("updated", "a", 60),
+        ("returned", "", 61),
+    ]  # fmt: skip
+    clocks = pd.DataFrame([row(1, *each) for each in step], columns=[*COLUMNS, "rank"])
+    steps = attribution.per_step(clocks, None)
+    table = attribution.summary(steps, True, attribution.SOURCES).set_index("part")
+    assert table.loc[OFF_CORE, "kind"] == "unavailable"
+    assert pd.isna(table.loc[OFF_CORE, "seconds"])
+    assert 1e3 * table.loc["compute", "seconds"] == pytest.approx(48)

@@ -23,14 +23,12 @@ from escala.analysis.best_use import (
     TIED,
     UNAVAILABLE,
     BestUse,
-    best_uses,
 )
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json
 from escala.experiment.runs import DEFAULT_REFERENCES
 from escala.report import forming
-from escala.report.findings import context
 from escala.report.findings.answer import TIMES
 from escala.report.findings.context import Report
 from escala.report.findings.words import Finding, quote, with_labels
@@ -116,12 +114,6 @@ def disturbed(repeats: int) -> Callable[[dict], object]:
     return change
 
 
-def all_rows(run: dict) -> None:
-    as_program(run)
-    for epoch in run["epochs"]:
-        epoch["rows"] = 3150 * run["ranks"]["asked"]
-
-
 def over(network: str) -> Callable[[dict], object]:
     return lambda run: run.update(network=network)
 
@@ -136,15 +128,11 @@ CASES = {
         [ONE, threads(2.55), two(2.5)], [(TIED, "1x2 tuned")], ["1x1 threads"]
     ),
     "tied with less": Case([ONE, two(4.8)], [(TIED, "1x2")], ["1x1"]),
-    "tied with more": Case([ONE, two(5.1)], [(TIED, "1x1")], ["1x2"]),
     "more does not pay": Case(
         [ONE, threads(6.5), two(7.0)], [(MORE_DOES_NOT_PAY, "1x1 tuned")], ["threads"]
     ),
     "a step more does not pay": Case(
         [ONE, two(2.5), Use("horovod-mpi", "1x4", 2.45)], [(TIED, "1x4")], ["1x2"]
-    ),
-    "quicker with more": Case(
-        [ONE, two(2.5), Use("horovod-mpi", "1x4", 1.5)], [(PAYS, "1x4")], ["1x2"]
     ),
     "two tasks": Case(
         [
@@ -158,10 +146,6 @@ CASES = {
         [ONE, Use("ddp-gloo", "1x2", 7.0),
          Use("ddp-gloo", "1x2", 2.0, "bare", change=knobs(trained_module="bare"))],
         [(MORE_DOES_NOT_PAY, "single 1x1")], ["ddp-gloo 1x2 tuned"], others=["bare"],
-    ),
-    "undivided rows": Case(
-        [ONE, two(3.0), two(1.0, variant="same", change=knobs(shard=False))],
-        [(PAYS, "1x2 tuned")], ["1x1"], others=["same"],
     ),
     "weighted ranks": Case(
         [ONE, two(3.0), two(1.0, variant="ranks", change=knobs(weighting="ranks"))],
@@ -201,7 +185,6 @@ CASES = {
     ),
     "weak scaling": Case([ONE, two(5.5)], [], ["1x2"], change=as_weak),
     "one repeat": Case([ONE, two(2.5)], [(NO_VERDICT, "1x2")], ["1x1"], repeats=1),
-    "five repeats": Case([ONE, two(2.5)], [(NO_VERDICT, "1x2")], ["1x1"], repeats=5),
     "too few for several": Case(
         [ONE, threads(4.0), two(2.5), two(3.0, "horovod-gloo"), two(3.1, "mirrored"),
          two(3.2, "multiworker-mirrored")],
@@ -223,9 +206,7 @@ CASES = {
     "stays disturbed": Case(
         [ONE, two(2.5, change=disturbed(3))], [(NO_VERDICT, "1x2")], ["1x1"]
     ),
-    "disturbed once": Case([ONE, two(2.5, change=disturbed(1))], [(PAYS, "1x2")], ["1x1"]),
     "whole runs": Case([ONE, two(3.0)], [(PAYS, "1x2")], ["1x1"], change=whole_runs),
-    "ranks that take all rows": Case([ONE, two(3.0)], [], ["1x2"], change=all_rows, others=["1x2"]),
 }  # fmt: skip
 
 
@@ -323,25 +304,6 @@ def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
     assert ("four" in told) is not emulated, told
 
 
-def test_a_pair_is_told_of_the_time_that_it_is_of(tmp_path):
-    case = CASES["steps and an accuracy"]
-    found = all_findings(Report(tabled(simulated(tmp_path, case.uses)), "demo"))["answer"]
-    line, fewer = (each.text for each in found[:2])
-    assert TIMES["target"] in line and "0.83" in line
-    assert TIMES["steps"] in fewer and "0.50" in fewer
-    assert not any("whole run" in each.text for each in found[2:])
-
-
-def test_a_disturbed_answer_that_is_not_decided_asks_for_an_idle_machine(tmp_path):
-    frames = tabled(simulated(tmp_path, CASES["tied with less"].uses))
-    mine = frames["runs"]["strategy"] == "horovod-mpi"
-    text = "0.97 core of other processes"
-    frames["runs"].loc[mine, ["disturbed", "disturbed_because"]] = [True, text]
-    found = consistent(frames)
-    assert any(quote(text) in each.text and each.first for each in found["sure"])
-    assert any("Leave the machine idle" in each.text for each in found["next"])
-
-
 #: What a sentence says of two configurations: which takes what part of the time of which.
 COMPARED = re.compile(
     r"`([^`]+)`(?: on [\w ]+?)?(?: does not pay:| is not distinguishable:| has no verdict:| takes)?"
@@ -407,22 +369,6 @@ def _assert_not_refuted(answer: BestUse, found: Found) -> None:
             if other == answer.label and answer.task in ("", finding.task.split(" ", 2)[-1]):
                 assert float(ratio) >= 1, finding.text
         assert not re.search(rf"{re.escape(quote(answer.label))} takes more time", finding.text)
-
-
-def test_best_uses_are_judged_once_for_a_page_and_anew_for_other_tables(tmp_path, monkeypatch):
-    judged = []
-    monkeypatch.setattr(
-        context, "best_uses", lambda *tables: judged.append(tables) or best_uses(*tables)
-    )
-    frames = tabled(simulated(tmp_path, [ONE, two(6.0)], 6))
-    report = Report(frames, "demo")
-    [answer] = report.answers
-    all_findings(report)
-    overview(report)
-    assert len(judged) == 1
-    frames["best_use"] = frames["best_use"].assign(workload="mlp")
-    [other] = Report(frames).answers
-    assert (answer.workload, other.workload) == ("virus-cnn", "mlp")
 
 
 @settings(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+import subprocess
 import sys
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,12 +20,18 @@ from pages import tabled
 from sentences import check
 
 from escala.analysis import steps
+from escala.analysis.advice.document import Question, advise_from
+from escala.analysis.advice.text import content as advice_content
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
-from escala.analysis.cost_model.exchange import Exchange
-from escala.analysis.cost_model.predict import Setup, predict
+from escala.analysis.cost_model.programs import (
+    compute_seconds,
+    program_costs,
+    step_bounds,
+    sum_seconds,
+)
 from escala.analysis.cost_model.transfers import traffic
 from escala.analysis.cost_model.works import (
     Works,
@@ -32,22 +40,22 @@ from escala.analysis.cost_model.works import (
     plan_works,
     predictable,
     rows_to_calibrate,
-    variant_name,
+    why_unbounded,
     why_unsupported,
 )
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.engines.costs import FACTORS
 from escala.experiment import Experiment, load
 from escala.probes.collectives import OPERATIONS, SIZES
+from escala.programs.program import HOOK
 from escala.report import tables
 from escala.report.findings import sure, write
 from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from tests.conftest import CLASSES, ROOT
+from tests.programs import experiment_on
 
-FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
 SETTINGS = {
     "experiment": "small",
     "title": "A small experiment",
@@ -78,16 +86,12 @@ SETTINGS = {
     ],
 }
 
-PILOT = {"repeats": 6, "half_width": "5 %", "at_most": 9}
 NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
 BY_STEPS = {"virus-cnn": SETTINGS["workloads"]["virus-cnn"]}
 
 
 def experiment(**changes) -> Experiment:
     return Experiment(SETTINGS | changes, "small.yaml")
-
-
-# The runs that calibrate.
 
 
 @given(st.sets(st.integers(1, 5000), min_size=1, max_size=6))
@@ -102,42 +106,46 @@ def test_calibrated_rows_surround_those_predicted_and_are_others(rows):
     assert limited[-1] <= 100 + len(rows) + 3
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"repeats": 6, "pilot": {"repeats": 6, "half_width": "5 %", "at_most": 9}}]
+)
+def test_what_calibrates_is_no_run_of_the_experiment(changes):
+    base = experiment(**changes)
+    requests = {run.file: base.request(run) for run in base.runs}
+    settings = [json.dumps(base.settings_of(run), sort_keys=True) for run in base.runs]
+    calibration = Calibration(base)
+    needed = calibration.runs_needed(links=True)
+    assert {run.file: base.request(run) for run in base.runs} == requests
+    for run in needed:
+        names = [getattr(run, name) for name in NAMES]
+        assert calibration.run(*names, run.repeat, run.instrument) == run
+        assert run.file not in requests and calibration.references_of(run) == []
+        assert json.dumps(calibration.settings_of(run), sort_keys=True) not in settings
+    assert {run.repeat for run in needed if run.instrument is None} == {1, 2, 3}
+    assert calibration.split_folder("small", 4) == base.split_folder("small", 4)
+    assert len({run.file for run in needed}) == len(needed)
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "file",
+    [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))],
+    ids=lambda path: path.stem,
+)
 def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, monkeypatch):
     for name in ("ESCALA_TORCH", "ESCALA_MPI"):
         monkeypatch.setenv(name, sys.executable)
     base = load(file)
-    program_works = Works(base).program_works
-    if program_works or any(STRATEGIES[run.strategy].library for run in predictable(base)):
-        found = Calibration(base)
-        assert found.runs_needed(links=True)
-        told = [*first_repeats(base), *first_of_programs(base)]
-        assert len(plan_works(found)) == len(told)
-        for run in found.runs_needed(links=True):
-            assert found.request(run)
-    else:
+    several = any(STRATEGIES[run.strategy].library for run in predictable(base))
+    if not several and not Works(base).program_works:
         with pytest.raises(InputError, match="several ranks"):
             Calibration(base)
-
-
-@pytest.mark.parametrize("changes", [{}, {"repeats": 6, "pilot": PILOT}], ids=["alone", "pilot"])
-def test_what_calibrates_is_no_run_of_the_experiment(changes):
-    base = experiment(**changes)
-    requests = {run.file: base.request(run) for run in base.runs}
-    found = Calibration(base)
-    needed = found.runs_needed(links=True)
-    assert {run.file: base.request(run) for run in base.runs} == requests
-    settings = [json.dumps(base.settings_of(run), sort_keys=True) for run in base.runs]
-    for run in needed:
-        names = [getattr(run, name) for name in NAMES]
-        assert found.run(*names, run.repeat, run.instrument) == run
-        assert run.file not in requests
-        assert json.dumps(found.settings_of(run), sort_keys=True) not in settings
-        assert found.references_of(run) == []
-    assert {run.repeat for run in needed if run.instrument is None} == {1, 2, 3}
-    assert found.split_folder("small", 4) == base.split_folder("small", 4)
-    assert len({run.file for run in needed}) == len(needed)
+        return
+    calibration = Calibration(base)
+    runs = calibration.runs_needed(links=True)
+    assert runs and all(calibration.request(run) for run in runs)
+    names = [*first_repeats(base), *first_of_programs(base)]
+    assert len(plan_works(calibration)) == len(names)
 
 
 def test_variants_of_one_computation_are_one_work_and_one_rank_alone_is_refused():
@@ -148,22 +156,6 @@ def test_variants_of_one_computation_are_one_work_and_one_rank_alone_is_refused(
     assert found.works[*names, "tuned"].rows == rows_to_calibrate({64, 32, 16})
     with pytest.raises(InputError, match="several ranks"):
         Calibration(experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}]))
-
-
-def test_collectives_are_timed_for_each_library_and_network():
-    found = Calibration(experiment())
-    on_links = {
-        (run.strategy, run.layout, run.network)
-        for run in found.collectives(links=True)
-        if "tuned" in run.variant
-    }
-    assert on_links == {
-        ("horovod-mpi", "1x2", "native"),
-        ("horovod-gloo", "1x2", "native"),
-        ("horovod-mpi", "2x1", "native"),
-        ("horovod-mpi", "2x1", "slow"),
-    }
-    assert {run.layout for run in found.collectives(links=False)} == {"1x2"}
 
 
 @pytest.mark.parametrize(
@@ -195,8 +187,6 @@ def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason
     assert told is None if reason is None else reason in told
     assert bool(predictable(found)) == (reason is None)
 
-
-# The document, from files of a machine that is known.
 
 #: Seconds of a message and of a byte, of a row and of a step without rows, and of an update. Two
 #: processes at the same time take so many times longer.
@@ -377,29 +367,23 @@ def test_each_engine_is_calibrated_by_one_process_and_several_of_its_own(tmp_pat
     assert ddp["exchange_seconds"] == pytest.approx(exchanged, rel=1e-3)
 
 
-def test_contention_is_by_the_processes_of_a_node_over_all_networks(tmp_path):
+def test_contention_and_drift_are_those_of_the_runs(tmp_path):
     """Runs of one node, and of two nodes over two links, each with ten rounds."""
-    found = Calibration(experiment())
-    content, _ = document(write_runs(tmp_path, found, links=True))
-    parse(content)
+    calibration = Calibration(experiment())
+    content, _ = document(write_runs(tmp_path / "same", calibration, links=True))
     for work in content["works"].values():
         expected: dict[tuple, int] = {}
         for each in work["exchanges"]:
             kind = each["library"], Layout.parse(each["layout"]).processes
             expected[kind] = expected.get(kind, 0) + len(each["seconds"])
         assert {processes for _, processes in expected} == {1, 2}
-        assert {
-            (each["library"], each["processes"]): len(each["ratios"]) for each in work["contention"]
-        } == expected
-
-
-def test_drift_is_that_of_runs_of_other_minutes(tmp_path):
-    found = Calibration(experiment(workloads=BY_STEPS))
-    works = len(found.different_works)
-    content, _ = document(write_runs(tmp_path / "same", found))
+        rounds = {(each["library"], each["processes"]): len(each["ratios"])
+                  for each in work["contention"]}  # fmt: skip
+        assert rounds == expected
+    works = sum("virus-cnn" in name for name in content["works"])
     assert content["drift"] == pytest.approx([1.0] * works) and works > 1
-    content, _ = document(write_runs(tmp_path / "slower", found, slower_clocks=1.5))
-    assert content["drift"] == pytest.approx([1.5] * works)
+    slower, _ = document(write_runs(tmp_path / "slower", calibration, slower_clocks=1.5))
+    assert slower["drift"] == pytest.approx([1.5] * works)
     parse(content)
 
 
@@ -419,28 +403,17 @@ def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
     assert content["starts"][0]["seconds"] == [pytest.approx(1.5 + 0.25 + 0.5)]
 
 
-def test_variants_with_long_names_are_calibrated_each_by_itself():
-    long = "a-name-that-is-as-long-as-a-name-of-a-variant-may-be-with-digit-"
-    names = {variant_name(f"{long}{last}"[-64:], 32) for last in "12"}
-    assert len(names) == 2 and all(len(name) <= 64 for name in names)
-    assert variant_name("tuned", 32) == "rows32-tuned"
-
-
-def test_a_run_that_failed_is_named_or_left_out(tmp_path):
-    found = Calibration(experiment(**ON_ONE_NODE))
+def test_runs_that_failed_or_are_of_unlike_machines_are_named(tmp_path):
+    calibration = Calibration(experiment(**ON_ONE_NODE))
     failed = {"status": "failed", "reason": "no luck"}
-    content, left_out = document(write_runs(tmp_path / "one", found, clocks=failed))
+    content, left_out = document(write_runs(tmp_path / "one", calibration, clocks=failed))
     assert "no luck" in left_out[0]
     [work] = content["works"].values()
     assert work["update_seconds"] is None and work["gradients"][0]["ready"] == 1
     for instrument in ("timing", "collectives"):
         with pytest.raises(InputError, match=r"no luck|none ended ok"):
-            document(write_runs(tmp_path / instrument, found, **{instrument: failed}))
-
-
-def test_runs_of_unlike_machines_are_refused(tmp_path):
-    found = Calibration(experiment(**ON_ONE_NODE))
-    sources = write_runs(tmp_path, found)
+            document(write_runs(tmp_path / instrument, calibration, **{instrument: failed}))
+    sources = write_runs(tmp_path, calibration)
     file = Path(next(iter(sources["works"].values()))["steps"][0])
     run = read_json(file)
     [machine] = run["ranks"]["machines"]
@@ -510,73 +483,261 @@ def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():
     assert not found["horovod-mpi", "tuned"] and not found["horovod-gloo", "often"]
 
 
-def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path):
-    """One process computes the same in both variants, so the exchange is all that differs."""
-    batch = {"batch": {"rows": 32, "per": "global"}}
-    base = experiment(
-        workloads=BY_STEPS,
-        variants={"sums": batch, "other": batch | {"dense_exchange": FACTORS}},
-        configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2"]}],
-    )
-    found = Calibration(base)
-    assert len(found.different_works) == 1
-    calibration = parse(document(write_runs(tmp_path, found))[0])
-    rows = predictions.rows(calibration, plan_works(found), {"small": 640})
-    by_name = {row["variant"]: row for row in rows}
-    [work] = calibration.works
-    expected = predict(calibration, Setup(work, Layout(1, 2), 32, exchange=Exchange(FACTORS)))
-    row = by_name["other"]
-    assert row["step_seconds"] == pytest.approx(np.median(expected.steps))
-    assert row["predicted_seconds_per_epoch"] == pytest.approx(20 * row["step_seconds"])
-    assert row["step_seconds"] != pytest.approx(by_name["sums"]["step_seconds"])
-    assert row["basis"] == "predicted"
-
-
-# Predicted alongside measured.
-
-
-@pytest.fixture
-def reported(tmp_path):
-    """Tables of three configurations, of which two are predicted."""
+def test_predicted_times_stand_beside_measured_ones_of_the_same_machine(tmp_path):
     fake = three_configurations(tmp_path)
-    run = read_json(fake.runs[0])
-    seen = {tuple(read_json(path)[name] for name in NAMES) for path in fake.runs}
+    [machine] = read_json(fake.runs[0])["ranks"]["machines"]
+    names = {tuple(read_json(path)[name] for name in NAMES) for path in fake.runs}
     ends = {"": 4.0, "_low": 0.01, "_high": 99.0}
     rows = [
         dict(zip(NAMES, each, strict=True))
         | {"ranks": 1, "basis": "predicted", "reason": None}
         | {f"predicted{end}_seconds_per_epoch": at for end, at in ends.items()}
-        for each in sorted(seen)[:2]
+        for each in sorted(names)[:2]
     ]
     file = tmp_path / "predictions.json"
-
-    def of(machine: dict) -> dict:
-        write_json(file, {"machine": machine, "configurations": rows})
-        return tabled(fake, predictions_file=file)
-
-    return of, run["ranks"]["machines"][0]
-
-
-def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
-    of, machine = reported
-    frames = of(machine)
-    found = frames["predictions"]
-    known = frames["configurations"].set_index(["strategy", "layout"])
-    assert len(found) == 2 and (found["runs"] > 0).all()
-    for row in found.itertuples():
-        measured = known.loc[(row.strategy, row.layout), "train_seconds_per_epoch"]
+    write_json(file, {"machine": machine, "configurations": rows})
+    frames = tabled(fake, predictions_file=file)
+    known = frames["configurations"].set_index(["strategy", "layout"])["train_seconds_per_epoch"]
+    assert len(frames["predictions"]) == 2
+    for row in frames["predictions"].itertuples():
+        measured = known[row.strategy, row.layout]
         assert row.measured_seconds_per_epoch == measured
         assert row.error == pytest.approx(4.0 / measured - 1)
-        assert row.covered == row.runs
+        assert row.covered == row.runs > 0
     report = Report(frames, "demo")
-    told = list(write(sure.predictions, report, report))
-    check(told)
-    assert f"Of {found['runs'].sum()} runs" in told[0].text
+    sentences = list(write(sure.predictions, report, report))
+    check(sentences)
+    assert f"Of {frames['predictions']['runs'].sum()} runs" in sentences[0].text
     tables.write(frames, tmp_path / "tables")
+    write_json(file, {"machine": machine | {"cores_total": 64}, "configurations": rows})
+    other = tabled(fake, predictions_file=file)["predictions"]
+    assert (other["runs"] == 0).all() and other["error"].isna().all()
+    assert other["uncompared"].str.contains("different kinds of machines").all()
 
 
-def test_times_of_another_kind_of_machine_are_not_compared(reported):
-    of, machine = reported
-    found = of(machine | {"cores_total": 64})["predictions"]
-    assert (found["runs"] == 0).all() and found["error"].isna().all()
-    assert found["uncompared"].str.contains("different kinds of machines").all()
+P_FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9
+P_SIZES = (2**10, 2**16, 2**20, 2**24)
+
+
+def of_program(noise=lambda: 1.0, **changed) -> dict:
+    """Return what was measured of a program with a fixed part, a part by row, and one sum."""
+    steps = [
+        {"rows": rows, "seconds": [(P_FIXED + OF_ROW * rows) * noise() for _ in range(3)]}
+        for rows in (24, 48, 96)
+    ]
+    times = [
+        {"bytes": size, "seconds": [(LATENCY + OF_BYTE * size) * noise() for _ in range(3)]}
+        for size in P_SIZES
+    ]
+    exchange = {"layout": "1x2", "network": "native", "unavailable": None, "times": times}
+    return {
+        "unavailable": None,
+        "steps": steps,
+        "epoch_rows": 1000,
+        "gradient_bytes": 2**22,
+        "exchanges": [exchange | {"contention": [1.05, 1.1, 0.99], "skew": 1.02}],
+    } | changed
+
+
+@given(
+    st.floats(0, 1), st.floats(1, 1.1), st.floats(1, 1.02), st.integers(8, 200),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, rows, seed):
+    rng = np.random.default_rng(seed)
+    measured = of_program(lambda: float(np.exp(abs(rng.normal(0, 0.02)))))
+    # Each repeat is as slow as the truth or slower, and the truth as slow as one of them.
+    compute = np.median([compute_seconds(measured["steps"], n, rows) for n in range(3)])
+    exchange = np.median(
+        [sum_seconds(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)]
+    )
+    compute = compute * contention * slowest
+    truth = compute + exchange - overlap * min(compute, exchange)
+    found = step_bounds(measured, "1x2", "native", 2 * rows, 2)
+    low, high = found.step
+    assert low <= truth * (1 + 1e-9) and truth <= high * (1 + 1e-9)
+    alone = step_bounds(of_program(), "1x1", "native", rows, 1).step
+    assert alone == pytest.approx((P_FIXED + OF_ROW * rows,) * 2)
+    # On a machine that is slower as a whole, the ratio stays where it is.
+    slower = of_program(lambda: 3.0)
+    as_fast = step_bounds(of_program(), "1x2", "native", 2 * rows, 2).ratio
+    assert step_bounds(slower, "1x2", "native", 2 * rows, 2).ratio == pytest.approx(as_fast)
+
+
+@pytest.mark.parametrize(
+    ("changed", "layout", "reason"),
+    [
+        ({"gradient_bytes": None}, "1x2", "bytes of its gradients are not known"),
+        ({"unavailable": "its steps are not known"}, "1x2", "its steps are not known"),
+        ({}, "1x4", "sums were not timed on 1x4"),
+        ({"exchanges": [of_program()["exchanges"][0] | {"unavailable": "No module named mpi4py"}]},
+         "1x2", "No module named mpi4py"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(changed, layout, reason):
+    with pytest.raises(InputError, match=reason):
+        step_bounds(of_program(**changed), layout, "native", 64, 2)
+
+
+PROGRAM = "none train torch-ddp plain"
+
+
+def calibrated(**changed):
+    """Return a calibration of nothing but the program."""
+    advice_content = {
+        "format": 2, "machine": {"cpu": "Example"}, "cores_per_node": 2, "core": None,
+        "networks": {}, "collectives": [], "works": {},
+        "programs": {PROGRAM: of_program(**changed)},
+    }  # fmt: skip
+    return parse(json.loads(json.dumps(advice_content)))
+
+
+def asked(layout: str) -> dict:
+    return {
+        "dataset": "none", "workload": "train", "strategy": "torch-ddp",
+        "layout": Layout.parse(layout), "variant": "plain", "network": "native",
+        "unavailable": None, "program": PROGRAM, "rows": 64, "cores": 1,
+    }  # fmt: skip
+
+
+def test_a_program_alone_is_a_calibration_and_has_bounds_of_an_epoch():
+    [row] = predictions.rows(calibrated(), [asked("1x2")], {})
+    assert (row["kind"], row["basis"]) == ("estimated", "bounds")
+    assert row["predicted_low_seconds_per_epoch"] == pytest.approx(16 * row["step_low_seconds"])
+    assert "predicted_seconds_per_epoch" not in row
+    assert "bounds" in predictions.line(row)
+
+
+def test_sums_are_told_by_two_processes_that_have_no_library(tmp_path):
+    """As `processes` starts them; only the contention can be told then."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(HOOK / "escala_collectives.py"), "none", "1024"],
+            env={
+                "PYTHONPATH": str(HOOK), "ESCALA_STEPS": str(tmp_path), "RANK": str(rank),
+                "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            },
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    assert [each.wait(timeout=120) for each in ranks] == [0, 0]
+    [told] = tmp_path.glob("*.jsonl")
+    event, _, values = json.loads(told.read_text())
+    assert event == "score" and {"beside_copy", "beside_count"} <= set(values)
+    assert not any(re.match("allreduce", name) for name in values)
+    assert all(0.5 < value < 20 for value in values.values())
+
+
+def test_advice_takes_bounds_as_bounds():
+    """Two ranks that surely take less are advised; those that may or may not are not."""
+
+    def advised(size: int) -> dict:
+        plans = {
+            "experiment": "e", "configurations": [asked("1x1"), asked("1x2")], "memory_gib": 1,
+            "workloads": {"train": {"epochs": 3, "validate": False}}, "power_model": None,
+            "rows": {"none": {"train": None, "test": None}},
+        }  # fmt: skip
+        found = advise_from(calibrated(gradient_bytes=size), {"cpu": "Old"}, plans, Question())
+        [answer] = advice_content(found)["answers"]
+        return answer
+
+    small, large = advised(2**16), advised(2**22)
+    assert small["distribute"] and not large["distribute"]
+    [two] = [each for each in large["options"] if each["layout"] == "1x2"]
+    assert two["basis"] == "bounds"
+    assert "torch-ddp 1x2 plain may pay or not: measure it" in large["answer"]
+    low, high = step_bounds(of_program(), "1x2", "native", 64, 2).step
+    assert two["seconds"]["low"] == pytest.approx(3 * 16 * low)
+    assert two["seconds"]["high"] == pytest.approx(3 * 16 * high)
+    assert two["ratio"]["low"] < 1 < two["ratio"]["high"]
+
+
+def experiment_of(tmp_path: Path, name: str, command: str, **more) -> Experiment:
+    """Return an experiment of a program, under strategies with and without a library."""
+    (tmp_path / "train.py").write_text("")
+    program = {"command": command, "directory": str(tmp_path), "files": ["train.py"]}
+    settings = experiment_on(
+        "of-program",
+        {name: program | {"epochs": 9, "batch": {"rows": 64, "per": "global"}} | more},
+        repeats=2,
+        variants={"plain": {}, "large": {"batch": {"rows": 256, "per": "rank"}}},
+        networks={"native": {}, "slow": {"rate": "100mbit"}},
+        configurations=[
+            {"strategy": "torch-ddp", "layouts": ["1x1", "1x2", "2x1"]},
+            {"strategy": "tf-config", "layouts": ["1x2"]},
+        ],
+        references=[{"strategy": "torch-ddp", "layout": "1x1"}],
+    )
+    return Experiment(settings, "of-program.yaml")
+
+
+def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
+    fixed = experiment_of(tmp_path, "fixed", "python train.py")
+    assert all("neither {rows}" in why_unbounded(run) for run in first_of_programs(fixed))
+    with pytest.raises(InputError, match=r"names \{rows\}"):
+        Calibration(fixed)
+    base = experiment_of(tmp_path, "bounded", "python train.py {rows_of_rank} {epochs}")
+    found = Calibration(base)
+    needed = found.runs_needed(links=True)
+    assert len(set(needed)) == len(needed)
+    assert all(run.declared for run in needed), "they are runs of the calibration"
+    steps = [run for run in needed if run.workload == "bounded"]
+    rows = {found.settings_of(run)["training"]["batch"]["rows"] for run in steps}
+    assert len(steps) == 2 * 3 * 3 and {run.layout for run in steps} == {"1x1"}
+    assert not rows & {64, 32, 256} and min(rows) < 32 and max(rows) > 256
+    assert {found.settings_of(run)["training"]["epochs"] for run in steps} == {3}
+    sums = {(run.layout, run.network) for run in needed if run.workload == "bounded-sums-torch"}
+    assert sums == {("1x2", "native"), ("2x1", "native"), ("2x1", "slow")}
+    # Without links, layouts of several nodes are left out, and told of as not timed.
+    local = {run.layout for run in found.runs_needed(links=False)}
+    assert "2x1" not in local
+    reasons = {each["strategy"]: each["unavailable"] for each in plan_works(found)}
+    assert reasons["torch-ddp"] is None and "tf-config" in reasons["tf-config"]
+
+
+def test_times_of_a_program_come_from_its_runs(tmp_path):
+    """A run of one process takes steps of rows / 10 ms; one of the sums lost its library."""
+    run = FakeExperiment(tmp_path).add("single", "1x1", 1.0, repeats=1).runs[0]
+    files = {"steps": [], "sums": [[], []], "gradient_bytes": None}
+
+    def add(part: list, number: int, change: dict) -> None:
+        content = read_json(run)
+        content |= {key: value for key, value in change.items() if key != "training"}
+        content["training"] |= {**change.get("training", {})}
+        path = tmp_path / f"{len(part)}-{number}" / "run.json"
+        write_json(path, content)
+        (path.parent / "ranks").mkdir()
+        rows = "".join(f"2,{n},1,0.0,{0.001 * (1 + n % 2)}\n" for n in range(20))
+        (path.parent / "ranks" / "rank0.steps.csv").write_text(
+            f"epoch,step,rows,input_seconds,step_seconds\n{rows}"
+        )
+        part.append(str(path))
+
+    for number, rows in enumerate((24, 48, 96) * 2):
+        epoch = read_json(run)["epochs"][0] | {
+            "epoch": 2, "steps": 10, "rows": 960, "train_seconds": 10 * rows / 10_000
+        }  # fmt: skip
+        training = {"global_batch": rows, "parameters": 1000}
+        add(files["steps"], number, {"epochs": [epoch], "training": training})
+    told = {"allreduce_1024": 0.001, "allreduce_65536": 0.002, "beside_copy": 1.2}
+    told["beside_count"] = 1
+    for number in (10, 11):
+        two_ranks = {"layout": "1x2", "evaluation": {"rows": None, "scores": told}}
+        add(files["sums"][0], number, two_ranks)
+        failed = {"layout": "1x4", "status": "failed", "reason": "No module named mpi4py"}
+        add(files["sums"][1], number + 10, failed)
+    found, machines = program_costs({"p": files})
+    [each] = found.values()
+    assert len(machines) == 8 and each["unavailable"] is None
+    assert each["gradient_bytes"] == 4000 and each["epoch_rows"] == 960
+    assert each["steps"][0] == {"rows": 24, "seconds": pytest.approx([0.0024] * 2)}
+    two, four = each["exchanges"]
+    assert two["contention"] == [1.2, 1.2] and two["skew"] == pytest.approx(1.75 / 1.5)
+    assert two["times"][1] == {"bytes": 65536, "seconds": [0.002, 0.002]}
+    assert "mpi4py" in four["unavailable"]
+    low, high = step_bounds(each, "1x2", "native", 64, 2).step
+    exchange = 0.001 + 0.001 * (4000 - 1024) / (65536 - 1024)
+    assert low == pytest.approx(0.0032)
+    assert high == pytest.approx(0.0032 * 1.2 * 1.75 / 1.5 + exchange)

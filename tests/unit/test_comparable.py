@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fixtures_runs import MACHINE, FakeExperiment
+from fixtures_runs import MACHINE, FakeExperiment, rewritten
 from pages import epoch_rows, tabled
 
 from escala.analysis import comparable
@@ -54,11 +54,8 @@ def changed(run: dict, path: str, value: object) -> dict:
 
 def test_lines_that_come_in_multiples_may_be_those_of_each_process():
     def told(layout: str, epochs: int, strategy: str = "own-launcher", by: str = "output") -> dict:
-        about = {
-            "strategy": strategy,
-            "layout": Layout.parse(layout),
-            "training": {"epochs_done": epochs},
-        }
+        training = {"epochs_done": epochs}
+        about = {"strategy": strategy, "layout": Layout.parse(layout), "training": training}
         return about | {"program": {"known_by": by}}
 
     one, two = told("1x1", 4), told("1x2", 8)
@@ -98,11 +95,16 @@ def test_lines_that_come_in_multiples_may_be_those_of_each_process():
         ("environment", {"variables": {}, "files": {}}, None),
         ("versions.snakemake", "99.0", None),
         ("ranks.machines", [], None),
+        ("ranks.transport", {"pml": "ob1", "btl": ["tcp"]}, None),
         ("link", None, None),
+        ("program", {"command": ["train"], "files": {}, "known_by": "hook",
+                     "variables": {"HIDDEN": "4e07"}}, "another environment: HIDDEN"),
     ],
 )  # fmt: skip
 def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path, value, said):
     run, other = runs["across"], changed(runs["across"], path, value)
+    if path == "program":
+        run = changed(run, path, value | {"variables": {"HIDDEN": "9b1c"}})
     reason = refusal(run, other)
     assert reason is None if said is None else said in reason
     if other["link"] and other["ranks"]["machines"]:
@@ -112,17 +114,6 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path
         same = all(part(run) == part(other) for part in parts) and comparable.alike_rates(*rates)
         same &= run["source_sha256"] == other["source_sha256"]
         assert same == (reason is None)
-
-
-def test_runs_of_a_program_with_other_variables_are_not_compared(runs):
-    about = {"command": ["train"], "files": {}, "known_by": "hook"}
-    one, same, other = (
-        changed(runs["across"], "program", about | {"variables": {"HIDDEN": value}})
-        for value in ("4e07", "4e07", "9b1c")
-    )
-    assert refusal(one, same) is None
-    assert "another environment: HIDDEN" in refusal(one, other)
-    assert comparable.series(one) == comparable.series(same) != comparable.series(other)
 
 
 def test_sessions_of_one_run_on_machines_of_other_speeds_are_not_pooled(runs):
@@ -183,7 +174,17 @@ def test_two_configurations_are_compared_in_one_session_on_machines_and_links_of
     assert reason is None if said is None else said in reason
 
 
-def test_nodes_far_apart_in_an_unlimited_network_are_compared_within_a_session(runs):
+def test_nodes_of_each_kind_are_counted_and_may_be_far_apart_within_a_session(runs):
+    across = changed(runs["across"], "layout", Layout(3, 1))
+    fast = MACHINE | {"cpu": "Faster CPU"}
+    one = changed(across, "ranks.machines", [MACHINE, MACHINE, fast])
+    assert refusal(one, changed(one, "ranks.machines", [fast, MACHINE, MACHINE])) is None
+    reason = refusal(one, changed(across, "ranks.machines", [MACHINE, fast, fast]))
+    assert "2 × Example CPU" in reason and "2 × Faster CPU" in reason
+    # A run with more nodes than its reference is compared node by node.
+    across = changed(runs["across"], "ranks.machines.1.cpu", "Another CPU")
+    match = match_runs([across], [runs["single"]])
+    assert (match.runs, match.references, len(match.refused)) == ([], [], 1)
     across = changed(runs["across"], "link.rate", None)
     other = changed(changed(across, "strategy", "other"), "link.mbit_per_second", 40.0)
     assert refusal(across, other) is refusal(other, across) is None
@@ -191,36 +192,11 @@ def test_nodes_far_apart_in_an_unlimited_network_are_compared_within_a_session(r
     assert "links of different rates" in refusal(across, same)
 
 
-def test_nodes_of_each_kind_are_counted(runs):
-    across = changed(runs["across"], "layout", Layout(3, 1))
-    fast = MACHINE | {"cpu": "Faster CPU"}
-    one = changed(across, "ranks.machines", [MACHINE, MACHINE, fast])
-    assert refusal(one, changed(one, "ranks.machines", [fast, MACHINE, MACHINE])) is None
-    reason = refusal(one, changed(across, "ranks.machines", [MACHINE, fast, fast]))
-    assert "2 × Example CPU" in reason and "2 × Faster CPU" in reason
-
-
-def test_a_run_with_more_nodes_is_compared_node_by_node(runs):
-    """One node of two is of the kind of the reference's: the ratio would divide two CPUs."""
-    across = changed(runs["across"], "ranks.machines.1.cpu", "Another CPU")
-    found = match_runs([across], [runs["single"]])
-    assert (found.runs, found.references) == ([], [])
-    (reason,) = found.refused
-    assert "Another CPU, 2 cores, 8 GiB" in reason and "Example CPU" in reason
-
-
 def test_a_run_of_another_format_is_refused_with_the_remedy(runs, tmp_path):
     path = tmp_path / "demo" / "runs" / "rep1" / "run.json"
     write_json(path, runs["single"] | {"format": FORMAT - 1})
     with pytest.raises(InputError, match=rf"format {FORMAT - 1}.*retry .*demo"):
         read_run(path)
-
-
-def _rewrite(path: Path, changes) -> None:
-    run = read_json(path)
-    changes(run)
-    write_json(path, run)
-    write_json(path.parent / "sessions" / f"{run['session']}.json", run)
 
 
 def _over(rate: str):
@@ -239,7 +215,7 @@ def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
     experiment.add("single", "1x1", 10.0, session="old")
     experiment.add("horovod-mpi", "2x1", 5.0, session="new", older={"old": 80.0})
     for path in experiment.runs[3:]:
-        _rewrite(path, _over("1gbit"))
+        rewritten([path], _over("1gbit"))
         older = path.parent / "sessions" / "old.json"
         run = read_json(older)
         _over("10mbit")(run)
@@ -257,35 +233,6 @@ def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
     assert taken.train_seconds_per_epoch < 6
 
 
-def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
-    faster = [MACHINE | {"cpu": "Faster CPU"}]
-    for paths, kind, matches in (
-        (experiment.runs[3:4], "measured", 2),
-        (experiment.runs[4:], "unavailable", 0),
-    ):
-        for path in paths:
-            _rewrite(path, lambda run: run["ranks"].update(machines=faster))
-        (row,) = epoch_rows(tabled(experiment)).itertuples()
-        assert (row.kind, row.matches) == (kind, matches)
-        assert "different kinds of machines: Faster CPU, 2 cores" in row.reason
-        assert row.reason.startswith("1 of 3 matches are left out: ") == (matches == 2)
-
-
-def test_alike_machines_of_other_names_are_matched_and_marked(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
-    _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["example", "n7"]))
-    assert tabled(experiment)["speedup"]["same_nodes"].all(), "one of them is the other's"
-    _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
-    frames = tabled(experiment)
-    (row,) = epoch_rows(frames).itertuples()
-    assert (row.matches, row.same_nodes) == (3, False)
-    assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
-    assert frames["runs"]["hosts"].tolist() == ["example"] * 5 + ["n7"]
-
-
 def test_nodes_and_starts_of_the_two_runs_of_a_match_are_tabled(tmp_path):
     """Each repeat begins with another node, one of which is 10 % slower."""
     experiment = FakeExperiment(tmp_path).add_dataset()
@@ -293,14 +240,16 @@ def test_nodes_and_starts_of_the_two_runs_of_a_match_are_tabled(tmp_path):
     for number, (one, two) in enumerate(zip(experiment.runs[:3], experiment.runs[3:], strict=True)):
         seconds = 11.0 if number == 1 else 10.0
         hosts = ["n1", "n2", "n3"]
-        _rewrite(one, partial(_placed, hosts=hosts[number : number + 1], seconds=seconds))
-        _rewrite(two, partial(_placed, hosts=[*hosts[number:], *hosts][:2], later=20 * number))
+        rewritten([one], partial(_placed, hosts=hosts[number : number + 1], seconds=seconds))
+        rewritten([two], partial(_placed, hosts=[*hosts[number:], *hosts][:2], later=20 * number))
     (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert row.same_nodes
     assert row.seconds_apart == 20
     assert row.node_spread == pytest.approx(0.1)
-    _rewrite(experiment.runs[-1], partial(_placed, hosts=["n1", "n2"]))
+    rewritten(experiment.runs[-1:], partial(_placed, hosts=["n1", "n2"]))
     assert not tabled(experiment)["speedup"]["same_nodes"].any()
+    rewritten(experiment.runs[-1:], partial(_placed, hosts=["n3", "n7"]))
+    assert tabled(experiment)["speedup"]["same_nodes"].all(), "one of them is the other's"
 
 
 def _placed(run: dict, hosts: list[str], seconds: float = 5.0, later: int = 0) -> None:
@@ -320,7 +269,6 @@ def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path)
         run["machine"] |= {"cpu": "Login CPU", "cores_available": 64}
         run["ranks"] |= {"machines": [], "hosts": [], "interface": None}
 
-    for path in experiment.runs[3:]:
-        _rewrite(path, lost)
+    rewritten(experiment.runs[3:], lost)
     (row,) = epoch_rows(tabled(experiment)).itertuples()
     assert (row.kind, row.matches) == ("measured", 3) and pd.isna(row.reason)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import re
-import tracemalloc
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +26,6 @@ from escala.analysis.diagnosis import (
     lines,
 )
 from escala.core.errors import InputError
-from escala.probes import timeline
 
 CYCLE, UPDATE = 1e-3, 2e-3
 TENSORS = {"output": 2560, "kernel": 2**21, "embedding": 160}
@@ -40,14 +37,8 @@ class Horovod:
 
     Each step computes; tensor after tensor becomes known at a fraction of it. In every cycle the
     thread sees what each rank knows, and performs what all ranks know as one operation. The first
-    rank to request a tensor begins its negotiation.
-
-    Attributes
-    ----------
-    per_byte : seconds of an operation for each byte.
-    slower : factors on the computing of each rank.
-    ticks : whether the timeline says when each rank was ready.
-    parts : whether it splits operations.
+    rank to request a tensor begins its negotiation. `slower` are factors on the computing of ranks,
+    `ticks` says when each was ready, and `parts` splits operations.
     """
 
     ready: dict[str, float]
@@ -61,7 +52,7 @@ class Horovod:
     exposed: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
 
-    def run(self, steps: int) -> Horovod:
+    def run(self, steps: int = 6) -> Horovod:
         for number, name in enumerate(TENSORS, 1):
             if self.named:
                 self._add("M", None, number, name="process_name", args={"name": f"gradient/{name}"})
@@ -164,97 +155,66 @@ def test_the_exposed_part_lies_between_the_bounds(tmp_path_factory, ready, per_b
 
 def test_what_follows_rank_0_is_not_what_follows_the_first_rank(tmp_path):
     """Eleven ranks wait for rank 0: the exchange after it is short, the negotiation is long."""
-    run = Horovod(EARLY_TO_LATE, computing=0.1, slower=(1.0, *[0.3] * 11)).run(6)
+    run = Horovod(EARLY_TO_LATE, computing=0.1, slower=(1.0, *[0.3] * 11)).run()
     found = only(written(tmp_path, run))
     fraction = found.steps["exposed_high"] / found.steps["step_seconds"]
     assert (fraction < 0.1).all() and (found.steps["waited"] == 0).all()
     assert (found.waits["last"] == 0).all()
-    without = Horovod(EARLY_TO_LATE, computing=0.1, slower=run.slower, ticks=False).run(6)
+    without = Horovod(EARLY_TO_LATE, computing=0.1, slower=run.slower, ticks=False).run()
     hidden = only(written(tmp_path, without)).steps
     assert (hidden["exposed_high"] > 0.5 * hidden["step_seconds"]).all()
     assert (hidden["exposed_low"] < 0.1 * hidden["step_seconds"]).all()
-    assert "contains the time until the slowest rank was ready" in "\n".join(
-        lines(diagnose(tmp_path / "timeline.json"))
-    )
-
-
-def test_the_wait_of_rank_0_for_slower_ranks_is_a_part_of_what_follows_it(tmp_path):
-    run = Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run(6)
-    steps = only(written(tmp_path, run)).steps
-    np.testing.assert_allclose(steps["waited"], 0.01, atol=CYCLE)
-    assert (steps["waited"] < steps["exposed_low"]).all()
 
 
 def test_the_parts_of_a_step_are_those_of_its_operations(tmp_path):
-    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(6))
-    found = only(path)
-    per_step = found.steps.median()
-    assert per_step["operations"] == 3
-    sent = sum(TENSORS.values()) * 2e-9 + 3 * 1e-4
-    assert per_step[TRANSFER] == pytest.approx(sent, rel=1e-3)
-    assert per_step[COPIES] == pytest.approx(3 * 1e-4, rel=1e-3)
-    assert per_step[NEGOTIATION] == pytest.approx(0, abs=1e-6)
-    assert per_step[UNSPLIT] == pytest.approx(0, abs=1e-6)
-    assert found.operations["bytes"].max() == TENSORS["kernel"]
-    assert diagnose(path).closed and not found.unfinished
-    assert "did not end" not in "\n".join(lines(diagnose(path)))
-
-
-def test_an_operation_without_named_parts_counts_as_an_operation(tmp_path):
-    steps, said = [], []
-    for parts in (True, False):
-        path = written(tmp_path, Horovod(EARLY_TO_LATE, parts=parts).run(6))
-        steps.append(only(path).steps)
-        said.append("that the timeline does not split" in "\n".join(lines(diagnose(path))))
-    split, unsplit = steps
-    assert said == [False, True]
-    np.testing.assert_allclose(unsplit[UNSPLIT], split[TRANSFER] + split[COPIES], rtol=1e-6)
-    np.testing.assert_allclose(unsplit["unexplained"], split["unexplained"], rtol=1e-6)
-
-
-def test_waiting_for_data_is_named_where_there_is_some(tmp_path):
-    run = Horovod(EARLY_TO_LATE).run(6)
-    assert "waiting for data" not in "\n".join(lines(diagnose(written(tmp_path, run))))
-    for event in run.events:
-        if event.get("name") == "MEMCPY_IN_FUSION_BUFFER":
-            event["name"] = "WAIT_FOR_DATA"
-    assert "0.3 ms waiting for data" in "\n".join(lines(diagnose(written(tmp_path, run))))
-
-
-def test_tensors_that_are_fused_are_one_operation(tmp_path):
-    found = only(written(tmp_path, Horovod(dict.fromkeys(TENSORS, 1.0)).run(4)))
-    assert (found.steps["operations"] == 1).all()
-    assert (found.operations["tensors"] == 3).all()
-    assert (found.operations["bytes"] == sum(TENSORS.values())).all()
+    path = written(tmp_path, Horovod(EARLY_TO_LATE).run())
+    split = only(path)
+    per_step = split.steps.median()
+    transfer = sum(TENSORS.values()) * 2e-9 + 3 * 1e-4
+    expected = {"operations": 3, TRANSFER: transfer, COPIES: 3 * 1e-4, NEGOTIATION: 0, UNSPLIT: 0}
+    assert per_step[[*expected]].to_dict() == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    assert split.operations["bytes"].max() == TENSORS["kernel"]
+    assert diagnose(path).closed and not split.unfinished
+    text = list(lines(diagnose(path)))
+    assert "5 steps" in text[0] and any("2.0 MiB" in line for line in text)
+    whole = only(written(tmp_path, Horovod(EARLY_TO_LATE, parts=False).run())).steps
+    np.testing.assert_allclose(whole[UNSPLIT], split.steps[TRANSFER] + split.steps[COPIES])
+    np.testing.assert_allclose(whole["unexplained"], split.steps["unexplained"], rtol=1e-6)
+    nameless = only(written(tmp_path, Horovod(EARLY_TO_LATE, named=False).run()))
+    pd.testing.assert_frame_equal(split.steps, nameless.steps)
+    # Tensors that are fused are one operation.
+    fused = only(written(tmp_path, Horovod(dict.fromkeys(TENSORS, 1.0)).run(4)))
+    assert (fused.steps["operations"] == 1).all() and (fused.operations["tensors"] == 3).all()
+    assert (fused.operations["bytes"] == sum(TENSORS.values())).all()
+    # The timeline of a probe, and an object that holds the array.
+    path.write_text(timeline_text(5))
+    np.testing.assert_allclose(only(path).steps[TRANSFER], 4 * [0.002])
+    path.write_text(f'{{"unit": "ms", "traceEvents": {timeline_text(5)}, "otherData": {{"a": 1}}}}')
+    np.testing.assert_allclose(only(path).steps[TRANSFER], 4 * [0.002])
+    assert diagnose(path).closed and diagnose(path).damage is None
 
 
 def test_the_slowest_rank_and_the_wait_for_it_are_named(tmp_path):
-    path = written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run(6))
-    found = only(path)
-    assert (found.waits["last"] == 1).mean() == 1
-    assert found.waits["seconds"].max() == pytest.approx(0.01, abs=CYCLE)
-    assert found.steps[NEGOTIATION].median() > 0.005
+    path = written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run())
+    slow = only(path)
+    assert (slow.waits["last"] == 1).all()
+    assert slow.waits["seconds"].max() == pytest.approx(0.01, abs=CYCLE)
+    assert slow.steps[NEGOTIATION].median() > 0.005
+    # The wait of rank 0 for slower ranks is a part of what follows it.
+    np.testing.assert_allclose(slow.steps["waited"], 0.01, atol=CYCLE)
+    assert (slow.steps["waited"] < slow.steps["exposed_low"]).all()
     assert any(line.startswith("Rank 1 is the last in 100%") for line in lines(diagnose(path)))
-    path = written(tmp_path, Horovod(EARLY_TO_LATE, ticks=False).run(6))
-    assert any("HOROVOD_CACHE_CAPACITY=0" in each for each in lines(diagnose(path)))
-
-
-def test_of_one_process_no_slowest_rank_is_named(tmp_path):
-    said = "\n".join(
-        lines(diagnose(written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0,)).run(6))))
-    )
-    assert "one process" in said and "is the last" not in said
-
-
-def test_tensors_without_a_name_are_told_apart_by_their_number(tmp_path):
-    named = only(written(tmp_path, Horovod(EARLY_TO_LATE).run(6)))
-    nameless = only(written(tmp_path, Horovod(EARLY_TO_LATE, named=False).run(6)))
-    pd.testing.assert_frame_equal(named.steps, nameless.steps)
+    for run, remedy in (
+        (Horovod(EARLY_TO_LATE, ticks=False), "HOROVOD_CACHE_CAPACITY=0"),
+        (Horovod(EARLY_TO_LATE, slower=(1.0,)), "one process"),
+    ):
+        text = "\n".join(lines(diagnose(written(tmp_path, run.run()))))
+        assert remedy in text and "is the last" not in text
 
 
 def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
     """As the file of a run that was killed while rank 0 waited for rank 1."""
-    run = Horovod(EARLY_TO_LATE, slower=(1.0, 3.0)).run(6)
+    run = Horovod(EARLY_TO_LATE, slower=(1.0, 3.0)).run()
     last = max(i for i, e in enumerate(run.events) if e["ph"] == "X" and e["name"] == "0")
     run.events = run.events[: last + 1]
     path = written(tmp_path, run, closed=False)
@@ -268,57 +228,41 @@ def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
 
 
 def test_an_operation_that_hangs_is_named_with_the_time_since_it_began(tmp_path):
-    run = Horovod(EARLY_TO_LATE).run(6)
+    run = Horovod(EARLY_TO_LATE).run()
     last = max(i for i, event in enumerate(run.events) if event.get("name") == "MPI_ALLREDUCE")
     hangs = run.events[last]
     # Something else happens a second later.
     later = {"ph": "i", "pid": 0, "name": "CYCLE_START", "ts": hangs["ts"] + 1e6}
     run.events = [*run.events[: last + 1], later]
-    names = {event["pid"]: event["args"]["name"] for event in run.events if event["ph"] == "M"}
     path = written(tmp_path, run, closed=False)
     [hanging] = only(path).unfinished
-    assert hanging.tensor == names[hangs["pid"]]
+    assert hanging.tensor == f"gradient/{[*TENSORS][hangs['pid'] - 1]}"
     assert hanging.phase == "MPI_ALLREDUCE" and hanging.seconds == pytest.approx(1.0)
     assert f"At the end, {hanging.sentence()}." in lines(diagnose(path))
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 1000))
-def test_a_file_that_ends_anywhere_gives_the_steps_before_its_end(tmp_path_factory, per_mille):
-    path = written(tmp_path_factory.mktemp("timeline"), Horovod(EARLY_TO_LATE).run(6))
-    whole, text = only(path).steps, path.read_text()
-    path.write_text(text[: len(text) * per_mille // 1000])
-    try:
-        found = only(path).steps
-    except InputError as error:
-        assert "holds" in str(error)
-        return
-    assert len(found) >= 2
-    np.testing.assert_allclose(found["step_seconds"], whole["step_seconds"][: len(found)])
+#: By its name, what becomes of a text around a place and the end of an event after it.
+DAMAGES = {
+    "letter": lambda text, at, end: text[: at + 3] + "\n" + text[at + 3 :],
+    "event cut": lambda text, at, end: text[: end - 5] + text[end + 3 :],
+    "NUL over events": lambda text, at, end: text[:at] + "\0" * 500 + text[at + 500 :],
+}
+INSERTED = {
+    "NUL block": "\0" * 300_000, "no time": '{"ph": "B", "pid": 1}, ',
+    "no tensor": '{"ph": "E", "ts": 1}, ', "not a number": '{"ph": "E", "ts": NaN, "pid": 1}, ',
+    "text": "[1,0]<stderr>: warning {oops}\n", "not UTF-8": "\udcff\udcfe",
+}  # fmt: skip
+for _name, _added in INSERTED.items():
+    DAMAGES[_name] = lambda text, at, end, added=_added: text[:at] + added + text[at:]
 
 
 def _broken(text: str, damage: str) -> str:
     """Return a timeline with a damage near its middle."""
     middle = text.index("{", len(text) // 2)
-    end = text.index("}", middle)
-    return {
-        "letter": text[: middle + 3] + "\n" + text[middle + 3 :],
-        "event cut": text[: end - 5] + text[end + 3 :],
-        "NUL block": text[:middle] + "\0" * 300_000 + text[middle:],
-        "NUL over events": text[:middle] + "\0" * 500 + text[middle + 500 :],
-        "no time": text[:middle] + '{"ph": "B", "pid": 1}, ' + text[middle:],
-        "no tensor": text[:middle] + '{"ph": "E", "ts": 1}, ' + text[middle:],
-        "not a number": text[:middle] + '{"ph": "E", "ts": NaN, "pid": 1}, ' + text[middle:],
-        "text": text[:middle] + "[1,0]<stderr>: warning {oops}\n" + text[middle:],
-        "not UTF-8": text[:middle] + "\udcff\udcfe" + text[middle:],
-    }[damage]
+    return DAMAGES[damage](text, middle, text.index("}", middle))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["letter", "event cut", "NUL block", "NUL over events", "no time", "no tensor",
-     "not a number", "text", "not UTF-8"],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damage_ends_the_reading_and_its_place_is_named(tmp_path, damage):
     path = written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.2)).run(20))
     whole, text = only(path).steps, path.read_text()
@@ -368,83 +312,11 @@ def test_a_compressed_timeline_is_read_also_if_it_is_cut(tmp_path, opener):
         assert found.damage and "decompressed" in "\n".join(lines(found))
 
 
-def test_an_object_that_holds_the_array_is_read(tmp_path):
-    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(6))
-    plain = only(path).steps
-    events = path.read_text()
-    path.write_text(
-        f'{{"displayTimeUnit": "ms", "traceEvents": {events}, "otherData": {{"a": 1}}}}'
-    )
-    pd.testing.assert_frame_equal(only(path).steps, plain)
-    assert diagnose(path).closed and diagnose(path).damage is None
-
-
-@pytest.mark.parametrize("one_line", [False, True])
-def test_blocks_of_any_size_give_the_same_events(tmp_path, monkeypatch, one_line):
-    text = _broken(written(tmp_path, Horovod(EARLY_TO_LATE).run(20)).read_text(), "text")
-    found = []
-    for block in (1 << 20, 4096, 7):
-        monkeypatch.setattr(timeline, "_BLOCK", block)
-        content = text.replace("\n", " ") if one_line else text
-        reader = timeline.Events(io.BytesIO(content.encode()))
-        found.append(list(reader))
-        assert reader.damage and not reader.closed
-    assert len(found[0]) > 100 and found[0] == found[1] == found[2]
-
-
-def test_the_sentences_have_the_fractions_of_the_step(tmp_path):
-    found = list(lines(diagnose(written(tmp_path, Horovod(EARLY_TO_LATE).run(6)))))
-    assert found[0].startswith("5 steps after the first; a step takes 22")
-    assert any("2.0 MiB" in line for line in found)
-
-
-def test_the_timeline_of_a_probe_is_read_too(tmp_path):
-    path = tmp_path / "timeline.json"
-    path.write_text(timeline_text(5))
-    found = only(path)
-    assert len(found.steps) == 4
-    np.testing.assert_allclose(found.steps[TRANSFER], 0.002)
-
-
-def _noname(steps: int) -> str:
-    """Return the timeline of tensors that have another name at each step."""
-    events = []
-    for step in range(steps):
-        for each in range(3):
-            pid = 3 * step + each + 1
-            name = {"name": f"allreduce.noname.{pid}"}
-            begin = 1000 * step + 10 * each
-            events += [
-                {"ph": "M", "name": "process_name", "pid": pid, "args": name},
-                {"ph": "B", "name": "ALLREDUCE", "ts": begin, "pid": pid},
-                {"ph": "E", "ts": begin + 5, "pid": pid},
-            ]
-    return json.dumps(events)
-
-
-PROFILE = json.dumps(
-    {
-        "schemaVersion": 1,
-        "deviceProperties": [{"id": 0}],
-        "traceEvents": [
-            {
-                "ph": "X",
-                "cat": "cpu_op",
-                "name": "aten::add",
-                "pid": 7,
-                "tid": 7,
-                "ts": 1,
-                "dur": 2,
-            },
-            *({"ph": "BE"[i % 2], "name": "step", "pid": 7, "tid": 7, "ts": i} for i in range(20)),
-        ],
-    }
-)
-
-
 @pytest.mark.parametrize(
     ("text", "reason", "remedy"),
     [
+        (b"PK\3\4" + bytes(100), "unpack it", ""),
+        (b"(\xb5/\xfd" + bytes(100), "unpack it", ""),
         ("", "holds no operation yet", "rank 0"),
         ("[", "holds no operation yet", "rank 0"),
         ('[{"name": "process_na', "holds no operation yet", "rank 0"),
@@ -453,42 +325,27 @@ PROFILE = json.dumps(
         ("[{}]", "holds no trace", "HOROVOD_TIMELINE"),
         ('{"a": [1]}', "holds no trace", "HOROVOD_TIMELINE"),
         ('{"traceEvents": 3}', "holds no trace", "HOROVOD_TIMELINE"),
-        (PROFILE, "holds 21 events, and none is of Horovod", "HOROVOD_TIMELINE"),
+        (json.dumps({"traceEvents": [
+            {"ph": "X", "name": "aten::add", "pid": 7, "tid": 7, "ts": 1, "dur": 2},
+            *({"ph": "BE"[i % 2], "name": "step", "pid": 7, "tid": 7, "ts": i} for i in range(20)),
+        ]}), "holds 21 events, and none is of Horovod", "HOROVOD_TIMELINE"),
         (timeline_text(0), "1 broadcast", "three steps"),
         (timeline_text(2), "too few steps", "three steps"),
         (timeline_text(2)[:-400], "too few steps.*had begun", "three steps"),
-        (_noname(9), "another one at each step", "hvd.allreduce"),
+        (json.dumps([
+            event for pid in range(27) for event in (
+                {"ph": "M", "name": "process_name", "pid": pid,
+                 "args": {"name": f"a.noname.{pid}"}},
+                {"ph": "B", "name": "ALLREDUCE", "ts": 1000 * (pid // 3) + 10 * pid, "pid": pid},
+                {"ph": "E", "ts": 1000 * (pid // 3) + 10 * pid + 5, "pid": pid},
+            )
+        ]), "another one at each step", "hvd.allreduce"),
     ],
+    ids=lambda value: str(value)[:20],
 )  # fmt: skip
 def test_a_refusal_has_the_remedy_for_what_the_file_holds(tmp_path, text, reason, remedy):
     path = tmp_path / "timeline.json"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=reason) as refused:
         diagnose(path)
-    assert remedy in refused.value.remedy
-
-
-@pytest.mark.parametrize("magic", [b"PK\3\4", b"(\xb5/\xfd"])
-def test_another_compression_is_refused(tmp_path, magic):
-    path = tmp_path / "timeline.json"
-    path.write_bytes(magic + bytes(100))
-    with pytest.raises(InputError, match="unpack it"):
-        diagnose(path)
-
-
-def test_a_long_timeline_is_read_in_little_memory(tmp_path):
-    """Kept are some 100 bytes for each operation on a tensor, besides blocks of the file."""
-    steps = Horovod(EARLY_TO_LATE).run(20).events
-    path = tmp_path / "timeline.json.gz"
-    with gzip.open(path, "wt", compresslevel=1) as file:
-        size = file.write("[")
-        for turn in range(200):
-            later = [event | {"ts": event["ts"] + turn * 1e6} for event in steps if "ts" in event]
-            size += file.write(json.dumps(later)[1:-1] + ",\n")
-        file.write('{"ph": "i", "name": "CYCLE_START", "ts": 1e9}]')
-    tracemalloc.start()
-    found = only(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(found.steps) == 3999
-    assert peak < 1.5 * size
+    assert remedy in (refused.value.remedy or "")

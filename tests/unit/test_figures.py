@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
-from itertools import product
+from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 
+import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
 import text_boxes
@@ -21,19 +23,21 @@ from fixtures_runs import (
     regression,
     sampled,
     three_configurations,
+    twice,
     with_classes,
     with_fits,
 )
-from pages import tabled
+from pages import tabled, three
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.core import readable
+from escala.analysis.comparable import CONFIGURATION
 from escala.core.files import read_json, write_json
-from escala.core.readable import in_words
+from escala.core.readable import number as significant
 from escala.probes.resources import Resources
 from escala.report import tables
-from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure
+from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure, seconds_per_epoch
+from escala.report.figures.common import MARKERS, in_order, looks, strategy_look
 from escala.report.tables.views import MOST
+from escala.strategies import STRATEGIES
 from tests.calls import python
 from tests.conftest import ROOT
 
@@ -59,60 +63,12 @@ def _drawn(name: str, *what) -> str:
     return "\n".join(box.text for box in boxes)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """The tables of three configurations, one run of which failed."""
-    return tabled(three_configurations(tmp_path_factory.mktemp("base")))
-
-
-@pytest.fixture(scope="module")
-def drawn(base):
-    """The words of every figure of `base`."""
-    return {name: _drawn(name, base) for name in DRAWN}
-
-
-@pytest.mark.parametrize(
-    ("name", "labels"),
-    [
-        ("class_distribution", [*CLASSES, "sequences (count)", "training, oversampled", "900"]),
-        ("accuracy_per_epoch", ["training accuracy", "test accuracy", "single 1x1", FAILED]),
-        ("seconds_per_epoch", ["time per epoch (s)", "two processes on one node", FAILED]),
-        ("confusion_matrices", [*CLASSES, "true class", "runs: 3", "runs: 2", FAILED]),
-        ("classification_reports", ["COVID (270)", "f1", "macro average (705)", FAILED]),
-        ("mean_scores", ["difference from single 1x1", "2 to 3 runs for each", FAILED]),
-        ("speedup", ["2 ranks", "efficiency", "horovod-mpi", "horovod-gloo", FAILED]),
-        ("splits", ["Points: runs of single 1x1.", FAILED]),
-    ],
-)
-def test_what_is_shown_is_named_and_so_are_gaps(drawn, name, labels):
-    for label in (*labels, "demo-1000 (simulated)"):
-        assert label in drawn[name]
-
-
-@pytest.fixture(scope="module")
-def nothing(tmp_path_factory):
+def _nothing(root: Path) -> dict[str, pd.DataFrame]:
     failed = {1: ("failed", "ValueError: costs $5 and $6 <b>&amp;</b>")}
-    experiment = FakeExperiment(tmp_path_factory.mktemp("nothing"), leaky=True).add_dataset()
-    experiment.add("single", "1x1", 5.0, 1, failed).add("horovod-mpi", "1x2", 5.0, 1, failed)
+    experiment = FakeExperiment(root, leaky=True).add_dataset()
+    experiment.add("single", "1x1", 5.0, 1, failed)
+    experiment.add("horovod-mpi", "1x2", 5.0, 1, failed)
     return tabled(experiment)
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_a_figure_without_data_says_why(nothing, name):
-    words = _drawn(name, nothing).replace("\n", " ").lower()
-    assert "demo-1000 (simulated, leaky split)" in words
-    if name != "class_distribution":
-        assert "no run ended ok" in words and "$5 and $6 <b>&amp;</b>" in words
-
-
-def test_many_runs_without_result_are_counted(tmp_path):
-    failed = dict.fromkeys([1], ("failed", "no memory"))
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 1)
-    for number in range(MOST + 3):
-        experiment.add("horovod-mpi", "1x2", 5.0, 1, failed, variant=f"v{number:02}")
-    [text] = common.gaps(tabled(experiment)["runs"])
-    assert text.count("(failed)") == MOST
-    assert text.endswith("; and 3 more. Reasons are in runs.csv.")
 
 
 #: Names as long as an experiment may have them.
@@ -139,57 +95,157 @@ def _hard(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     }
 
 
-@pytest.fixture(scope="module")
-def hard(tmp_path_factory):
-    """The tables of ten configurations of two datasets, with long names."""
-    first = three_configurations(tmp_path_factory.mktemp("hard"))
+def _two_datasets(root: Path) -> dict[str, pd.DataFrame]:
+    """Return the tables of ten configurations of two datasets, with long names."""
+    first = three_configurations(root)
     second = FakeExperiment(
-        first.root, dataset="published", provenance="files", leaky=True, runs=first.runs
+        root, dataset="published", provenance="files", leaky=True, runs=first.runs
     ).add_dataset()
     second.add("single", "1x1", 50.0).add("horovod-mpi", "1x2", 60.0, variant="as-published")
     return _hard(tabled(second))
 
 
-@pytest.mark.parametrize(
-    "name",
-    # The panels of both figures of classes are arranged alike.
-    [pytest.param(n, marks=[pytest.mark.sweep] * (n == BY_CLASS[1])) for n in DRAWN],
-)
-def test_long_names_stand_whole_in_figures_of_many_configurations(hard, name):
-    words = "".join(_drawn(name, hard).split())
-    assert f"{LONG['published']}(files,leakysplit)" in words
-    assert "demo-1000(simulated)" in words
-    if name == "accuracy_per_epoch":
-        assert f"horovod-mpi1x2{LONG['as-published']}" in words
-    if name == "seconds_per_epoch":
-        assert f"twoprocessesononenode(HorovodoverMPI,{LONG['as-published']})" in words
-    if name == "speedup":
-        assert "nosingle1x1as-publishedalongsideit" in words
+def _many(root: Path) -> dict[str, pd.DataFrame]:
+    """Return the tables of two of each of 25 variants, the first the fastest."""
+    experiment = FakeExperiment(root).add_dataset()
+    for number in range(25):
+        experiment.add("single", "1x1", 5.0 + number, 1, variant=f"v{number:02}")
+        experiment.add("horovod-mpi", "1x2", 3.0 + number, 1, variant=f"v{number:02}")
+    return tabled(experiment)
+
+
+def _rare(root: Path) -> dict[str, pd.DataFrame]:
+    frames = tabled(three_configurations(root))
+    rows = frames["classes"]
+    more = [rows.assign(**{"class": f"rare {n:02}", "train": 1, "test": 1}) for n in range(40)]
+    return frames | {"classes": pd.concat([rows, *more])}
+
+
+def _clocks(root: Path) -> dict[str, pd.DataFrame]:
+    experiment, runs = clocked(root)
+    return tabled(experiment, probe_files=runs)
+
+
+def _ladder(root: Path) -> dict[str, pd.DataFrame]:
+    _, files, rungs = laddered(root)
+    change = "every rank trains on its own part of the rows and not on all of them"
+    frames = tables.tables(series_files=files, rungs=rungs)
+    return frames | {"ladder": frames["ladder"].replace({"from slower to fast": change})}
+
+
+MADE = {
+    "three": lambda root: tabled(three_configurations(root)),
+    "nothing": _nothing,
+    "long": _two_datasets,
+    "fits": lambda root: tabled(with_fits(root)),
+    "regression": lambda root: tabled(regression(root)),
+    "untested": lambda root: tabled(
+        FakeExperiment(root).add_dataset().add("single", "1x1", 5.0, untested="SARS")
+    ),
+    "60 classes": lambda root: tabled(with_classes(three_configurations(root), 60)),
+    "101 classes": lambda root: tabled(with_classes(three_configurations(root), 101)),
+    "rare": _rare,
+    "many": _many,
+    "sampled": lambda root: tables.tables(probe_files=sampled(root)),
+    "clocks": _clocks,
+    "ladder": _ladder,
+}
 
 
 @pytest.fixture(scope="module")
-def fits(tmp_path_factory):
-    """The words of figures where two workloads are fitted at once."""
-    frames = tabled(with_fits(tmp_path_factory.mktemp("fits")))
-    return {name: _drawn(name, frames) for name in (*BY_EPOCH, *BY_CLASS, "mean_scores")}
+def made(tmp_path_factory):
+    """Return a function that makes the tables of a name once."""
+    return cache(lambda name: MADE[name](tmp_path_factory.mktemp("made")))
 
 
-@pytest.mark.parametrize("name", BY_EPOCH)
-def test_epochs_and_fits_are_not_set_side_by_side(fits, name):
-    words = fits[name].replace("\n", " ")
-    assert "Not shown, as they are fitted at once: kmer-logreg, majority." in words
-    assert words.count("kmer-logreg") == 1 and re.search("horovod-mpi|two processes", words)
+@pytest.fixture(scope="module")
+def words(made):
+    """Return a function that draws a figure of such tables once, and returns its words."""
+    return cache(lambda name, of: _drawn(name, made(of)))
 
 
-@pytest.mark.parametrize("name", BY_CLASS)
-def test_scores_of_fits_stand_beside_the_others(fits, name):
-    for workload in ("virus-cnn", "kmer-logreg", "majority"):
-        assert f"{workload}, single 1x1" in fits[name]
+OF_CLOCKS = ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo",
+             "Step against that of the timing runs: single 1x1"]  # fmt: skip
+RANK_1 = "horovod-mpi 1x2, rank 1"
+#: Tables, figures of them, and what these show and do not show.
+SHOWN = [
+    ("three", ["class_distribution"], [*CLASSES, "sequences (count)", "training, oversampled"], []),
+    ("three", ["accuracy_per_epoch"], ["training accuracy", "test accuracy", FAILED], []),
+    ("three", ["seconds_per_epoch"], ["time per epoch (s)", "two processes on one", FAILED], []),
+    ("three", ["confusion_matrices"], [*CLASSES, "true class", "runs: 3", "runs: 2", FAILED], []),
+    ("three", ["classification_reports"], ["COVID (270)", "macro average (705)", FAILED], []),
+    ("three", ["mean_scores"], ["difference from single 1x1", "2 to 3 runs for each", FAILED], []),
+    ("three", ["speedup"], ["2 ranks", "efficiency", "horovod-gloo", FAILED], []),
+    ("three", ["splits"], ["Points: runs of single 1x1.", FAILED, "demo-1000 (simulated)"], []),
+    ("three", ["scaling"], ["No layout of several nodes"], []),
+    ("nothing", DRAWN, ["demo-1000 (simulated, leaky split)"], []),
+    ("nothing", [name for name in DRAWN if name != "class_distribution"],
+     ["no run ended ok", "$5 and $6 <b>&amp;</b>"], []),
+    ("fits", BY_EPOCH, ["Not shown, as they are fitted at once: kmer-logreg, majority."], []),
+    ("fits", BY_CLASS, ["virus-cnn, single 1x1", "kmer-logreg, single 1x1", "majority, single 1x1"],
+     ["No test rows"]),
+    ("regression", [name for name in FIGURES if name != "seconds_per_epoch"], ["horovod-mpi"],
+     ["ended ok"]),
+    ("regression", ["seconds_per_epoch"], ["two processes"], ["ended ok"]),
+    ("regression", [*BY_CLASS, "splits"], ["No run that ended ok has"], []),
+    ("untested", BY_CLASS, ["No test rows, hence no scores: SARS (demo-1000)."], []),
+    ("101 classes", BY_CLASS, ["at most 100"], []),
+    ("60 classes", ["confusion_matrices"], ["60 classes are in the table confusion"], ["c59"]),
+    ("rare", ["class_distribution"], ["the 30 of ", *CLASSES], ["rare 39"]),
+    ("many", ["mean_scores", "speedup"],
+     ["with their references: 40 of 50. All are in", "horovod-mpi 1x2 v19"], ["v20"]),
+    ("long", [name for name in DRAWN if name != BY_CLASS[1]],
+     [f"{LONG['published']}(files,leakysplit)", "demo-1000(simulated)"], []),
+    ("long", ["accuracy_per_epoch"], [f"horovod-mpi1x2{LONG['as-published']}"], []),
+    ("long", ["seconds_per_epoch"], [f"onenode(HorovodoverMPI,{LONG['as-published']})"], []),
+    ("long", ["speedup"], ["nosingle1x1as-publishedalongsideit"], []),
+    ("sampled", ["resources"],
+     ["processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"], []),
+    ("clocks", ["attribution"], [*OF_CLOCKS, RANK_1], []),
+    ("clocks", ["step_of_ranks"],
+     ["waiting for the slowest rank", "No step: horovod-gloo", RANK_1], []),
+    ("ladder", ["ladder"], ["from slow to slower", "0.40 (-3.60 s)", "all changes multiplied",
+     "every rank trains on its own part of the rows and not on all of them"], []),
+]  # fmt: skip
 
 
-def test_scores_without_any_difference_have_no_panel_of_differences(fits):
-    words = fits["mean_scores"]
-    assert words.count("difference of the score") == 1 and words.count("accuracy") == 3
+@pytest.mark.parametrize(
+    ("tables_of", "name", "shown", "hidden"),
+    [(row[0], name, *row[2:]) for row in SHOWN for name in row[1]],
+)
+def test_what_is_shown_is_named_and_so_are_gaps(words, tables_of, name, shown, hidden):
+    def plain(text: str) -> str:
+        return "".join(text.split()).lower()
+
+    text = plain(words(name, tables_of))
+    for each in shown:
+        assert plain(each) in text
+    assert not any(plain(each) in text for each in hidden)
+
+
+@pytest.mark.parametrize(
+    ("tables_of", "name"),
+    [("sampled", "resources"), ("clocks", "attribution"), ("clocks", "step_of_ranks")],
+)
+def test_long_names_fit_also_where_there_are_twice_as_many(made, tables_of, name):
+    _drawn(name, _hard(made(tables_of)))
+
+
+def test_what_is_not_shown_is_counted(made, words):
+    for name in BY_EPOCH:
+        assert words(name, "fits").count("kmer-logreg") == 1, "where it is said"
+    text = words("mean_scores", "fits")
+    assert text.count("difference of the score") == 1 and text.count("accuracy") == 3
+    with common.style():
+        assert max(figure("confusion_matrices").draw(made("60 classes")).get_size_inches()) < 40
+    failed = made("nothing")["runs"].iloc[:1]
+    many = pd.concat([failed.assign(variant=f"v{number}") for number in range(MOST + 3)])
+    [text] = common.gaps(many)
+    assert text.count("(failed)") == MOST
+    assert text.endswith("; and 3 more. Reasons are in runs.csv.")
+    too_many = made("101 classes")
+    assert too_many["confusion"].empty and too_many["pooled"].empty
+    assert set(too_many["reports"]["level"]) == {"macro", "weighted", "accuracy"}
 
 
 def test_each_reference_has_a_row_of_panels(tmp_path):
@@ -201,93 +257,11 @@ def test_each_reference_has_a_row_of_panels(tmp_path):
     # One process with threads, which is a reference too, is compared with the first one only.
     assert words.count("single 1x1 threads 1 rank") == 1
     assert words.count("horovod-mpi 1x2 tuned 2 ranks") == 2
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """The tables of 50 configurations: two of each of 25 variants, the first the fastest."""
-    experiment = FakeExperiment(tmp_path_factory.mktemp("many")).add_dataset()
-    for number in range(25):
-        experiment.add("single", "1x1", 5.0 + number, 1, variant=f"v{number:02}")
-        experiment.add("horovod-mpi", "1x2", 3.0 + number, 1, variant=f"v{number:02}")
-    return tabled(experiment)
-
-
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        pytest.param("confusion_matrices", 12, marks=pytest.mark.sweep),
-        ("mean_scores", 40),
-        pytest.param("seconds_per_epoch", 20, marks=pytest.mark.sweep),
-        ("speedup", 40),
-    ],
-)
-def test_a_figure_shows_the_fastest_of_many_configurations_with_their_references(many, name, most):
-    words = _drawn(name, many).replace("\n", " ")
-    assert f"the fastest configurations, with their references: {most} of 50. All are in" in words
-    last = most // 2 - 1
-    variant, further = f"v{last:02}", f"v{last + 1:02}"
-    assert re.search(rf"(horovod-mpi 1x2 |two processes on one node \(){variant}", words)
-    assert further not in words
-
-
-def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
-    experiment = fair(tmp_path, 5.0, 4.0, 3.0, repeats=2)
+    # A reference without runs is named.
     del experiment.runs[:2]
     words = _drawn("mean_scores", tabled(experiment, references=REFERENCES)).replace("\n", " ")
-    without = "no match with single 1x1 tuned"
-    assert f"Without difference: single 1x1 threads ({without}); " in words
-    assert f"; horovod-mpi 1x2 tuned ({without})." in words
-    assert "difference of the score" not in words
-
-
-@pytest.mark.parametrize("name", BY_CLASS)
-def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0, untested="SARS")
-    words = _drawn(name, tabled(experiment)).replace("\n", " ")
-    assert "No test rows, hence no scores: SARS (demo-1000)." in words
-    assert "No test rows" not in fits[name]
-
-
-@pytest.mark.parametrize("name", BY_CLASS)
-def test_of_too_many_classes_no_scores_by_class_are_kept_and_the_figure_says_so(tmp_path, name):
-    frames = tabled(with_classes(three_configurations(tmp_path), 101), references=REFERENCES)
-    assert frames["confusion"].empty and frames["pooled"].empty
-    assert set(frames["reports"]["level"]) == {"macro", "weighted", "accuracy"}
-    assert "at most 100" in _drawn(name, frames)
-
-
-def test_a_matrix_of_many_classes_is_no_larger_than_a_page(tmp_path):
-    frames = tabled(with_classes(three_configurations(tmp_path), 60))
-    with common.style():
-        drawn = figure("confusion_matrices").draw(frames)
-    assert max(drawn.get_size_inches()) < 40
-    words = _drawn("confusion_matrices", frames)
-    assert "60 classes are in the table confusion" in words and "c59" not in words
-
-
-def test_of_many_classes_those_of_most_rows_are_shown(base):
-    classes = base["classes"]
-    more = [classes.assign(**{"class": f"rare {n:02}", "train": 1, "test": 1}) for n in range(40)]
-    words = _drawn("class_distribution", base | {"classes": pd.concat([classes, *more])})
-    assert "the 30 of " in words and all(name in words for name in CLASSES)
-    assert "rare 39" not in words
-
-
-@pytest.fixture(scope="module")
-def without_classes(tmp_path_factory):
-    """The tables of a workload that brings a score of its own."""
-    return tabled(regression(tmp_path_factory.mktemp("regression")))
-
-
-@pytest.mark.parametrize("name", [*FIGURES, *BY_CLASS, "splits"])
-def test_figures_of_data_without_classes_do_not_call_their_runs_failed(without_classes, name):
-    words = _drawn(name, without_classes).replace("\n", " ")
-    if name in FIGURES:
-        assert re.search("horovod-mpi|two processes", words) and "ended ok" not in words
-    else:
-        assert "No run that ended ok has" in words
+    for label in ("single 1x1 threads", "horovod-mpi 1x2 tuned"):
+        assert f"{label} (no match with single 1x1 tuned)" in words
 
 
 DRAW = """
@@ -314,30 +288,17 @@ def test_settings_of_a_notebook_or_of_a_user_draw_nothing(tmp_path):
     assert (tmp_path / "there.svg").read_bytes() == (tmp_path / "here.svg").read_bytes()
 
 
-def test_words_stay_words_in_svg_and_equal_data_give_equal_bytes(tmp_path, nothing):
+def test_words_stay_words_in_svg_and_equal_data_give_equal_bytes(tmp_path, made):
     for path in (paths := [tmp_path / f"{n}.svg" for n in range(2)]):
         with common.style():
-            common.save(figure("speedup").draw(nothing), path)
+            common.save(figure("speedup").draw(made("nothing")), path)
     first, second = (path.read_bytes() for path in paths)
     assert first == second and b"<dc:date>" not in first
     words = " ".join("".join(each.itertext()) for each in ET.parse(paths[0]).iter(f"{SVG}text"))
     assert "costs $5 and $6 <b>&amp;</b>" in words
 
 
-def test_captions_give_the_number_of_values_that_an_interval_needs():
-    said = {
-        number
-        for each in DECLARED.values()
-        for number in re.findall(r"range for fewer than (\w+)", each.caption)
-    }
-    assert said == {in_words(VALUES_FOR_INTERVAL)}
-
-
-def test_seconds_keep_three_digits():
-    assert list(map(readable.number, (2.2, 0.05123, 1234.5))) == ["2.20", "0.0512", "1234"]
-
-
-def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base):
+def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path):
     experiment = three_configurations(tmp_path).add("horovod-mpi", "2x1", 4.0)
     experiment.add("horovod-mpi", "2x2", 3.9).add("horovod-mpi", "3x1", 3.8)
     rates = {"2x1": ("slow", 95.5), "2x2": ("slow", 95.5), "3x1": ("fast", 950.0)}
@@ -361,81 +322,47 @@ def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base)
     single = frames["configurations"].set_index("strategy").loc["single"]
     assert one == single["train_seconds_per_epoch"]
     assert LONG["slow"] in "".join(_drawn("scaling", _hard(frames)).split())
-    assert "No layout of several nodes" in _drawn("scaling", base)
 
 
-@pytest.mark.parametrize("change", [dict, _hard])
-def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, change):
-    frames = change(tables.tables(probe_files=sampled(tmp_path)))
-    words = _drawn("resources", frames)
-    for expected in ("processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"):
-        assert expected in words
-
-
-def _on_nodes(root: Path) -> dict[str, pd.DataFrame]:
-    """Return the tables of processes sampled on one, two and three nodes, on two networks."""
-    experiment = FakeExperiment(root).add_dataset().add("single", "1x1", 4.0, 1, variant="native")
+def test_means_of_resources_are_drawn_by_nodes_and_network(tmp_path):
+    experiment = (
+        FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 4.0, 1, variant="native")
+    )
     for layout, network in product(("2x1", "3x1"), ("native", "slow")):
         experiment.add("horovod-mpi", layout, 4.0, repeats=1, variant=network)
     unread = dict.fromkeys(Resources.result["items"]["properties"]) | {"samples": 4}
+    link = {"rate": "10mbit", "mbit_per_second": 9.7, "latency_ms": 0.1, "interface": None}
     for number, path in enumerate(experiment.runs):
         run = read_json(path)
         cpu = [90.0 - 10 * number + rank for rank in range(int(run["layout"][0]))]
         processes = [unread | {"rank": n, "cpu_percent_mean": each} for n, each in enumerate(cpu)]
-        link = {"rate": "10mbit", "mbit_per_second": 9.7, "latency_ms": 0.1, "interface": None}
         network = {"network": run["variant"], "variant": "tuned"}
         network["link"] = link if run["variant"] == "slow" else None
         changed([path], repeat=None, instrument="resources", resources=processes, **network)
-    return tables.tables(probe_files=experiment.runs)
-
-
-def test_means_of_resources_are_drawn_by_nodes_and_network(tmp_path):
-    frames = _on_nodes(tmp_path)
+    frames = tables.tables(probe_files=experiment.runs)
     with common.style():
         axes, *_ = figure("resources").draw(frames).axes
-    assert axes.get_ylabel() == "processor (%)"
     lines = {tuple(map(tuple, line.get_xydata())) for line in axes.lines}
     means = frames["resources"].groupby(["network", "layout"])["cpu_percent_mean"].mean()
     for network in ("native", "slow"):
         assert tuple((nodes, means[network, f"{nodes}x1"]) for nodes in (2, 3)) in lines
     words = _drawn("resources", _hard(frames))
-    for expected in ("memory (MiB)", "unavailable", "native", "single", "nodes"):
-        assert expected in words
+    for label in ("memory (MiB)", "unavailable", "native", "single", "nodes"):
+        assert label in words
 
 
-@pytest.fixture(scope="module")
-def clocks(tmp_path_factory):
-    """The tables of ranks that noted the moments of their steps; one configuration failed."""
-    experiment, runs = clocked(tmp_path_factory.mktemp("clocks"))
-    return tabled(experiment, probe_files=runs)
-
-
-@pytest.mark.parametrize("change", [dict, _hard])
-def test_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(clocks, change):
-    for name, expected in {
-        "attribution": ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo",
-                        "Step against that of the timing runs: single 1x1"],
-        "step_of_ranks": ["waiting for the slowest rank", "No step: horovod-gloo"],
-    }.items():  # fmt: skip
-        words = _drawn(name, change(clocks)).replace("\n", " ")
-        for each in (*expected, "horovod-mpi 1x2, rank\u00a01"):
-            assert each in words
-
-
-def test_passes_are_drawn_in_place_of_their_sum(clocks):
-    table = clocks["attribution"]
-    whole = table[table["part"] == "compute"]
-    halves = [
-        whole.assign(part=part, seconds=whole["seconds"] / 2) for part in ("forward", "backward")
-    ]
-    words = _drawn("attribution", clocks | {"attribution": pd.concat([table, *halves])})
+def test_passes_are_drawn_in_place_of_their_sum(made):
+    table = made("clocks")["attribution"]
+    whole = table[table["part"] == "compute"].assign(seconds=lambda rows: rows["seconds"] / 2)
+    halves = [whole.assign(part=part) for part in ("forward", "backward")]
+    words = _drawn("attribution", made("clocks") | {"attribution": pd.concat([table, *halves])})
     assert {"forward", "backward"} <= {*words.split("\n")}
     assert "forward and backward" not in words
 
 
-def test_a_step_is_drawn_as_long_as_it_took(clocks):
+def test_a_step_is_drawn_as_long_as_it_took(made):
     with common.style():
-        [axes] = figure("step_of_ranks").draw(clocks).axes
+        [axes] = figure("step_of_ranks").draw(made("clocks")).axes
     bars = [path.get_extents() for each in axes.collections for path in each.get_paths()]
     rows = [label.get_text() for label in axes.get_yticklabels()]
     assert rows == ["single 1x1, rank\u00a00", *(f"horovod-mpi 1x2, rank\u00a0{r}" for r in (0, 1))]
@@ -445,12 +372,200 @@ def test_a_step_is_drawn_as_long_as_it_took(clocks):
         assert min(box.x0 for box in own) == pytest.approx(0, abs=1e-3)
 
 
-def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
-    _, files, rungs = laddered(tmp_path)
-    frames = tables.tables(series_files=files, rungs=rungs)
-    words = _drawn("ladder", frames)
-    for expected in ("from slow to slower", "0.40 (-3.60 s)", "all changes multiplied"):
+# Machado, Oliveira and Fernandes (2009), IEEE TVCG 15(6): severity 1.0, on linear RGB.
+BLIND = {
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                   [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                     [-0.011820, 0.042940, 0.968881]],
+}  # fmt: skip
+# sRGB to XYZ under D65 (IEC 61966-2-1), and D65's white point.
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = np.array([0.9505, 1.0, 1.089])
+#: CIE76: about 2.3 is just noticeable side by side.
+NOTICEABLE = 5.0
+
+
+def _lab(colour: tuple, blindness: str) -> np.ndarray:
+    """Return CIELAB of an sRGB colour as a colour-blind eye sees it."""
+    rgb = np.array(colour)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt((XYZ @ np.clip(BLIND[blindness] @ linear, 0, 1)) / WHITE)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+@pytest.mark.parametrize("what", ["engine", "programs"])
+def test_strategies_differ_for_colour_blind_readers(blindness, what):
+    names = [name for name, each in STRATEGIES.items() if getattr(each, what)]
+    seen = {name: _lab(strategy_look(name).colour, blindness) for name in names}
+    close = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
+    assert min(close.values()) > NOTICEABLE, min(close, key=close.get)
+    # Matplotlib has no more filled markers: a further strategy shares one, in another colour.
+    markers = {strategy_look(name).marker for name in names}
+    assert len(markers) == min(len(names), len(MARKERS))
+
+
+def _frame(*rows: tuple[str, str]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["strategy", "label"])
+    return frame.assign(dataset="demo", workload="virus-cnn", layout="1x1")
+
+
+def test_a_strategy_has_one_colour_and_marker_in_every_figure_and_nothing_else_has_it(tmp_path):
+    frames = three(tmp_path)
+    resources = tables.tables(probe_files=sampled(tmp_path / "sampled"))
+    look, label = strategy_look("horovod-mpi"), "horovod-mpi 1x2"
+    with common.style():
+        accuracy, speedup, seconds, processes = (
+            figure(name).draw(resources if name == "resources" else frames).axes[0]
+            for name in ("accuracy_per_epoch", "speedup", "seconds_per_epoch", "resources")
+        )
+    [line] = [line for line in accuracy.lines if line.get_label() == label]
+    [bars] = [bars for bars in speedup.containers if bars.get_label() == label]
+    for part in (line, bars.lines[0], processes.lines[0]):
+        assert mpl.colors.to_rgb(part.get_color()) == look.colour
+        assert part.get_marker() == look.marker
+    colours = {tuple(c[:3]) for part in seconds.collections for c in part.get_edgecolor()}
+    assert look.colour in colours
+    strategies = {strategy_look(name).colour for name in STRATEGIES}
+    others = set(common.palette([str(n) for n in range(len(common.MUTED))]).values())
+    assert len(others) == len(common.MUTED) and not others & strategies
+    assert strategy_look("of an old measurement").colour == (0.0, 0.0, 0.0)
+    # Variants share its marker, and differ in shade and line.
+    rows = ("horovod-mpi", "tuned"), ("single", "one"), ("horovod-mpi", "as-published")
+    found = looks(_frame(*rows))
+    assert list(found) == ["one", "tuned", "as-published"], "in the order of the strategies"
+    tuned, published = found["tuned"], found["as-published"]
+    assert tuned == look and tuned.marker == published.marker
+    assert tuned.colour != published.colour and tuned.line != published.line
+
+
+def test_a_figure_keeps_data_sets_and_orders_strategies_and_layouts_by_their_ranks():
+    other = _frame(("single", "c")).assign(dataset="another")
+    frame = pd.concat([_frame(("horovod-mpi", "a"), ("single", "b")), other])
+    assert list(in_order(frame)["label"]) == ["b", "a", "c"]
+    names = [("mirrored", "four"), ("mirrored", "one"), ("single", "alone"), ("mirrored", "two")]
+    frame = _frame(*names).assign(layout=["1x4", "1x1", "1x1", "2x1"])
+    for rows in (frame, frame[::-1]):
+        assert list(in_order(rows)["label"]) == ["alone", "one", "two", "four"]
+    rows = [(name, name) for name in ("horovod-gloo", "single", "parameter-server")]
+    assert looks(_frame(*rows)) == looks(_frame(*reversed(rows)))
+
+
+ONE_PROCESS, THREADS = "one process", "one process with two threads"
+TWO = "two processes on one node"
+
+
+def _shown(frames: dict[str, pd.DataFrame], folder: Path) -> tuple[list[dict[str, str]], str]:
+    """Return what each row tells, its name first, and all words of the figure."""
+    path = folder / "figure.svg"
+    with common.style():
+        common.save(seconds_per_epoch.draw(frames), path)
+    root = ET.parse(path).getroot()
+    assert float(root.get("width").removesuffix("pt")) < 360, "it fits a phone"
+    titles = [part.find(f"{SVG}title").text for part in root.iter(f"{SVG}g") if part.get("class")]
+    rows = []
+    for name, *values in (title.split("\n") for title in titles):
+        rows.append({"name": name} | dict(value.split(": ", 1) for value in values))
+    return rows, " ".join("".join(text.itertext()) for text in root.iter(f"{SVG}text"))
+
+
+def _by_name(rows: list[dict[str, str]]) -> dict[str, dict[str, str]]:
+    return {row["name"]: row for row in reversed(rows)}
+
+
+@pytest.fixture(scope="module")
+def fair_tables(few_resamples, tmp_path_factory):
+    return tabled(fair(tmp_path_factory.mktemp("fair"), 5.6, 4.6, 3.9), references=REFERENCES)
+
+
+def _with_other_batches(folder: Path, reaching: bool = True) -> dict[str, pd.DataFrame]:
+    """Return the tables of `fair` where the batch of two differs, which reach the target or not."""
+    experiment = fair(folder, 5.6, 4.6, 3.9)
+    for path in experiment.runs:
+        if "horovod-mpi" in path.parts:
+            low = {} if reaching else {"validation_accuracy": 0.2}
+            epochs = [epoch | low for epoch in read_json(path)["epochs"]]
+            changed([path], training={"global_batch": 128}, epochs=epochs)
+    return tabled(experiment, references=REFERENCES)
+
+
+def test_times_intervals_and_runs_are_those_of_the_tables(fair_tables, tmp_path):
+    frames = fair_tables
+    rows, words = _shown(frames, tmp_path)
+    assert [row["name"] for row in rows[:3]] == [ONE_PROCESS, THREADS, TWO]
+    known = frames["configurations"].set_index(["strategy", "variant"])
+    runs = frames["runs"].set_index(["strategy", "variant"])["train_seconds_per_epoch"]
+    for row, key in zip(rows, (("single", "tuned"), ("single", "threads")), strict=False):
+        columns = [f"train{end}_seconds_per_epoch" for end in ("", "_low", "_high")]
+        middle, low, high = map(significant, known.loc[key, columns])
+        assert row["training time"] == f"{middle} s ({low}–{high})" and f"{middle} s" in words
+        told = row["single runs"].removesuffix(" s").split(", ")
+        assert told == list(map(significant, runs.sort_index(kind="stable").loc[key]))
+    assert rows[0]["ratio"] == "1 (the main reference)" and "ideal" not in rows[0]
+    one = known.loc[("single", "tuned"), "train_seconds_per_epoch"]
+    assert rows[1]["ideal"] == rows[2]["ideal"] == f"{significant(one / 2)} s"
+    assert rows[2]["verdict"] == "faster" and rows[2]["runs ok"] == "7 of 7"
+    assert "the ideal" in words.replace("\n", " ")
+    assert "Grey bands" not in words and "Yellow" not in words
+
+
+def test_where_batches_differ_the_times_to_the_accuracy_come_first(fair_tables, tmp_path):
+    target, epoch = "training time to accuracy 0.95 (s)", "training time per epoch (s)"
+    _, words = _shown(fair_tables, tmp_path)
+    assert words.index(epoch) < words.index(target)
+    measured = _with_other_batches(tmp_path)
+    rows, words = _shown(measured, tmp_path)
+    assert words.index(target) < words.index(epoch)
+    expected = measured["configurations"].set_index("strategy").loc["horovod-mpi"]
+    row = _by_name(rows)[TWO]
+    seconds = significant(expected["time_to_target_seconds"])
+    assert row["training time"].startswith(f"{seconds} s") and "ideal" not in row
+    assert row["ratio to the main reference"] != "–"
+    # A time that did not reach the accuracy is a bound.
+    rows, words = _shown(_with_other_batches(tmp_path / "low", reaching=False), tmp_path)
+    bounds = {name: row["training time"][:2] == "> " for name, row in _by_name(rows).items()}
+    assert bounds[TWO] and not bounds[ONE_PROCESS] and "After >, some runs did not reach" in words
+
+
+def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(tmp_path):
+    experiment, again = twice(tmp_path)
+    for path in again:
+        seconds = read_json(path)["seconds"]
+        changed([path], seconds=seconds | {"train": 1.03 * seconds["train"]})
+    measured = tabled(experiment, series_files=again)
+    rows, words = _shown(measured, tmp_path)
+    floor, number = measured["noise"]["floor"].iloc[0], len(measured["configurations"])
+    assert floor > 0.01 and "Yellow bands: the noise floor" in words
+    told = {row["noise floor of the main reference"] for row in rows[:number]}
+    assert told == {f"{100 * floor:.1f} %"}
+    assert _by_name(rows)[f"{TWO} (Horovod over Gloo)"]["verdict"] == "not distinguishable"
+    with common.style():
+        axes = seconds_per_epoch.draw(measured).axes[0]
+    known = measured["configurations"].set_index("strategy")["train_seconds_per_epoch"]
+    bands = [bar.get_bbox() for bar in axes.patches]
+    bands = [box for box in bands if 0 < box.x0 < known["single"] < box.x1]
+    assert len(bands) == number
+    for box in bands:
+        expected = known["single"] / (1 + floor), known["single"] * (1 + floor)
+        assert (box.x0, box.x1) == pytest.approx(expected)
+        assert box.x0 < known["horovod-gloo"] < box.x1
+
+
+def test_estimated_times_and_extrapolated_predictions_are_marked(fair_tables, tmp_path):
+    frames = fair_tables
+    two = frames["configurations"]["strategy"] == "horovod-mpi"
+    kinds = frames["configurations"]["kind"].mask(two, "estimated")
+    configurations = frames["configurations"].assign(kind=kinds)
+    columns = [f"predicted{end}_seconds_per_epoch" for end in ("", "_low", "_high")]
+    predicted = configurations[list(CONFIGURATION)].assign(
+        **dict(zip(columns, (4.0, 3.0, 5.0), strict=True)),
+        basis=["extrapolated" if each else "predicted" for each in two],
+    )
+    several = frames | {"configurations": configurations, "predictions": predicted}
+    rows, words = _shown(several, tmp_path)
+    for row in rows[:3]:
+        assert row["training time"].startswith("≈ ") == (row["name"] == TWO)
+        assert row["predicted"] == "4.00 s (3.00–5.00)"
+    for expected in ("≈: estimated", "Hatched ones", "90 % interval"):
         assert expected in words
-    change = "every rank trains on its own part of the rows and not on all of them"
-    long = frames | {"ladder": frames["ladder"].replace({"from slow to slower": change})}
-    assert change.replace(" ", "") in "".join(_drawn("ladder", long).split())

@@ -60,11 +60,6 @@ def measured(folder: Path, warn=pytest.fail) -> list[str]:
     return [digest for (digest,) in found]
 
 
-def frame(database: duckdb.DuckDBPyConnection, sql: str) -> pd.DataFrame:
-    table = history.query(database, sql)
-    return pd.DataFrame(table.rows, columns=table.columns)
-
-
 @pytest.fixture
 def run_command(monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess]:
     """Run the command in this process; `started` starts it as a user does."""
@@ -93,7 +88,9 @@ def started(*arguments: object) -> subprocess.Popen:
 def test_a_history_holds_every_measurement_once(folder):
     made = experiment(folder.parent, session=1)
     made.add("single", "1x1", 5.0, 2, session="later", older={"earlier": 6.0})
+    # Another instrument, and a run that failed.
     made.add_timeline("horovod-mpi", "1x2")
+    made.add("mirrored", "1x2", 5.0, 1, failed={1: ("failed", "rank 0 died\nTraceback")})
     runs = [read_json(path) for path in rows.run_files(made.folder)]
     distinct = {json.dumps(run, sort_keys=True): run for run in runs}.values()
     sessions = sorted(run["session"] for run in distinct)
@@ -102,10 +99,14 @@ def test_a_history_holds_every_measurement_once(folder):
     assert {path.name.rsplit(".", 3)[0] for path in added.files} == {*sessions}
     assert rows.add(folder, [made.folder])[:3] == ([], 0, len(distinct))
     with history.read(folder) as database:
-        found = frame(database, "SELECT * FROM runs")
+        table = history.query(database, "SELECT * FROM runs")
+        found = pd.DataFrame(table.rows, columns=table.columns)
+        [(measured_runs,)] = history.query(database, "SELECT count(*) FROM measurements").rows
         documents = history.query(database, "SELECT run FROM documents").rows
     assert sorted(found["session"]) == sessions
     assert list(found["instrument"].dropna()) == ["timeline"]
+    assert found["reason"].dropna().tolist() == ["rank 0 died\nTraceback"]
+    assert measured_runs == len(distinct) - 2, "neither a probe nor a run that failed"
     assert sorted(documents) == sorted((history.document(run),) for run in distinct)
 
 
@@ -122,53 +123,16 @@ def test_a_ratio_is_that_to_one_process_of_its_session_and_repeat(folder):
         assert ratio == pytest.approx(seconds[strategy, repeat] / seconds["single", repeat])
 
 
-def test_failed_runs_are_held_and_not_measured(folder):
-    made = FakeExperiment(folder.parent)
-    made.add("single", "1x1", 5.0, 3, failed={2: ("failed", "rank 0 died\nTraceback")})
-    rows.add(folder, [made.folder])
-    with history.read(folder) as database:
-        statuses = history.query(database, "SELECT status, reason FROM runs ORDER BY repeat").rows
-        [(count,)] = history.query(database, "SELECT count(*) FROM measurements").rows
-    assert statuses[1] == ("failed", "rank 0 died\nTraceback") and statuses[0][0] == "ok"
-    assert count == 2
-
-
-def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
-    made = experiment(folder.parent)
-    single = made.folder / "runs" / made.dataset / "virus-cnn" / "single"
-    shutil.move(single, folder.parent / "single")
-    for ratios in (0, 1):
-        added = rows.add(folder, [made.folder])
-        assert added.measurements == (4 if ratios else 2)
-        with history.read(folder) as database:
-            assert len(history.query(database, HAS_RATIO).rows) == 2 * ratios
-        if not ratios:
-            shutil.move(folder.parent / "single", single)
-    assert rows.add(folder, [made.folder]).measurements == 0 and len(measured(folder)) == 4
-
-
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder):
-    made = experiment(folder.parent)
-    for path in (made.runs[0], *made.runs[0].parent.glob("sessions/*")):
-        path.write_text('{"status": "o')
-    added = rows.add(folder, [made.folder])
-    assert added.measurements == 3 and made.runs[0] in added.unreadable
-    done = started("add", made.folder)
-    assert "is empty, cut off, or not a run.json" in done.communicate()[1] and done.returncode == 1
-    with pytest.raises(InputError, match="holds no runs"):
-        rows.add(folder, [folder.parent])
-
-
-def _flip(path: Path, at: float) -> None:
+def _flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[int(at * (len(content) - 1))] ^= 1
+    content[int(0.4 * len(content))] ^= 1
     path.write_bytes(content)
 
 
 FAULTS = {
     "empty": lambda path: path.write_bytes(b""),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-100]),
-    "a value": lambda path: _flip(path, 0.4),
+    "a value": _flip,
 }
 
 
@@ -188,9 +152,24 @@ def test_a_damaged_file_is_named_in_one_warning_and_skipped(folder, fault):
     assert measured(folder) == everything
 
 
-def test_a_file_that_is_none_of_a_history_is_skipped(folder):
-    filled(folder, 1)
+def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
+    made = experiment(folder.parent)
+    single = made.folder / "runs" / made.dataset / "virus-cnn" / "single"
+    shutil.move(single, folder.parent / "single")
+    for ratios in (0, 1):
+        assert rows.add(folder, [made.folder]).measurements == (4 if ratios else 2)
+        with history.read(folder) as database:
+            assert len(history.query(database, HAS_RATIO).rows) == 2 * ratios
+        if not ratios:
+            shutil.move(folder.parent / "single", single)
+    assert rows.add(folder, [made.folder]).measurements == 0 and len(measured(folder)) == 4
+
+
+def test_files_that_are_none_of_a_history_are_skipped_whatever_its_name(tmp_path):
+    folder = tmp_path / "a [b]*? 'c' \" d"
+    rows.add(folder, [experiment(tmp_path).folder])
     everything, warned = measured(folder), []
+    assert len(everything) == 4
     for name in ("other.parquet", "notes.parquet", "README"):
         (folder / name).write_bytes(b"not Parquet, but it may have the name of its digest")
     other = folder / "other.parquet"
@@ -221,12 +200,6 @@ def test_files_of_other_versions_are_read(folder):
     assert found == [("mpirun",), (None,)]
 
 
-def test_any_name_of_a_folder_will_do(tmp_path):
-    folder = tmp_path / "a [b]*? 'c' \" d"
-    rows.add(folder, [experiment(tmp_path).folder])
-    assert len(measured(folder)) == 4
-
-
 def test_several_writers_and_readers_at_once(folder):
     folders = [experiment(folder.parent / str(n), n).folder for n in range(3)]
     parts = (folders, folders[:0:-1])
@@ -240,53 +213,34 @@ def test_several_writers_and_readers_at_once(folder):
     assert len(measured(folder)) == 12
 
 
-def _documented() -> list[tuple[str, ...]]:
-    """Return the arguments of each command that reads a history in its how-to."""
-    page = ROOT / "docs" / "how-to" / "history.md"
-    words = [each.words for each in documented.commands(page)]
-    calls = [each[2:] for each in words if each[:2] == ("escala", "history")]
-    return [each for each in calls if each[0] == "query"]
-
-
-@pytest.mark.parametrize("arguments", _documented(), ids=" ".join)
-def test_the_commands_of_the_how_to_read_a_history(folder, run_command, arguments):
-    filled(folder)
-    done = run_command(*arguments)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout.strip()
-
-
-def test_a_command_that_skips_a_damaged_file_shows_the_rest_and_ends_with_1(folder):
-    filled(folder, 2)
-    FAULTS["cut off"](history.files(folder).intact[0])
-    done = started("query", "--sql", "SELECT DISTINCT session FROM runs", "--csv")
-    out, error = done.communicate()
-    assert done.returncode == 1 and len(out.splitlines()) == 2 and "not read: " in error
-
-
-def test_the_command_adds_and_queries(folder, tmp_path, run_command):
+def test_the_command_adds_and_queries_and_names_what_it_cannot_do(folder, tmp_path, run_command):
     made = experiment(tmp_path)
     missing = run_command("query", "--sql", "FROM runs")
     assert missing.returncode == 2 and "is not a folder of a history" in missing.stderr
     added, _ = started("add", made.folder).communicate()
     assert "4 measurements of 1 session added, 0 already there" in added
-    own = run_command("query", "--sql", "SELECT max(ranks) AS r FROM runs", "--csv")
-    assert own.stdout.split() == ["r", "2"]
-    formula = run_command("query", "--sql", "SELECT '=1+1' AS a, -2 AS b", "--csv")
-    assert formula.stdout.split() == ["a,b", "'=1+1,-2"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ["query", "--sql", "SELECT nothing FROM runs"],
-        ["query", "--sql", "SELECT session::INT FROM runs"],
-        ["query", "--sql", " "],
-    ],
-    ids=" ".join,
-)
-def test_what_a_command_cannot_do_is_refused_by_its_option(folder, run_command, wrong):
-    filled(folder, 1)
-    done = run_command(*wrong)
-    assert done.returncode == 2
-    assert done.stderr.startswith("escala: --sql"), done.stderr
+    for sql, printed in (
+        ("SELECT max(ranks) AS r FROM runs", "r\n2\n"),
+        ("SELECT '=1+1' AS a, -2 AS b", "a,b\n'=1+1,-2\n"),
+    ):
+        done = run_command("query", "--sql", sql, "--csv")
+        assert done.stdout.replace("\r", "") == printed
+    page = ROOT / "docs" / "how-to" / "history.md"
+    for words in (each.words for each in documented.commands(page)):
+        if words[:3] == ("escala", "history", "query"):
+            done = run_command(*words[2:])
+            assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip()
+    for sql in ("SELECT nothing FROM runs", "SELECT session::INT FROM runs", " "):
+        done = run_command("query", "--sql", sql)
+        assert done.returncode == 2 and done.stderr.startswith("escala: --sql"), done.stderr
+    # Files that cannot be read are named, and the others count.
+    FAULTS["cut off"](history.files(folder).intact[0])
+    done = run_command("query", "--sql", "SELECT count(*) FROM runs", "--csv")
+    assert done.returncode == 1 and done.stdout.split()[1] == "0" and "not read: " in done.stderr
+    for path in (made.runs[0], *made.runs[0].parent.glob("sessions/*")):
+        path.write_text('{"status": "o')
+    done = run_command("add", made.folder)
+    assert done.returncode == 1 and "is empty, cut off, or not a run.json" in done.stderr
+    assert len(measured(folder, list)) == 3
+    with pytest.raises(InputError, match="holds no runs"):
+        rows.add(folder, [folder.parent / "history"])

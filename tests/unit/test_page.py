@@ -8,11 +8,14 @@ import re
 import xml.etree.ElementTree as ET
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from fixtures_runs import FakeExperiment
+from docutils.core import publish_parts
+from fixtures_runs import REFERENCES, FakeExperiment, fair
 from hypothesis import example, given
 from hypothesis import strategies as st
+from jinja2 import Environment
 from pages import HOSTILE, TITLE, Parsed, drawn, failed, hostile, tabled, three, written
 from sentences import told
 
@@ -21,7 +24,8 @@ from escala.report.findings.context import Report
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.page import FIGURE_SIZE, page, templates
 from escala.report.page.svg import Drawings
-from escala.report.summary import overview
+from escala.report.summary import overview, summary
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -80,13 +84,18 @@ def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frame
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
     assert places[:2] == ["answer", "seconds_per_epoch"]
     assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")
-
-
-def test_sections_without_content_are_left_out(frames):
+    # Sections without content are left out.
     alone = {name: frame[frame["strategy"] == "single"] if "strategy" in frame else frame
              for name, frame in frames.items()}  # fmt: skip
-    sections = [each["id"] for each in Parsed(page(alone, "demo", TITLE, {})).all("section")]
-    assert " ".join(sections) == "answer why sure scores runs failures data"
+    left = [each["id"] for each in Parsed(page(alone, "demo", TITLE, {})).all("section")]
+    assert left == [name for name in sections if name != "next"]
+    # Traces of runs are offered for Perfetto.
+    trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks.rep1/trace.json"
+    with_trace = Parsed(page(frames, "demo", TITLE, {}, [trace, "tables/runs.csv"]))
+    assert [each["href"] for each in with_trace.all("a") if "download" in each] == [trace]
+    assert [each["href"] for each in with_trace.all("a")].count(trace) == 1
+    for shown, is_there in ((with_trace, True), (parsed, False)):
+        assert ("https://ui.perfetto.dev" in shown.text_of("code")) == is_there
 
 
 def test_every_run_is_in_the_table_with_the_values_that_sort_it(frames, parsed):
@@ -96,12 +105,11 @@ def test_every_run_is_in_the_table_with_the_values_that_sort_it(frames, parsed):
     expected = runs[keys].astype(float).to_numpy().ravel()
     assert values == pytest.approx(list(expected[expected == expected]))
     assert len(parsed.all("tr")) == 2 + len(runs) + len(frames["configurations"])
-
-
-def test_failed_runs_are_listed_with_their_reasons(parsed, under_attack):
-    assert "horovod-gloo 1x2 rep 3: failed" in parsed.text_of("dt")
-    assert "rank 1 was ended by signal 9" in parsed.text_of("dd")
-    assert HOSTILE["rank 1 was ended by signal 9"] in under_attack.text_of("dd")
+    about = dict(zip(parsed.text_of("dt"), parsed.text_of("dd"), strict=True))
+    assert about["horovod-gloo 1x2 rep 3: failed"] == "rank 1 was ended by signal 9"
+    assert about["experiment"] == "demo" and about["hosts"] == "example"
+    assert about["measurements"] == f"{len(runs)} measurements"
+    assert "digests of the code" in about and "sessions" in about
 
 
 def test_names_from_data_change_nothing_but_text(parsed, under_attack):
@@ -116,19 +124,16 @@ def test_names_from_data_change_nothing_but_text(parsed, under_attack):
     assert cells >= {HOSTILE["demo-1000"], HOSTILE["virus-cnn"], HOSTILE["tuned"]}
     codes = "".join(under_attack.text_of("code"))
     assert "{{ 7 * 7 }}" in codes or "<b>" in codes
+    assert HOSTILE["rank 1 was ended by signal 9"] in under_attack.text_of("dd")
     assert under_attack.text_of("script") == parsed.text_of("script")
 
 
-def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
+def test_nothing_is_loaded_and_only_its_own_script_and_style_may_act(text, parsed):
     assert not [a for _, a in parsed.elements if any(name.startswith("on") for name in a)]
     assert not [a for _, a in parsed.elements if "src" in a or "style" in a]
     addresses = [a["href"] for _, a in parsed.elements if "href" in a]
     allowed = ("#", "figures/", "tables/", "data:image/png;base64,")
     assert addresses and all(address.startswith(allowed) for address in addresses)
-    assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
-
-
-def test_only_its_own_script_and_style_may_act(parsed):
     [policy] = [a["content"] for a in parsed.all("meta") if "http-equiv" in a]
     rules = dict(each.strip().split(" ", 1) for each in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
@@ -137,15 +142,16 @@ def test_only_its_own_script_and_style_may_act(parsed):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert rules[f"{part}-src"] == f"'sha256-{digest}'"
     assert rules["img-src"] == "data:" and len(rules) == 6
+    assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
 
 
 def test_every_drawing_has_words_in_its_place(frames, parsed, figures):
-    drawings, words = parsed.all("svg"), parsed.text_of("desc")
-    assert len(drawings) == len(words) == len(figures)
+    drawings, descriptions = parsed.all("svg"), parsed.text_of("desc")
+    assert len(drawings) == len(descriptions) == len(figures)
     assert {each["role"] for each in drawings} == {"img"}
-    assert all(len(each) > 20 for each in words)
+    assert all(len(each) > 20 for each in descriptions)
     answer = told(frames, "answer")[0].replace("`", "")
-    assert any(each.startswith(answer) for each in words)
+    assert any(each.startswith(answer) for each in descriptions)
 
 
 def test_a_figure_that_is_too_large_is_a_link_and_leaves_room_for_the_others(frames, figures):
@@ -177,15 +183,6 @@ def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path,
         start = "Unavailable: one process cannot be compared with two processes on one node: "
         assert parsed.text_of("p")[1].startswith(start)
         assert parsed.text_of("dd").count("no memory </section> left") == 2
-
-
-def test_traces_of_runs_are_offered_for_perfetto(frames, parsed):
-    trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks.rep1/trace.json"
-    with_trace = Parsed(page(frames, "demo", TITLE, {}, [trace, "tables/runs.csv"]))
-    assert [each["href"] for each in with_trace.all("a") if "download" in each] == [trace]
-    assert [each["href"] for each in with_trace.all("a")].count(trace) == 1
-    assert "https://ui.perfetto.dev" in with_trace.text_of("code")
-    assert "https://ui.perfetto.dev" not in parsed.text_of("code")
 
 
 @given(st.text())
@@ -224,11 +221,10 @@ def test_drawings_keep_their_shapes_and_styles(figures):
                 assert kept == pytest.approx(numbers, abs=0.00501)
 
 
-def test_drawings_on_one_page_refer_to_their_own_parts(figures):
+def test_drawings_bring_no_style_and_refer_to_their_own_parts(figures):
     drawings, svg = Drawings(), figures["confusion_matrices"]
-    both = [ET.fromstring(drawings.inline(svg, name, "t", "d")) for name in ("one", "two")]
     by_figure = []
-    for root in both:
+    for root in [ET.fromstring(drawings.inline(svg, name, "t", "d")) for name in ("one", "two")]:
         identifiers = {each.get("id") for each in root.iter()} - {None}
         values = " ".join(value for each in root.iter() for value in each.attrib.values())
         used = set(re.findall(r"url\(#([^)]*)\)", values))
@@ -236,12 +232,30 @@ def test_drawings_on_one_page_refer_to_their_own_parts(figures):
         assert used and used <= identifiers
         by_figure.append(identifiers)
     assert by_figure[0].isdisjoint(by_figure[1])
-
-
-def test_a_drawing_brings_no_style_and_no_metadata():
     svg = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><metadata><b/></metadata>
       <style>*{fill:red}</style><g id="axes"><path d="M 0 0" style="stroke: red"/></g></svg>"""
     drawings = Drawings()
     root = ET.fromstring(drawings.inline(svg, "x", "t", "d"))
     assert [each.tag for each in root.iter()] == ["svg", "title", "desc", "g", "path"]
     assert drawings.rules == ".d0{stroke: red}"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("change", [dict, hostile])
+def test_the_front_page_of_snakemakes_report_has_the_answer_of_the_summary(tmp_path, change):
+    """Rendered as Snakemake 9 does."""
+    frames = change(tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES))
+    path = tmp_path / "summary.md"
+    path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
+    template = (ROOT / "report" / "workflow.rst").read_text()
+    shown = []
+    for files in ([], [tmp_path / "other.csv", path]):
+        environment = Environment(trim_blocks=True, lstrip_blocks=True)
+        records = [SimpleNamespace(path=file) for file in files]
+        text = environment.from_string(template).render(files=records, categories={})
+        settings = {"report_level": 2, "halt_level": 2}
+        shown.append(publish_parts(text, writer="html", settings_overrides=settings)["html_body"])
+    assert 'class="answer"' not in shown[0] and shown[1].count('class="answer"') == 1
+    strong = shown[1].split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
+    [answer] = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))).answers
+    assert unescape(strong) == answer.finding.spoken.replace("`", "") and "<" not in strong

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, changed, fair
+from pages import tabled
+from sentences import told
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json, write_json
-from escala.core.speed import Seconds
+from escala.core.speed import Seconds, seconds_of_kernel
 from escala.record import disturbance as module
 from escala.record.disturbance import SLOWDOWN, Kernel, with_kernel
 from escala.report.findings.answer import first_line
 from escala.report.findings.context import Report
 from escala.report.findings.words import Names
-from tests.unit.pages import tabled
-from tests.unit.sentences import told
 
 MPI = "horovod-mpi"
 
@@ -59,9 +61,11 @@ def test_a_slower_core_before_or_after_a_run_disturbs_it(judged, place, times):
     # The core that is the slower one as usual is not slow.
     sides[place][1] *= times
     found = judged(*sides)
-    assert found["usual_ms"] == pytest.approx([50, 30]) and found["slowdown"] == pytest.approx(
-        times
-    )
+    assert found["usual_ms"] == pytest.approx([50, 30])
+    assert found["slowdown"] == pytest.approx(times)
+    # The usual time is of the same cores.
+    for _ in range(3):
+        assert judged([80], [80])["slowdown"] in (None, pytest.approx(1))
     for before in (False, None, True):
         reason = "0.50 core of other processes" if before else None
         run = with_kernel({"disturbed": before, "reason": reason}, found)
@@ -79,12 +83,6 @@ def test_many_cores_have_no_more_chances_to_be_called_slow(judged):
     found = judged(times(), times())
     slowest = max(found["before_ms"] + found["after_ms"])
     assert slowest / 50 > SLOWDOWN > found["slowdown"]
-
-
-def test_the_usual_time_is_of_the_same_cores(judged):
-    for _ in range(3):
-        assert judged([50], [50])["slowdown"] in (None, pytest.approx(1))
-        assert judged([80, 80], [80, 80])["slowdown"] in (None, pytest.approx(1))
 
 
 def disturb(experiment: FakeExperiment, strategy: str, repeats: list[int], **told: object) -> None:
@@ -141,17 +139,14 @@ def test_a_session_that_stays_disturbed_gets_no_verdict(tmp_path, repeats, distu
     disturb(experiment, MPI, list(range(1, disturbed + 1)))
     row, use = rows_of(experiment)
     assert row["verdict"] == (FASTER if decided else NO_VERDICT)
+    if not disturbed:
+        disturb(experiment, MPI, [], disturbed=None)
+        assert rows_of(experiment)[0]["verdict"] == FASTER, "of which nothing is known, it is kept"
     assert decided or use["verdict"] == use["run_verdict"] == NO_VERDICT
     for each in (row, use):
         assert each["stays_disturbed"] == (not decided)
         assert each["disturbed_matches"] == disturbed
         assert each["matches"] == (repeats - disturbed if decided else repeats)
-
-
-def test_a_run_of_which_nothing_is_known_is_kept(tmp_path):
-    experiment = fair(tmp_path, 5.0, 4.0, 3.0)
-    disturb(experiment, MPI, [], disturbed=None)
-    assert rows_of(experiment)[0]["verdict"] == FASTER
 
 
 @pytest.mark.parametrize(("disturbed", "judged"), [(0, 4), (1, 4), (2, 3)])
@@ -185,18 +180,34 @@ def test_the_page_tells_why_there_is_no_verdict_and_what_to_do(tmp_path):
     assert "no verdict" not in " ".join(told(frames, "sure"))
     assert "Of 7 paired runs of `horovod-mpi 1x2 tuned`, 1 stayed" in " ".join(told(frames, "sure"))
     assert "disturbed runs" not in first_line(*Report(frames).answers, Names())
-
-
-def test_an_undisturbed_session_says_what_would_not_be_seen(tmp_path):
-    experiment = fair(tmp_path, 5.0, 4.0, 3.0)
-    changed(experiment.runs, disturbance={"disturbed": False, "reason": None, "earlier": []})
-    sure = told(tabled(experiment, references=REFERENCES), "sure")
-    assert "No disturbance was detected." in sure
-    assert any("a slower clock is not seen" in each for each in sure)
-    timed = {"disturbed": False, "reason": None, "kernel": {"slowdown": 1.02}, "earlier": []}
-    changed(experiment.runs, disturbance=timed)
-    sure = told(tabled(experiment, references=REFERENCES), "sure")
-    assert not any("a slower clock" in each for each in sure)
-    assert any("network is not seen" in each for each in sure)
-    changed(experiment.runs, disturbance=timed | {"disturbed": None, "reason": "no counters"})
+    # An undisturbed session says what would not be seen.
+    for kernel, told_of in ((None, "a slower clock is not seen"), ({"slowdown": 1.02}, "network")):
+        quiet = {"disturbed": False, "reason": None, "kernel": kernel, "earlier": []}
+        changed(experiment.runs, disturbance=quiet)
+        sure = " ".join(told(tabled(experiment, references=REFERENCES), "sure"))
+        assert "No disturbance was detected." in sure and told_of in sure
+        assert ("a slower clock" in sure) == (kernel is None)
+    changed(experiment.runs, disturbance=quiet | {"disturbed": None, "reason": "no counters"})
     assert "No disturbance was detected." not in told(tabled(experiment), "sure")
+
+
+@pytest.mark.usefixtures("whole_kernel")
+def test_the_kernel_runs_on_each_core_and_leaves_this_process_its_own():
+    before = os.sched_getaffinity(0)
+    cores = sorted(before)[:2]
+    found = seconds_of_kernel(cores)
+    assert len(found) == len(cores) and os.sched_getaffinity(0) == before
+    for seconds in found:
+        assert 0 < seconds.least <= seconds.cpu / 10 and seconds.cpu <= seconds.wall
+    with pytest.raises(ValueError, match="9999"):
+        seconds_of_kernel([9999])
+
+
+@pytest.mark.usefixtures("whole_kernel")
+def test_what_shares_the_core_lengthens_the_wall_time_and_not_the_speed():
+    core = min(os.sched_getaffinity(0))
+    alone = seconds_of_kernel([core])[0]
+    # Two kernels on one core have half of it each.
+    shared = seconds_of_kernel([core, core])[0]
+    assert shared.wall > 1.5 * shared.cpu
+    assert shared.least < 1.25 * alone.least

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from fixtures_runs import FakeExperiment, as_program
+from fixtures_runs import FakeExperiment, as_program, rewritten
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pages import epoch_rows, tabled
-from test_amdahl import rewritten
 from test_experiment import SMALL
 
+from escala.analysis import laws
 from escala.core.errors import InputError
 from escala.experiment import Experiment
 from escala.experiment.scaling import layouts_of
@@ -18,6 +23,7 @@ from escala.record.plan import make_plan
 from escala.report.findings import section_findings
 from escala.report.findings.context import Report
 from escala.report.summary import explanation
+from escala.report.tables import amdahl
 from escala.training.shards import Shards
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -47,30 +53,29 @@ def test_layouts_double_up_to_the_largest(up_to, layouts):
 
 
 def test_a_study_adds_its_layouts_and_one_rank_runs_as_single():
-    found = scaled({"kind": "strong", "strategies": ["horovod-mpi"], "up_to": "1x4"})
-    assert names(found) == [("single", "1x1"), ("horovod-mpi", "1x2"), ("horovod-mpi", "1x4")]
-    for run in found.runs:
-        references = [(each.strategy, each.layout) for each in found.references_of(run)]
+    strong = {"kind": "strong", "strategies": ["horovod-mpi"]}
+    study = scaled(strong | {"up_to": "1x4"})
+    assert names(study) == [("single", "1x1"), ("horovod-mpi", "1x2"), ("horovod-mpi", "1x4")]
+    for run in study.runs:
+        references = [(each.strategy, each.layout) for each in study.references_of(run)]
         assert references == ([] if run.strategy == "single" else [("single", "1x1")])
-
-
-def test_what_is_listed_is_not_added_again_and_torch_has_its_own_process():
+    # What is listed is not added again, and PyTorch has a process of its own.
     listed = [{"strategy": "single", "layouts": ["1x1"]}]
-    study = {"kind": "strong", "strategies": ["horovod-mpi", "ddp-gloo"], "up_to": "1x2"}
-    found = names(scaled(study, configurations=listed))
-    assert found == [
+    both = {"kind": "strong", "strategies": ["horovod-mpi", "ddp-gloo"], "up_to": "1x2"}
+    assert names(scaled(both, configurations=listed)) == [
         ("single", "1x1"), ("horovod-mpi", "1x2"), ("torch-single", "1x1"), ("ddp-gloo", "1x2")
     ]  # fmt: skip
+    # Without one rank the smallest layout is the reference.
+    study = scaled(strong | {"layouts": ["4x2", "1x2", "2x2"]})
+    assert names(study) == [("horovod-mpi", layout) for layout in ("1x2", "2x2", "4x2")]
+    largest = next(run for run in study.runs if run.layout == "4x2")
+    assert [each.layout for each in study.references_of(largest)] == ["1x2"]
+    # Runs that were measured before they belonged to a study are not measured again.
+    plain, study = Experiment(copy.deepcopy(SMALL), "s.yaml"), scaled(strong | {"up_to": "1x2"})
+    assert [plain.request(run) for run in plain.runs] == [study.request(run) for run in study.runs]
 
 
-@pytest.mark.parametrize(
-    "narrow",
-    [
-        {"variants": ["tuned"]},
-        {"workloads": ["virus-cnn"]},
-        {"variants": ["b"], "workloads": ["mlp"]},
-    ],
-)
+@pytest.mark.parametrize("narrow", [{"variants": ["tuned"]}, {"workloads": ["virus-cnn"]}])
 def test_what_is_listed_for_some_variants_or_workloads_is_added_for_the_others(narrow):
     tables = {"table": {"kind": "tabular", "source": {"type": "scikit-learn", "name": "digits"},
                         "split": {"test_fraction": 0.3, "seeds": [4]}}}  # fmt: skip
@@ -85,14 +90,6 @@ def test_what_is_listed_for_some_variants_or_workloads_is_added_for_the_others(n
     whole, partial = scaled(study, **more), scaled(study, **more, configurations=listed)
     assert sorted(run.file for run in partial.runs) == sorted(run.file for run in whole.runs)
     assert len({(run.workload, run.variant) for run in whole.runs if run.layout == "1x2"}) == 4
-
-
-def test_without_one_rank_the_smallest_layout_is_the_reference():
-    study = {"kind": "strong", "strategies": ["horovod-mpi"], "layouts": ["4x2", "1x2", "2x2"]}
-    found = scaled(study)
-    assert names(found) == [("horovod-mpi", layout) for layout in ("1x2", "2x2", "4x2")]
-    largest = next(run for run in found.runs if run.layout == "4x2")
-    assert [each.layout for each in found.references_of(largest)] == ["1x2"]
 
 
 WEAK = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "1x2", "rows_per_rank": 5}
@@ -152,13 +149,6 @@ def test_an_epoch_of_weak_scaling_grows_with_the_ranks_and_spreads_over_the_spli
         make_plan(request, {"rows": {"train": 9, "test": 4}}, tmp_path)
 
 
-def test_strong_scaling_changes_no_request():
-    """Runs that were measured before they belonged to a study are not measured again."""
-    plain = Experiment(copy.deepcopy(SMALL), "small.yaml")
-    study = scaled({"kind": "strong", "strategies": ["horovod-mpi"], "up_to": "1x2"})
-    assert [plain.request(run) for run in plain.runs] == [study.request(run) for run in study.runs]
-
-
 def as_weak(run: dict) -> None:
     """Make a run one of weak scaling, with 3150 rows for each rank."""
     ranks = run["ranks"]["asked"]
@@ -199,6 +189,11 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     assert "The scaling is weak: ratios are of the time for the same" in explanation(frames)
     told = " ".join(each.text for each in section_findings("data", Report(frames, "demo")))
     assert "The scaling is weak: an epoch of n ranks has n times the rows" in told
+    # No law of a fixed size is fitted to it.
+    [row] = frames["amdahl"].to_dict("records")
+    assert row["law_kind"] == row["kind"] == "unavailable"
+    assert "the scaling is weak" in row["law_reason"] and "the scaling is weak" in row["reason"]
+    assert np.isnan(row["serial_fraction"]) and row["train_speedup"] == pytest.approx(1.1)
 
 
 def test_work_of_a_program_that_does_not_grow_is_not_counted_as_if_it_did(tmp_path):
@@ -214,8 +209,145 @@ def test_work_of_a_program_that_does_not_grow_is_not_counted_as_if_it_did(tmp_pa
     assert row["work"] == 1 and row["ratio"] == pytest.approx(10 / 5.5)
 
 
-def test_no_law_of_a_fixed_size_is_fitted_to_weak_scaling(tmp_path):
-    [row] = tabled(weak_experiment(tmp_path))["amdahl"].to_dict("records")
-    assert row["law_kind"] == row["kind"] == "unavailable"
-    assert "the scaling is weak" in row["law_reason"] and "the scaling is weak" in row["reason"]
-    assert np.isnan(row["serial_fraction"]) and row["train_speedup"] == pytest.approx(1.1)
+@pytest.fixture
+def one_two_four(tmp_path) -> FakeExperiment:
+    """One, two and four processes, whose seconds are simple: 6 of validation, 3 of evaluation."""
+    found = FakeExperiment(tmp_path).add_dataset()
+    for layout, seconds in (("1x1", 12.0), ("1x2", 7.0), ("1x4", 4.0)):
+        strategy = "single" if layout == "1x1" else "horovod-mpi"
+        found.add(strategy, layout, seconds, repeats=1, rows=128)
+
+        def simplify(run: dict, seconds: float = seconds) -> None:
+            for epoch in run["epochs"]:
+                epoch |= {"train_seconds": seconds, "validation_seconds": 2.0}
+            parts = {"train": 3 * seconds, "evaluation": 3.0, "averaging": 0.0, "save": 1.0}
+            run["seconds"] |= parts
+            run["ranks"]["evaluating"] = 1
+
+        rewritten(found.runs[-1:], simplify)
+    return found
+
+
+def laws_of(one_two_four: FakeExperiment) -> pd.DataFrame:
+    return tabled(one_two_four, only=["amdahl"])["amdahl"].set_index("layout")
+
+
+def test_a_run_is_trained_validated_evaluated_and_saved(one_two_four):
+    found = laws_of(one_two_four)
+    # 36 + 6 + 3 + 1 seconds of one process, 21 or 12 of training, and the rest as it is.
+    assert found["speedup"].to_dict() == pytest.approx({"1x2": 46 / 31, "1x4": 46 / 22})
+    assert found["train_speedup"].to_dict() == pytest.approx({"1x2": 12 / 7, "1x4": 3.0})
+    assert found["undivided_fraction"].to_numpy() == pytest.approx(10 / 46)
+    possible = {"1x2": 46 / (10 + 18), "1x4": 46 / (10 + 9)}
+    assert found["possible_speedup"].to_dict() == pytest.approx(possible)
+    serial = {n: (ratio - 1 / n) / (1 - 1 / n) for n, ratio in ((2, 31 / 46), (4, 22 / 46))}
+    assert found["serial_fraction"].tolist() == pytest.approx([serial[2], serial[4]])
+    # Cruz Varona's speed-ups on two GPUs: (2 / 1.79 − 1) and (2 / 1.97 − 1) are not divided.
+    for gained in (1.79, 1.97):
+        assert amdahl.karp_flatt(gained, 2) == pytest.approx(2 / gained - 1)
+    assert amdahl.karp_flatt(1.2, 1) is None
+    assert amdahl.karp_flatt(1 / laws.ratio(8, 0.3), 8) == pytest.approx(0.3)
+
+
+def test_evaluation_that_ranks_divide_is_no_part_that_stays_and_what_is_missing_is_not_0(
+    one_two_four,
+):
+    rewritten(one_two_four.runs[1:2], lambda run: run["ranks"].update(evaluating=2))
+    fractions = laws_of(one_two_four)["undivided_fraction"].to_dict()
+    assert fractions == pytest.approx({"1x2": 1 / 46, "1x4": 10 / 46})
+    rewritten(one_two_four.runs[1:2], lambda run: run["ranks"].pop("evaluating"))
+    rewritten(one_two_four.runs[2:], lambda run: run["seconds"].update(averaging=None))
+    rows = laws_of(one_two_four)
+    assert pd.isna(rows.loc["1x2", "undivided_fraction"]) and rows.loc["1x2", "serial_fraction"] > 0
+    four = rows.loc["1x4"]
+    assert four[["speedup", "serial_fraction", "undivided_fraction"]].isna().all()
+    assert (four["matches"], four["kind"]) == (0, "unavailable")
+    assert "a part of a run has no time" in four["reason"]
+    assert four["train_speedup"] == pytest.approx(3.0)
+
+
+def by_law(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> FakeExperiment:
+    """Return an experiment of some numbers of ranks, and of one rank with two and four cores."""
+    found = FakeExperiment(tmp_path).add_dataset()
+    for n in ranks:
+        found.add("single" if n == 1 else "horovod-mpi", f"1x{n}", 12 * law(n), rows=128)
+    for cores in (2, 4):
+        expected_seconds = 12 * laws.ratio(cores, 0.3)
+        found.add("single", "1x1", expected_seconds, variant=f"cores{cores}", rows=128, cores=cores)
+    rewritten(found.runs, lambda run: run["ranks"].update(oversubscribed=False))
+    return found
+
+
+def test_laws_are_fitted_over_ranks_and_over_threads(tmp_path):
+    one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    one_two_four = by_law(tmp_path, lambda n: laws.ratio(n, 0.1, 0.03))
+    found = tabled(one_two_four, references=(one,))["amdahl"]
+    assert (found["law_points"] == 3).all()
+    for over, contention, coherency in (("ranks", 0.1, 0.03), ("threads", 0.3, 0.0)):
+        [row, same] = found[found["law_over"] == over].to_dict("records")
+        assert row["law_kind"] == "estimated" and row["extrapolated_times"] == 8
+        assert row["contention_low"] <= contention <= row["contention_high"]
+        assert row["coherency_low"] <= coherency <= row["coherency_high"]
+        truth = 1 / laws.ratio(8, contention, coherency)
+        assert row["extrapolated_speedup_low"] < truth < row["extrapolated_speedup_high"]
+        assert same["extrapolated_speedup"] == row["extrapolated_speedup"]
+    # Processes that only wait for each other are fastest in a limited number.
+    assert found.loc[found["law_over"] == "ranks", "fastest_times"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "variant", "said"),
+    [("horovod-mpi", "fast", "another variant"), ("ddp-gloo", "tuned", "another engine")],
+)
+def test_a_ratio_to_other_work_is_not_extrapolated_over_ranks(tmp_path, strategy, variant, said):
+    one_two_four = by_law(tmp_path, lambda n: laws.ratio(n, 0.1))
+    for n in (2, 4):
+        one_two_four.add(strategy, f"1x{n}", 12 * 0.1 / n, variant=variant, rows=128)
+    one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    found = tabled(one_two_four, references=(one,))["amdahl"]
+    names = ["strategy", "variant"]
+    other = found.set_index(names).loc[(strategy, variant)]
+    assert (other["law_kind"] == "unavailable").all() and (other["speedup"] > 5).all()
+    assert other["law_reason"].str.contains(said).all()
+    assert (found.set_index(names).loc[("horovod-mpi", "tuned"), "law_kind"] == "estimated").all()
+
+
+@pytest.mark.parametrize("ranks", [(1, 2), (1, 2, 4)])
+def test_one_number_of_ranks_is_no_law_and_no_finding(tmp_path, ranks):
+    frames = tabled(by_law(tmp_path, lambda n: laws.ratio(n, 0.2), ranks))
+    row = frames["amdahl"].set_index("layout").loc["1x2"]
+    parameters = row[["amdahl_fraction", "contention", "extrapolated_speedup"]]
+    expected = len(ranks) > 2
+    assert parameters.notna().all() if expected else parameters.isna().all()
+    assert (row["law_kind"] == "estimated") == expected == pd.isna(row["law_reason"])
+    findings = section_findings("sure", Report(frames, "demo"))
+    texts = [each.text for each in findings if each.table == "amdahl"]
+    assert any("8 processes" in text for text in texts) == expected
+    assert not any("4 processes" in text for text in texts)
+
+
+def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
+    one_two_four = by_law(tmp_path, lambda n: laws.ratio(n, 0.1))
+    for layout in ("1x4", "1x2"):
+        rows = [path for path in one_two_four.runs if f"/{layout}/" in str(path)]
+        rewritten(rows, lambda run: run["ranks"].update(oversubscribed=True))
+        assert (laws_of(one_two_four).loc[["1x2", "1x4"], "law_kind"] == "unavailable").all()
+    reason = laws_of(one_two_four).loc["1x2", "law_reason"]
+    assert reason == "nothing with more ranks than the reference has a ratio"
+
+
+@settings(max_examples=30)
+@given(st.floats(0, 0.9), st.floats(0, 0.2), st.sampled_from([(2, 4), (2, 3, 8), (2, 4, 8, 16)]))
+def test_parameters_of_the_universal_law_are_recovered(contention, coherency, times):
+    point = [laws.ratio(n, contention, coherency) for n in times]
+    found = laws.fit(times, [point] * 2)
+    assert found.contention.estimate == pytest.approx(contention, abs=1e-6)
+    assert found.coherency.estimate == pytest.approx(coherency, abs=1e-6)
+    expected = 1 / laws.ratio(32, contention, coherency)
+    assert found.speedup(32).estimate == pytest.approx(expected, rel=1e-4)
+    assert found.speedup(32).low is None
+    # Never more than as many times the speed: that is fitted by nothing undivided, and not by less.
+    above = laws.fit((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]]).speedup(8)
+    assert above.estimate <= above.high <= 8
+    slower = laws.fit((2, 4), [[1.3, 1.5]] * 3)
+    assert slower.contention.estimate > 1 and slower.fastest.estimate == 1

@@ -27,7 +27,6 @@ from escala.analysis.statistics import (
     next_time_interval,
     ratio_interval,
     sessions_interval,
-    signed_ranks,
 )
 from escala.analysis.verdicts import (
     DIFFERENT,
@@ -45,8 +44,6 @@ from escala.analysis.verdicts import (
     matches_needed as pilot_needs,
 )
 
-SECONDS = st.floats(0.01, 1e4)
-
 
 def test_few_and_equal_values_are_told_as_what_they_are():
     assert median_interval([3.0]) == mean_interval([3.0]) == (3.0, None, None)
@@ -62,15 +59,6 @@ def test_samples_that_are_combined_are_resampled_each_by_itself():
     assert combine_intervals([[1.0, 2.0], [2.0, 1.0]], np.prod) == (2.25, 1.0, 4.0)
     assert combine_intervals([[3.0, 5.0], [2.0]], np.prod) == (8.0, None, None)
     assert combine_intervals([[3.0, 5.0], []], np.prod) == (None, None, None)
-
-
-@pytest.mark.parametrize("matches", [6, 15])
-def test_the_interval_covers_the_median_as_often_as_stated(matches):
-    random, covered = np.random.default_rng(2), 0
-    for _ in range(500):
-        _, low, high = median_interval(random.lognormal(size=matches))
-        covered += low <= 1 <= high
-    assert covered / 500 >= 0.94
 
 
 @pytest.mark.parametrize(
@@ -151,18 +139,12 @@ def test_sessions_are_the_unit_of_an_interval_over_sessions(level, quantile):
     )
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1])
-def test_the_interval_of_next_time_covers_the_ratio_over_sessions(noise):
-    """Of one session of seven matches, where sessions differ with a deviation of 5 %."""
-    random = np.random.default_rng(1)
-    sessions = random.normal(0, 0.05, (2000, 1)) + random.normal(0, noise, (2000, 7))
-    ends = np.exp(np.transpose(signed_ranks(sessions)))
-    wide = [next_time_interval(Interval(*each), *deviation_of_sessions([])) for each in ends]
-    covered = np.mean([each.low <= 1 <= each.high for each in wide])
-    alone = np.mean((ends[:, 1] <= 1) & (ends[:, 2] >= 1))
-    assert covered >= 0.94 and alone < covered - 0.1
-    wrong = np.mean([verdict(each, 7, decimals=2).kind in (FASTER, SLOWER) for each in wide])
-    assert wrong <= 0.05
+@pytest.mark.parametrize(("degrees", "quantile"), [(11, 2.20099), (2, 4.30265)])
+def test_the_interval_of_next_time_holds_what_sessions_differ_by(degrees, quantile):
+    """Each arm and Student's quantile of the deviation of sessions are added in quadrature."""
+    wide = next_time_interval(Interval(0.5, 0.4, 0.7), 0.05, degrees)
+    arms = np.hypot(np.log([0.5 / 0.4, 0.7 / 0.5]), quantile * 0.05)
+    assert wide == pytest.approx((0.5, 0.5 / np.exp(arms[0]), 0.5 * np.exp(arms[1])), rel=1e-4)
 
 
 def test_how_sessions_differ_is_of_the_prior_and_of_what_was_measured():
@@ -179,8 +161,7 @@ def test_how_sessions_differ_is_of_the_prior_and_of_what_was_measured():
 def test_rates_are_pooled_over_splits():
     first, second = np.array([[9, 1], [2, 8]]), np.array([[10, 0], [0, 10]])
     covid, dengue = pool_rates([first, second], [1, 2])
-    assert covid.precision.estimate == 19 / 21
-    assert covid.recall.estimate == 19 / 20
+    assert (covid.precision.estimate, covid.recall.estimate) == (19 / 21, 19 / 20)
     assert (dengue.true_positives, dengue.predicted, dengue.actual) == (18, 19, 20)
     assert pool_rates([first] * 5, [4] * 5) == pool_rates([first], [4]), "a split counts once"
     assert covid.precision[1:] == rate_interval(19, 21)[1:]
@@ -229,13 +210,11 @@ def test_differences_of_rates_are_those_of_all_draws_of_genomes(rows):
                 assert np.mean(known <= end + 1e-9) >= part - 0.01
 
 
-def test_rows_of_a_genome_are_no_evidence_of_their_own():
-    each = _predicted(genomes=60, rows=1, seed=4)
-    repeated = [np.repeat(rows, 9) for rows in each]
-    np.testing.assert_allclose(rate_differences(*each, 2), rate_differences(*repeated, 2))
-
-
 def test_rates_that_one_of_two_lacks_have_no_difference():
+    drawn = _predicted(genomes=60, rows=1, seed=4)
+    repeated = [np.repeat(rows, 9) for rows in drawn]
+    # Rows of a genome are no evidence of their own.
+    np.testing.assert_allclose(rate_differences(*drawn, 2), rate_differences(*repeated, 2))
     labels, after, each = np.array([0, 0, 1, 1]), np.zeros(4, int), np.arange(4)
     _, lost, untested = rate_differences(labels, labels, after, each, 3)
     unknown = (None, None, None)
@@ -247,23 +226,7 @@ def test_rates_that_one_of_two_lacks_have_no_difference():
     assert alone.precision == (-0.5, None, None)
 
 
-PILOT, HALF, AT_MOST = 6, 0.05, 40
-
-
-@pytest.mark.parametrize(("spread", "disturbed"), [(0.02, 0.0), (0.07, 0.0), (0.07, 0.1)])
-def test_after_a_pilot_the_interval_covers_as_stated(spread, disturbed):
-    """Though the number of matches depends on the pilot, and one run in ten is disturbed."""
-    random, covered, narrow, draws = np.random.default_rng(3), 0, 0, 1000
-    for _ in range(draws):
-        logs = random.normal(0, spread / np.sqrt(2), (2, AT_MOST))
-        logs += random.uniform(0.15, 0.65, logs.shape) * (random.random(logs.shape) < disturbed)
-        ratios = 0.8 * np.exp(logs[0] - logs[1])
-        needed = pilot_needs(ratios[:PILOT], HALF, AT_MOST)
-        _, low, high = ratio_interval(ratios[:needed])
-        covered += low <= 0.8 <= high
-        narrow += np.sqrt(high / low) <= 1 + 1.5 * HALF
-    assert 0.92 <= covered / draws <= 0.99
-    assert disturbed or narrow / draws >= 0.8
+PILOT, HALF = 6, 0.05
 
 
 def test_the_number_of_matches_is_that_of_the_rule():
@@ -327,27 +290,6 @@ def test_a_detectable_decrease_is_half_as_much_again_as_the_interval():
     assert noise_floor(Interval(0.8, 0.7, 0.9)) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("matches", [7, 12, 20])
-@pytest.mark.parametrize("disturbed", [0.0, 0.1])
-def test_a_detectable_decrease_is_found_in_about_80_percent_of_sessions(matches, disturbed):
-    """Of sessions that differ, with noise, by the interval of the question "next time"."""
-    random, draws = np.random.default_rng(11), 600
-
-    def sessions() -> list[Interval]:
-        logs = random.normal(0, 0.05, (draws, 2, matches))
-        logs += random.uniform(0.15, 0.65, logs.shape) * (random.random(logs.shape) < disturbed)
-        both = logs[:, 0] - logs[:, 1] + random.normal(0, CALL_DEVIATION, (draws, 1))
-        return [
-            next_time_interval(ratio_interval(np.exp(each)), CALL_DEVIATION, CALLS - 1)
-            for each in both
-        ]
-
-    high = np.sort([each.high for each in sessions()])
-    stated = [verdict(each, matches).detectable for each in sessions()]
-    power = np.mean([np.searchsorted(high, 1 / (1 - each)) / draws for each in stated])
-    assert 0.72 <= power <= 0.88
-
-
 @settings(deadline=None)
 @given(st.floats(0.5, 2), st.floats(0.001, 0.5), st.floats(0, 0.3))
 def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
@@ -378,8 +320,9 @@ def test_scores_are_the_same_if_they_are_in_every_match(differences, kind):
     assert found == inverse and found.kind == kind
 
 
-@pytest.mark.parametrize("matches", [6, 7, 10, 20, 40])
-@pytest.mark.parametrize("fails", [0.05, 0.1, 0.3, 0.36, 0.5])
+@pytest.mark.parametrize(
+    ("matches", "fails"), [(6, 0.5), (7, 0.36), (10, 0.3), (20, 0.1), (40, 0.05)]
+)
 def test_the_rate_that_equal_scores_leave_open_is_too_low_in_at_most_a_twentieth(matches, fails):
     """By the exact probability of each number of matches of which the score is lost."""
     lost = range(matches + 1)
@@ -387,36 +330,6 @@ def test_the_rate_that_equal_scores_leave_open_is_too_low_in_at_most_a_twentieth
     assert rates[0] == pytest.approx(1 - 0.05 ** (1 / matches)) and rates == sorted(rates)
     chance = scipy.stats.binom.pmf(lost, matches, fails)
     assert chance[np.array(rates) < fails].sum() <= 0.05
-
-
-@pytest.mark.parametrize(("shift", "most"), [(0.0, 0.05), (0.03, 0.05), (-0.05, 0.05)])
-def test_noisy_scores_are_seldom_called_different_or_the_same_wrongly(shift, most):
-    """Equal ones, with one run in ten that loses 0.3, and others that are shifted by more."""
-    random, wrong = np.random.default_rng(9), SAME if shift else DIFFERENT
-    scores = random.normal(0, 0.01, (2000, 2, 7)) - 0.3 * (random.random((2000, 2, 7)) < 0.1)
-    kinds = [equivalence(one - other + shift, 0.02).kind for one, other in scores]
-    assert kinds.count(wrong) / len(kinds) <= most
-
-
-def verdicts(effect: float, sessions: int, matches: int = 8) -> list[str]:
-    """Verdicts by the ratios of a configuration and those of the reference to itself.
-
-    The speed of the machine is a random walk with steps of 3 %, and every time has 4 % of noise.
-    """
-    random, kinds = np.random.default_rng(5), []
-    for _ in range(sessions):
-        walk = np.exp(np.cumsum(random.normal(0, 0.03, 3 * matches))).reshape(matches, 3)
-        times = walk * np.exp(random.normal(0, 0.04, (matches, 3))) * (1, 1, effect)
-        floor = noise_floor(ratio_interval(times[:, 0] / times[:, 1]))
-        kinds.append(verdict(ratio_interval(times[:, 2] / times[:, 1]), matches, floor).kind)
-    return kinds
-
-
-def test_a_configuration_that_does_not_differ_rarely_gets_a_verdict():
-    """An interval alone is allowed 5 %; the floor leaves fewer."""
-    kinds = verdicts(1.0, 1000)
-    assert np.mean([kind != NOT_DISTINGUISHABLE for kind in kinds]) <= 0.05
-    assert np.mean([kind == FASTER for kind in verdicts(0.7, 200)]) > 0.95
 
 
 def times_of(random, change, noise: float = 0.03, each: int = 8):
@@ -430,24 +343,14 @@ def times_of(random, change, noise: float = 0.03, each: int = 8):
     )
 
 
-def test_a_steady_machine_rarely_seems_to_drift():
-    random = np.random.default_rng(1)
-    found = [drift(*times_of(random, np.ones_like)).detected for _ in range(200)]
-    assert np.mean(found) <= 0.1
-
-
-def test_a_machine_that_drifts_by_a_fifth_is_noticed():
-    """Also if it comes back."""
-    random = np.random.default_rng(2)
-    for change in (lambda t: 1 + 0.2 * t, lambda t: 1 + 0.2 * np.sin(np.pi * t)):
-        found = [drift(*times_of(random, change)).detected for _ in range(50)]
-        assert np.mean(found) > 0.9
-
-
 def test_the_change_is_that_from_the_first_measurement_to_the_last():
     found = drift(*times_of(np.random.default_rng(0), lambda t: 1.3**t, noise=0))
     # Each configuration is divided by its own median, and the two began one moment apart.
     assert found.change.estimate == pytest.approx(0.3, abs=0.03)
     assert drift({"one": [0, 1, 2]}, {"one": [1.0, 2.0, 3.0]}) is drift({}, {}) is None
+    for change in (lambda t: 1 + 0.2 * t, lambda t: 1 + 0.2 * np.sin(np.pi * t)):
+        assert drift(*times_of(np.random.default_rng(2), change)).detected, "also if it comes back"
+    steady = [drift(*times_of(np.random.default_rng(n), np.ones_like)).detected for n in range(20)]
+    assert sum(steady) <= 3, "of 20, at a level of 5 %"
     noisy = drift(*times_of(np.random.default_rng(0), lambda t: 1.3**t))
     assert noisy.change.low < noisy.change.estimate < noisy.change.high

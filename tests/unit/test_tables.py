@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import statistics
 from collections.abc import Iterable
+from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+import test_study
 from fixtures_runs import (
     DUPLICATE_RATIOS,
     ERRORS,
+    REFERENCES,
     SESSION,
     FakeExperiment,
     changed,
+    clocked,
+    fair,
+    laddered,
+    program,
     regression,
+    rewritten,
     sampled,
     three_configurations,
     twice,
@@ -27,33 +36,38 @@ from fixtures_runs import (
 from pages import tabled
 from scipy import stats
 from sentences import told
+from test_calibration import experiment, write_runs
 
 from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.cost_model import predictions
+from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.document import document
+from escala.analysis.cost_model.works import plan_works
 from escala.analysis.statistics import (
     Interval,
     deviation_of_sessions,
     next_time_interval,
     ratio_interval,
 )
+from escala.analysis.tables import dtypes
+from escala.analysis.verdicts import NO_VERDICT
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import pilot, tables
-from escala.report.tables import views
+from escala.report.figures import common, ladder
+from escala.report.findings import section_findings
+from escala.report.findings.context import Report
+from escala.report.tables import base, views
 from escala.report.tables.scores import STAGES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-def _row(
-    frame: pd.DataFrame, strategy: str, layout: str = "1x2", basis: str = "epoch"
-) -> pd.Series:
-    if "basis" in frame:
-        frame = frame[frame["basis"] == basis]
-    (_, row), *more = frame[
-        (frame["strategy"] == strategy) & (frame["layout"] == layout)
-    ].iterrows()
-    assert not more
+def _row(frame: pd.DataFrame, strategy: str, layout: str = "1x2", basis: str = "epoch"):
+    rows = frame[(frame["strategy"] == strategy) & (frame["layout"] == layout)]
+    [(_, row)] = (rows[rows["basis"] == basis] if "basis" in rows else rows).iterrows()
     return row
 
 
@@ -82,40 +96,16 @@ def test_a_fit_has_scores_and_a_time_of_its_own_and_is_compared_with_nothing(tmp
     assert means["virus-cnn"].any() and not means[["kmer-logreg", "majority"]].any()
 
 
-def test_a_class_without_test_rows_has_no_rates(tmp_path):
-    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
-    frames = tabled(experiment.add("single", "1x1", 5.0, repeats=2, accuracy=0.5, untested="SARS"))
-    tables.write(frames, tmp_path / "tables")
-    pooled, rates = frames["pooled"].set_index("class"), ["precision", "recall", "f1"]
-    assert pooled.loc["SARS", "predicted"] > 0 and pooled.loc["SARS", rates].isna().all()
-    assert pooled.drop("SARS")[rates].notna().all(axis=None)
-    assert views.classes_without_tests(frames["pooled"]) == ["SARS (demo-1000)"]
-    assert frames["reports"].set_index("class").loc["SARS", rates].isna().all(axis=None)
-
-
 def test_no_cell_of_text_is_a_formula_and_it_is_read_as_it_was(three, tmp_path):
-    texts = [
-        "=HYPERLINK(1)",
-        "+1+2",
-        "-x",
-        "@SUM",
-        "\tx",
-        "'=quoted",
-        "'plain",
-        "a=b",
-        "-1",
-        "+2.5",
-    ]
-    _, frames = three
-    classes = pd.concat([frames["classes"]] * len(texts), ignore_index=True).head(len(texts))
-    frames = frames | {"classes": classes.assign(**{"class": pd.array(texts, "string")})}
+    formulas = ["=HYPERLINK(1)", "+1+2", "-x", "@SUM", "\tx", "'=quoted"]
+    # Numbers stay numbers, and other texts as they are.
+    texts = [*formulas, "'plain", "a=b", "-1", "+2.5"]
+    classes = pd.concat([three[1]["classes"]] * len(texts), ignore_index=True).head(len(texts))
+    frames = three[1] | {"classes": classes.assign(**{"class": pd.array(texts, "string")})}
     tables.write(frames, tmp_path)
     with (tmp_path / "classes.csv").open(newline="") as file:
         cells = [row["class"] for row in csv.DictReader(file)]
-    for cell in cells:
-        assert not cell.startswith(("=", "@", "\t")) and cell[:2] not in ("+1+", "-x")
-    # Numbers stay numbers, and other texts as they are.
-    assert cells[-3:] == texts[-3:] and cells[6] == "'plain"
+    assert cells == [f"'{each}" for each in formulas] + texts[len(formulas) :]
     assert tables.read(tmp_path)["classes"]["class"].to_list() == texts
 
 
@@ -142,52 +132,44 @@ def test_a_table_needs_a_function_and_a_schema(monkeypatch):
         find()
 
 
-def test_a_failed_run_is_a_row_with_its_reason(three):
-    runs = three[1]["runs"]
-    assert len(runs) == 9
-    failed = runs[runs["status"] == "failed"].iloc[0]
-    told = failed[["strategy", "repeat", "reason"]].tolist()
-    assert told == ["horovod-gloo", 3, "rank 1 was ended by signal 9"]
-    assert pd.isna(failed["train_seconds"])
-    row = _row(three[1]["configurations"], "horovod-gloo")
-    assert row[["runs_ok", "runs_failed", "kind"]].tolist() == [2, 1, "measured"]
-
-
-def test_scores_and_classes_are_those_of_the_files(three):
+def test_runs_and_scores_are_those_of_the_files_and_a_failed_one_is_a_row(three):
     experiment, frames = three
-    reports, evaluation = frames["reports"], read_json(experiment.runs[0])["evaluation"]
+    runs, reports = frames["runs"], frames["reports"]
+    [failed] = runs[runs["status"] == "failed"].to_dict("records")
+    assert len(runs) == 9 and pd.isna(failed["train_seconds"])
+    assert (failed["strategy"], failed["repeat"]) == ("horovod-gloo", 3)
+    assert failed["reason"] == "rank 1 was ended by signal 9"
+    row = _row(frames["configurations"], "horovod-gloo")
+    assert row[["runs_ok", "runs_failed", "kind"]].tolist() == [2, 1, "measured"]
+    evaluation = read_json(experiment.runs[0])["evaluation"]
     mine = reports[(reports["strategy"] == "single") & (reports["repeat"] == 1)]
     assert list(mine["level"]) == ["class"] * 5 + ["macro", "weighted", "accuracy"]
     assert mine["accuracy"].iloc[-1] == evaluation["accuracy"]
-    found = mine[mine["class"] == "COVID"].iloc[0]
-    scores = found[["precision", "recall", "f1", "support"]].to_dict()
-    assert scores == evaluation["per_class"]["COVID"]
+    scores = evaluation["per_class"]["COVID"]
+    [covid] = mine[mine["class"] == "COVID"][[*scores]].to_dict("records")
+    assert covid == scores
     covid = frames["classes"].set_index("class").loc["COVID"]
     assert covid[list(STAGES)].tolist() == [900, 900, 630, 630, 270]
 
 
-def test_speedup_is_the_inverse_of_the_ratio(three):
+def test_speedup_is_the_inverse_of_the_ratio_to_a_reference_that_is_there(three):
     speedup = three[1]["speedup"]
     assert set(speedup["strategy"]) == {"horovod-mpi", "horovod-gloo"}
     row = _row(speedup, "horovod-mpi")
-    assert row["matches"] == 3
+    assert row["matches"] == 3 and _row(speedup, "horovod-gloo")["matches"] == 2
     assert 0.5 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"] < 0.65
     assert row["speedup"] == pytest.approx(1 / row["ratio"])
     assert row["speedup_high"] == pytest.approx(1 / row["ratio_low"])
     assert row["efficiency"] == pytest.approx(row["speedup"] / 2)
     assert row["verdict"] == "no verdict" and pd.isna(row["detectable_decrease"])
-    assert _row(speedup, "horovod-gloo")["matches"] == 2
-
-
-def test_a_further_reference_that_a_workload_lacks_is_left_out_and_the_main_one_is_not(three):
-    """An experiment of several workloads lists the references of all."""
+    # An experiment of several workloads lists the references of all: only the main one is missed.
     strategies = ("torch-single", "single", "mirrored")
     listed = tuple({"strategy": each, "layout": "1x1"} for each in strategies)
     speedup = tabled(three[0], references=listed)["speedup"]
     of_mpi = speedup[(speedup["strategy"] == "horovod-mpi") & (speedup["basis"] == "epoch")]
-    found = of_mpi.set_index("reference")
-    assert list(found["kind"]) == ["unavailable", "measured"] and list(found.index) == [1, 2]
-    assert "has no torch-single 1x1 tuned" in found.loc[1, "reason"]
+    of_mpi = of_mpi.set_index("reference")
+    assert of_mpi["kind"].to_dict() == {1: "unavailable", 2: "measured"}
+    assert "has no torch-single 1x1 tuned" in of_mpi.loc[1, "reason"]
 
 
 def test_only_pairs_of_one_session_are_compared(tmp_path):
@@ -283,29 +265,23 @@ def test_the_time_to_a_target_is_predicted_from_the_epochs_of_one_process(
     tmp_path, single, parallel, batch, expected
 ):
     experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 10.0, len(single))
-    experiment.add("horovod-mpi", "1x2", 10.0, len(parallel))
+    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 10.0)
     # The epochs of another variant do not count, nor those of runs that failed.
     experiment.add("single", "1x1", 10.0, 5, variant="other")
     _reach_target(experiment, [*single, *parallel, *[1] * 5])
     changed(experiment.runs[-5:-2], variant="tuned", status="failed", reason="no luck")
-    run = read_json(experiment.runs[len(single)])
+    run = read_json(experiment.runs[3])
+    ends = {"": 8.0, "_low": 7.0, "_high": 9.0}
     row = {name: run[name] for name in CONFIGURATION} | {"ranks": 2, "global_batch": batch}
     row |= {"basis": "predicted", "reason": None}
-    row |= {
-        f"predicted{end}_seconds_per_epoch": seconds
-        for end, seconds in (("", 8.0), ("_low", 7.0), ("_high", 9.0))
-    }
+    row |= {f"predicted{end}_seconds_per_epoch": seconds for end, seconds in ends.items()}
     one = row | {"strategy": "single", "layout": "1x1", "ranks": 1, "global_batch": 32}
-    file = tmp_path / "predictions.json"
-    machine = run["ranks"]["machines"][0]
+    file, [machine] = tmp_path / "predictions.json", run["ranks"]["machines"]
     write_json(file, {"machine": machine, "configurations": [row, one]})
-    frames = tabled(experiment, predictions_file=file)
-    found, alone = frames["predictions"].to_dict("records")
-    seconds = found["predicted_seconds_to_target"]
+    table = tabled(experiment, predictions_file=file)["predictions"]
+    seconds, of_one = table["predicted_seconds_to_target"]
     assert (None if pd.isna(seconds) else seconds) == expected
-    # Its own runs predict nothing.
-    assert pd.isna(alone["predicted_seconds_to_target"])
+    assert pd.isna(of_one), "its own runs predict nothing"
 
 
 def test_predictions_are_compared_row_by_row(tmp_path):
@@ -351,31 +327,33 @@ def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
         assert "horovod-mpi" not in set(after[name]["strategy"])
     assert _row(after["configurations"], "single", "1x1")["kind"] == "measured"
     tables.write(after, tmp_path)
+    experiment = fair(tmp_path / "fair", 5.6, 4.6, 3.9)
+    changed(experiment.runs, training={"target_accuracy": None, "steps_per_epoch": 3 * steps})
+    rows = tabled(experiment, references=REFERENCES)["best_use"]
+    assert set(rows["kind"]) == {"estimated"} and rows["run_ratio"].isna().all()
 
 
 @pytest.mark.parametrize(
-    ("made", "name", "score", "rows", "expected"),
+    ("made", "name", "score", "expected"),
     [
-        (regression, "scores", "rmse", 6, ERRORS["single"]),
-        (with_epoch_scores, "epoch_scores", "bleu", 12, [0.1, 0.3, 0.2, 0.2, 0.3, 0.4]),
+        (regression, "scores", "rmse", [*ERRORS["single"], *ERRORS["horovod-mpi"]]),
+        (with_epoch_scores, "epoch_scores", "bleu",
+         [0.1, 0.3, 0.2, 0.2, 0.3, 0.4, 0.3, 0.2, 0.1, 0.1, 0.05, 0.02]),
     ],
-)
-def test_scores_that_a_workload_brings_are_a_table(
-    tmp_path, three, made, name, score, rows, expected
-):
+)  # fmt: skip
+def test_scores_that_a_workload_brings_are_a_table(tmp_path, three, made, name, score, expected):
     experiment = made(tmp_path)
     frames = tabled(experiment)
-    scores = frames[name]
-    assert set(scores["score"]) == {score} and len(scores) == rows and three[1][name].empty
-    assert scores[scores["strategy"] == "single"]["value"].tolist() == list(expected)
+    scores = frames[name].sort_values("strategy", ascending=False, kind="stable")
+    assert scores["value"].tolist() == expected and three[1][name].empty
+    assert set(scores["score"]) == {score}
     if made is regression:
-        for other in ("pooled", "reports", "confusion", "leakage"):
-            assert frames[other].empty
+        assert all(frames[other].empty for other in ("pooled", "reports", "confusion", "leakage"))
     tables.write(frames, tmp_path / "tables")
-    pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")[name], scores)
+    pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")[name], frames[name])
     changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
-    left = len(tabled(experiment)[name])
-    assert left == rows - rows // len(experiment.runs), "an epoch that was cut has no scores"
+    left = len(expected) * (1 - 1 / len(experiment.runs))
+    assert len(tabled(experiment)[name]) == left, "an epoch that was cut has no scores"
 
 
 def test_scores_without_any_model_are_a_table_and_one_sentence_each(tmp_path):
@@ -400,27 +378,17 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     assert parallel["difference"] == pytest.approx(0.1) and parallel["matches"] == 3
     ends = parallel[["difference_low", "difference_high"]].tolist()
     assert ends == pytest.approx(list(expected))
-    changed(experiment.runs[:1], repeat=7)
-    alone = tabled(experiment)["mean_scores"].set_index("strategy").loc["horovod-mpi"]
-    assert alone["matches"] == 2, "runs of other repeats have other seeds and are no match"
-
-
-def test_a_score_that_a_run_leaves_out_is_the_mean_of_the_other_runs(tmp_path):
-    experiment = regression(tmp_path)
+    # A score that a run leaves out is the mean of the other runs.
     changed(experiment.runs[:1], evaluation={"rows": 705, "scores": {"bias": 0.3}})
     means = tabled(experiment)["mean_scores"].set_index(["strategy", "score"])
     assert means.loc[("single", "bias"), ["runs", "mean"]].tolist() == [1, 0.3]
     single, parallel = (means.loc[(name, "rmse")] for name in ERRORS)
     assert single["runs"] == 2 and single["mean"] == pytest.approx(np.mean(ERRORS["single"][1:]))
     assert parallel["runs"] == 3 and parallel["matches"] == 2
-
-
-def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp_path):
-    frame = tables.tables(probe_files=sampled(tmp_path))["resources"]
-    assert frame["status"].tolist() == ["ok", "ok", "failed"]
-    assert frame["rank"].tolist()[:2] == [0, 1] and pd.isna(frame["rank"].iloc[2])
-    assert frame["sent_bytes"].isna().all(), "what was not read is no zero"
-    tables.write({"resources": frame}, tmp_path)
+    experiment = regression(tmp_path / "other")
+    changed(experiment.runs[:1], repeat=7)
+    alone = tabled(experiment)["mean_scores"].set_index("strategy").loc["horovod-mpi"]
+    assert alone["matches"] == 2, "runs of other repeats have other seeds and are no match"
 
 
 def _with_second_runs(root, slower=0.0, duplicate=1.0, seconds=None):
@@ -441,19 +409,15 @@ def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
     assert row.floor == pytest.approx(expected.estimate - 1) and row.floor > 0
     assert len(frames["runs"]) == 3 * len(DUPLICATE_RATIOS)
-
-
-def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
+    # An effect within it gets no verdict.
     frames = _with_second_runs(tmp_path, duplicate=1.03)
     mpi, gloo = (_row(frames["speedup"], name) for name in ("horovod-mpi", "horovod-gloo"))
     assert mpi["noise_floor"] == gloo["noise_floor"] == pytest.approx(0.0345, abs=0.001)
-    assert mpi["verdict"] == "faster" and mpi["sessions"] == 1
-    assert gloo["verdict"] == "not distinguishable"
+    assert (mpi["verdict"], gloo["verdict"]) == ("faster", "not distinguishable")
     assert gloo["detectable_decrease"] > 1 - 1 / (1 + gloo["noise_floor"])
     few = _with_second_runs(tmp_path, seconds=5)
     assert few["noise"]["matches"].tolist() == [5] and few["noise"]["floor"].isna().all()
-    without = _with_second_runs(tmp_path, seconds=0)
-    assert without["noise"].empty
+    assert _with_second_runs(tmp_path, seconds=0)["noise"].empty
 
 
 def test_second_runs_that_failed_or_are_of_another_session_give_no_ratio(tmp_path):
@@ -475,14 +439,14 @@ def test_second_runs_that_failed_or_are_of_another_session_give_no_ratio(tmp_pat
 @pytest.mark.parametrize("slower", [0.0, 0.01])
 def test_a_drift_of_a_session_is_detected(tmp_path, slower):
     """28 runs a minute apart, each 1 % slower than the one before, or none."""
-    frames = _with_second_runs(tmp_path, slower)
-    (row,) = frames["drift"].itertuples()
+    (row,) = _with_second_runs(tmp_path, slower)["drift"].itertuples()
     assert (row.session, row.runs, row.configurations, row.seconds) == (SESSION, 28, 3, 27 * 60)
     assert row.kind == "measured" and row.change_low <= row.change <= row.change_high
+    assert row.detected == (slower > 0)
     if slower:
-        assert row.detected and row.change == pytest.approx(1.01**27 - 1, abs=0.05)
+        assert row.change == pytest.approx(1.01**27 - 1, abs=0.05)
     else:
-        assert row.change_low <= 0 <= row.change_high and not row.detected
+        assert row.change_low <= 0 <= row.change_high
 
 
 def test_a_session_of_few_runs_or_of_one_moment_is_not_judged(tmp_path, three):
@@ -490,49 +454,387 @@ def test_a_session_of_few_runs_or_of_one_moment_is_not_judged(tmp_path, three):
     assert row.kind == "unavailable" and "same moment" in row.reason and pd.isna(row.detected)
     experiment, _ = twice(tmp_path)
     (row,) = tables.tables(experiment.runs[:5], experiment.dataset_files)["drift"].itertuples()
-    assert row.reason == "5 runs, and a drift is judged by at least 6"
-
-
-PILOT = {"half_width": "2 %", "repeats": 4, "at_most": 7}
-
-
-def _piloted(root, **matches):
-    """The tables of an experiment of seven repeats, four of which are the pilot."""
-    experiment, again = twice(root)
-    pilot_runs = [path for path in experiment.runs if int(path.parent.name[3:]) <= PILOT["repeats"]]
-    plan = pilot.plan(tables.Evidence(pilot_runs), PILOT | matches)
-    write_json(root / "pilot.json", plan)
-    frames = tabled(experiment, series_files=again, pilot_file=root / "pilot.json")
-    tables.write(frames, root / "tables")
-    return plan, tables.read(root / "tables")
-
-
-def _ratios(frames, strategy):
-    runs = frames["runs"].set_index(["strategy", "repeat"])["train_seconds_per_epoch"]
-    return (runs[strategy] / runs["single"]).to_numpy(float)
+    assert row.kind == "unavailable" and row.reason.startswith("5 runs") and "6" in row.reason
 
 
 def test_a_pilot_asks_for_as_many_pairs_as_its_most_varied_ratio(tmp_path):
-    plan, frames = _piloted(tmp_path)
+    """Of an experiment of seven repeats, four are the pilot."""
+    experiment, _ = twice(tmp_path)
+    pilot_runs = [path for path in experiment.runs if int(path.parent.name[3:]) <= 4]
+    settings = {"half_width": "2 %", "repeats": 4, "at_most": 7}
+    plan = pilot.plan(tables.Evidence(pilot_runs), settings)
+    write_json(tmp_path / "pilot.json", plan)
+    frames = tabled(experiment, pilot_file=tmp_path / "pilot.json")
+    runs = frames["runs"].set_index(["strategy", "repeat"])["train_seconds_per_epoch"]
     for row in plan["comparisons"]:
-        ratios = _ratios(frames, row["strategy"])[:4]
+        ratios = (runs[row["strategy"]] / runs["single"]).to_numpy(float)[:4]
         assert row["pilot_matches"] == 4
         assert row["deviation"] == pytest.approx(np.std(np.log(ratios), ddof=1))
         # The rule, computed with Student's quantile of three degrees of freedom.
-        asked = (3.182446 * row["deviation"] / np.log(1.02)) ** 2
+        needed = (3.182446 * row["deviation"] / np.log(1.02)) ** 2
         # Two configurations are compared, and a verdict on the best of them takes six.
-        assert row["needed"] == max(6, int(np.ceil(asked)))
+        assert row["needed"] == max(6, int(np.ceil(needed)))
     assert plan["repeats"] == max(row["needed"] for row in plan["comparisons"])
     table = frames["pilot"].set_index("strategy")
     assert table["needed"].to_dict() == {r["strategy"]: r["needed"] for r in plan["comparisons"]}
     assert not table["cut"].any()
+    changed(pilot_runs, status="failed", reason="rank 1 was ended by signal 9")
+    plan = pilot.plan(tables.Evidence(pilot_runs), settings)
+    assert plan["repeats"] == 4 and len(plan["comparisons"]) == 2
+    for row in plan["comparisons"]:
+        assert (row["pilot_matches"], row["deviation"], row["needed"]) == (0, None, None)
 
 
-def test_a_pilot_whose_runs_failed_asks_for_nothing(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    failed = dict.fromkeys((1, 2, 3), ("failed", "rank 1 was ended by signal 9"))
-    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 3.0, failed=failed)
-    plan = pilot.plan(tables.Evidence(experiment.runs), PILOT)
-    assert plan["repeats"] == 4
-    (row,) = plan["comparisons"]
-    assert (row["pilot_matches"], row["deviation"], row["needed"]) == (0, None, None)
+def _ladder(folder: Path, change=lambda paths: None, match="way-", rungs=slice(None)):
+    experiment, paths, listed = laddered(folder)
+    change(paths)
+    series = [path for path in paths if path.parent.name.startswith(match)]
+    return tabled(experiment, series_files=series, rungs=listed[rungs])
+
+
+def _of(paths: list[Path], match: str) -> list[Path]:
+    return [path for path in paths if path.parent.name.startswith(f"{match}.")]
+
+
+@pytest.fixture(scope="module")
+def ladders(tmp_path_factory):
+    return _ladder(tmp_path_factory.mktemp("ladder"))
+
+
+def test_rungs_come_first_then_their_product_and_what_was_measured_directly(ladders, tmp_path):
+    table = ladders["ladder"]
+    assert list(table["part"]) == ["rung", "rung", "product", "direct"]
+    assert list(table["rung"].dropna()) == [1, 2]
+    assert list(table["change"].dropna()) == ["from slow to slower", "from slower to fast"]
+    assert list(table["ratio"]) == pytest.approx([1.25, 0.4, 0.5, 0.5])
+    assert list(table["matches"]) == [2, 2, 2, 2]
+    ends = table.set_index("part").loc["direct", ["before", "after"]].tolist()
+    assert ends == ["horovod-mpi 1x2 slow", "horovod-mpi 1x2 fast"]
+    # Medians of differences: 8 and 4 seconds before; 10 and 5, and 3.2 and 1.6, after.
+    assert list(table["cost_seconds"]) == pytest.approx([-1.5, 3.6, 2.1, 3.0])
+    interval = table.loc[1, ["cost_low_seconds", "cost_high_seconds"]].tolist()
+    assert interval == pytest.approx([2.4, 4.8])
+    tables.write(ladders, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("factors", "product", "interval", "verdict"),
+    [
+        ((1.0, 1.0), 1.0, (1, 1), "the changes explain it"),
+        ((1.25, 1.25), 0.8, (0.8, 0.8), "the changes do not explain it"),
+        # The rungs' matches give 0.5. Those of the ends 0.3 and 1.05, and 0.25 and 1: scattered.
+        ((0.6, 2.1), 1.26**-0.5, (10 / 21, 1 / 0.6), "this may be chance, and more matches"),
+        ((0.5, 2.0), 1.0, (0.5, 2.0), "it agrees, and more matches"),
+        # Apart for sure, and perhaps by less than a tenth.
+        ((0.85, 0.95), 0.8075**-0.5, (1 / 0.95, 1 / 0.85), "this may be chance, and more matches"),
+    ],
+)
+def test_a_product_far_from_the_ends_is_said_unless_it_may_be_chance(
+    tmp_path, factors, product, interval, verdict
+):
+    """The times of the fast configuration are multiplied, where the ends are measured directly."""
+
+    def slow(run: dict) -> None:
+        for epoch in run["epochs"] if run["variant"] == "fast" else []:
+            epoch["epoch_wall_seconds"] *= factors[run["repeat"] - 1]
+
+    frames = _ladder(tmp_path, lambda paths: rewritten(_of(paths, "way-ends"), slow))
+    row = frames["ladder"].set_index("part").loc["product"]
+    columns = [f"product_to_ends{end}" for end in ("", "_low", "_high")]
+    assert row[columns].tolist() == pytest.approx([product, *interval])
+    [text] = [text for text in told(frames, "why") if "the ratio of the ends" in text]
+    low, high = interval
+    assert f"{abs(product - 1):.0%}".removesuffix("%") + " %" in text
+    assert f"{low:.2f}–{high:.2f}" in text and verdict in text
+
+
+def test_rungs_without_a_ratio_are_gaps_that_are_named(tmp_path):
+    """Some are of another session, some failed, and a ladder may have no product."""
+
+    def move(paths: list[Path]) -> None:
+        changed(_of(paths, "way-1")[::2], session="20250101T000000Z-1")
+
+    table = _ladder(tmp_path / "moved", move)["ladder"]
+    assert list(table["kind"]) == ["unavailable", "measured", "unavailable", "measured"]
+    assert "share session and repeat" in table["reason"][0] and "rung 1" in table["reason"][2]
+    assert table["product_to_ends"].isna().all()
+
+    def fail(paths: list[Path]) -> None:
+        changed(_of(paths, "way-2")[1:3], status="failed", reason="rank 1 was ended by signal 9")
+
+    frames = _ladder(tmp_path / "failed", fail)
+    assert frames["ladder"]["reason"][1] == "fast rep 1: failed: rank 1 was ended by signal 9"
+    assert "no ratio of rung 2" in " ".join(told(frames, "why"))
+    with common.style():
+        common.save(ladder.draw(frames), tmp_path / "ladder.svg")
+    assert "from slower to fast: fast rep 1: failed" in (tmp_path / "ladder.svg").read_text()
+    alone = _ladder(tmp_path / "alone", match="way-2.", rungs=slice(1, 2))["ladder"]
+    assert alone[["part", "ratio"]].to_numpy().tolist() == [["rung", pytest.approx(0.4)]]
+
+
+MODEL = {"power_model": {"node_watts": 40.0, "core_watts": 10.0}}
+
+
+def device(name: str, joules: float, idle_watts: float | None = 0.0, used: bool | None = True):
+    source = "nvml" if name.startswith("gpu") else "rapl"
+    return {
+        "device": name, "source": source, "joules": joules, "idle_watts": idle_watts,
+        "used": used, "samples": 9,
+    }  # fmt: skip
+
+
+def add_energy(
+    of: FakeExperiment, strategy: str, layout: str, seconds: float, *runs: list[dict] | str, **more
+) -> list[Path]:
+    """Add energy runs of a configuration: the devices of each, or the reason why there are none."""
+    template = next(path for path in of.runs if f"/{strategy}/{layout}/" in str(path))
+    files = []
+    for repeat, devices in enumerate(runs, start=1):
+        run = copy.deepcopy(read_json(template)) | {"instrument": "energy", "repeat": repeat}
+        if isinstance(devices, str):
+            run |= {"status": "unavailable", "reason": devices}
+        else:
+            run["epochs"] = [run["epochs"][0] | {"train_seconds": seconds}]
+            run["seconds"]["train"] = seconds
+            known = all(each["idle_watts"] is not None for each in devices)
+            reason = None if known else "no time between the two moments"
+            node = {"node": 0, "seconds": seconds, "idle_reason": reason, "devices": devices}
+            run["energy"] = [node | more]
+        validate_run(run)
+        files.append(template.parents[1] / f"energy.rep{repeat}" / "run.json")
+        write_json(files[-1], run)
+    return files
+
+
+def energy_frames(of: FakeExperiment, files: list[Path], references=None, **settings):
+    more = {"references": references} if references else {}
+    return tabled(of, probe_files=files, probe_settings={"energy": settings}, **more)
+
+
+def energy_table(
+    of: FakeExperiment, files: list[Path], references=None, **settings
+) -> pd.DataFrame:
+    found = energy_frames(of, files, references, **settings)
+    tables.write(found, of.root / "tables")
+    return found["energy"].set_index(["strategy", "layout", "basis"])
+
+
+def energy_sentences(of: FakeExperiment, files: list[Path], **settings) -> list[str]:
+    report = Report(energy_frames(of, files, **settings), of.name)
+    return [each.text for each in section_findings("cost", report) if each.table == "energy"]
+
+
+@pytest.fixture
+def energetic(tmp_path) -> FakeExperiment:
+    made = FakeExperiment(tmp_path).add_dataset()
+    return made.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 6.0)
+
+
+def test_the_table_has_the_form_of_the_published_one(tmp_path):
+    """Cruz Varona 2021: MJ and energy × time relative to one GPU, without and with idle devices.
+
+    The energies and speed-ups are his, and so are the expected ratios, which he rounded.
+    """
+    made = FakeExperiment(tmp_path).add_dataset()
+    seconds, e, files = 1000.0, 1e6, []
+    published = {
+        ("single", "1x1"): (11.8, (8.48, 1.31, 1.31), 0, (8.48, 11.1, 86.7, 103.8)),
+        ("mirrored", "1x1"): (1.0, (0.17, 1.0, 0.11), 1, (1.17, 1.28, 1, 1)),
+        ("mirrored", "1x2"): (1 / 1.79, (0.15, 0.5, 0.5), 2, (1.15, 1.15, 0.56, 0.51)),
+    }
+    for names, (times, joules, gpus, _) in published.items():
+        made.add(*names, 10.0)
+        devices = [
+            device(f"gpu{number - 1}" if number else "package-0", each * e, used=number <= gpus)
+            for number, each in enumerate(joules)
+        ]
+        files += add_energy(made, *names, times * seconds, devices)
+    found = energy_table(made, files, references=[{"strategy": "mirrored", "layout": "1x1"}])
+    for names, (*_, (used, every, edp_used, edp_every)) in published.items():
+        for basis, total, edp in (("used", used, edp_used), ("all", every, edp_every)):
+            row = found.loc[(*names, f"{basis} devices")]
+            assert row["kind"] == "measured"
+            assert row["joules_per_epoch"] == pytest.approx(total * e, rel=0.005)
+            assert row["edp_ratio"] == pytest.approx(edp, rel=0.025)
+
+
+def test_medians_ratios_and_intervals_are_those_of_plain_loops(energetic):
+    random = np.random.default_rng(0)
+    mine, theirs = random.uniform(500, 900, 5), random.uniform(800, 1200, 5)
+    files = []
+    for joules, *configuration in (
+        (theirs, "single", "1x1", 10.0),
+        (mine, "horovod-mpi", "1x2", 6.0),
+    ):
+        runs = ([device("package-0", j, 10.0), device("dram-0", 50.0, 2.0)] for j in joules)
+        files += add_energy(energetic, *configuration, *runs)
+    found = energy_table(energetic, files, grams_co2_per_kwh=200.0)
+    row, total = found.loc[("horovod-mpi", "1x2", "all devices")], np.median(mine) + 50
+    assert row["joules_per_epoch"] == pytest.approx(total)
+    assert row["joules_per_epoch_low"] == pytest.approx(mine.min() + 50)
+    assert row["joules_per_epoch_high"] == pytest.approx(mine.max() + 50)
+    assert row["watts"] == pytest.approx(total / 6)
+    assert row["energy_delay_product"] == pytest.approx(total * 6)
+    quotients = (mine + 50) / (theirs + 50)
+    assert row["energy_ratio"] == pytest.approx(ratio_interval(quotients).estimate)
+    product = next_time_interval(ratio_interval(quotients * 6 / 10), *deviation_of_sessions([]))
+    assert row["edp_ratio_high"] == pytest.approx(product.high)
+    assert row["verdict"] == NO_VERDICT
+    assert (row["matches"], row["runs"], row["source"]) == (5, 5, "rapl")
+    assert row["devices"] == "package-0;dram-0"
+    assert row["grams_co2_per_epoch"] == pytest.approx(total / 3.6e6 * 200)
+    above = found.loc[("horovod-mpi", "1x2", "above idle")]
+    assert above["joules_per_epoch"] == pytest.approx(total - 12 * 6)
+    reference = found.loc[("single", "1x1", "all devices")]
+    assert (reference["energy_ratio"], reference["edp_ratio"]) == (1, 1)
+    assert pd.isna(reference["energy_ratio_low"])
+    [text] = energy_sentences(energetic, files)
+    assert "`horovod-mpi 1x2`" in text and "`single 1x1`" in text
+    ends = (row[f"energy_ratio{end}"] for end in ("", "_low", "_high"))
+    assert all(f"{value:.2f}" in text for value in ends) and not energy_sentences(energetic, [])
+    timed = [read_json(path) for path in energetic.runs if "/1x2/" in str(path)]
+    hours = [2 * sum(e["train_seconds"] for e in run["epochs"]) / 3 / 3600 for run in timed]
+    assert row["core_hours_per_epoch"] == pytest.approx(np.median(hours))
+
+
+def test_energy_that_was_not_measured_is_unavailable_and_not_zero(energetic):
+    """Its core-hours are known."""
+    files = add_energy(energetic, "single", "1x1", 10.0, *["this node has no energy counters"] * 2)
+    found = energy_table(energetic, files)
+    assert len(found) == 3 and set(found["kind"]) == {"unavailable"}
+    reason = "rep 1, 2: unavailable (this node has no energy counters)"
+    assert set(found["reason"]) == {reason} and set(found["runs"]) == {0}
+    energy_columns = [
+        n for n in found if n.startswith(("joules", "edp", "energy", "watts", "grams"))
+    ]
+    assert found[energy_columns].isna().all(axis=None)
+    assert (found["core_hours_per_epoch"] > 0).all()
+
+
+def test_the_users_model_estimates_what_was_not_measured(energetic):
+    """Two cores of one node for six seconds, by the timing runs."""
+    files = add_energy(energetic, "horovod-mpi", "1x2", 6.0, "no energy counters")
+    found = energy_table(energetic, files, **MODEL)
+    row, above = (
+        found.loc[("horovod-mpi", "1x2", basis)] for basis in ("all devices", "above idle")
+    )
+    assert (row["kind"], row["source"], row["runs"]) == ("estimated", "power_model", 3)
+    assert row["reason"] == "rep 1: unavailable (no energy counters)"
+    assert row["watts"] == pytest.approx(60) and above["watts"] == pytest.approx(20)
+    assert row["joules_per_epoch"] == pytest.approx(60 * row["seconds_per_epoch"])
+    assert pd.isna(row["devices"])
+    reference = found.loc[("single", "1x1", "all devices")]
+    assert (reference["kind"], reference["energy_ratio"]) == ("estimated", 1)
+    assert row["energy_ratio"] == pytest.approx(0.6 * 60 / 50, rel=0.15)
+    assert row["matches"] == 3
+    [text] = energy_sentences(energetic, files, **MODEL)
+    assert "estimated" in text and f"{row['energy_ratio']:.2f}" in text
+    [text] = energy_sentences(energetic, files)
+    assert text.endswith("unavailable: `rep 1: unavailable (no energy counters)`.")
+    # An estimate is not compared with a measurement.
+    files = add_energy(energetic, "horovod-mpi", "1x2", 6.0, [device("package-0", 500.0)])
+    row = energy_table(energetic, files, **MODEL).loc[("horovod-mpi", "1x2", "all devices")]
+    assert row["kind"] == "measured" and pd.isna(row["energy_ratio"])
+    assert "the energy of the reference is of another source" in row["reason"]
+
+
+def test_a_basis_whose_quantity_is_not_known_is_unavailable_with_the_reason(energetic):
+    devices = [device("node", 500.0, None), device("node/accel0", 70.0, None, used=None)]
+    files = add_energy(energetic, "single", "1x1", 10.0, devices)
+    found = energy_table(energetic, files)
+    assert found.loc[("single", "1x1", "all devices"), "joules_per_epoch"] == 570
+    used, above = (found.loc[("single", "1x1", b)] for b in ("used devices", "above idle"))
+    assert (used["kind"], above["kind"]) == ("unavailable", "unavailable")
+    assert used["reason"] == "node/accel0: it is not known whether it computed"
+    assert above["reason"].startswith("the idle power was not measured: no time")
+
+
+@pytest.mark.parametrize(("accuracies", "epochs"), [((0.1, 0.96, 0.9), 2), ((0.1, 0.2, 0.3), None)])
+def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(energetic, accuracies, epochs):
+    for path in energetic.runs:
+        done = zip(read_json(path)["epochs"], accuracies, strict=True)
+        changed([path], epochs=[epoch | {"validation_accuracy": each} for epoch, each in done])
+    files = add_energy(energetic, "single", "1x1", 10.0, [device("package-0", 100.0)])
+    row = energy_table(energetic, files).loc[("single", "1x1", "all devices")]
+    joules = row["joules_to_target"]
+    assert (None if pd.isna(joules) else joules) == (epochs and 100 * epochs)
+
+
+def predicted(folder, runs, bounds: dict) -> list[dict]:
+    """Return predictions for two of some runs, and one with bounds."""
+    calibration = Calibration(experiment())
+    content = parse(document(write_runs(folder, calibration))[0])
+    row = next(
+        each
+        for each in predictions.rows(content, plan_works(calibration), {"small": 640})
+        if each["layout"] == "1x2"
+    )
+    names = [{name: read_json(run)[name] for name in predictions.CONFIGURATION} for run in runs]
+    return [row | names[0] | {"global_batch": 32}, row | names[1] | bounds]
+
+
+def test_a_key_that_the_schema_lacks_is_refused():
+    assert base.frame("pilot", [{"layout": "1x2"}])["layout"].tolist() == ["1x2"]
+    with pytest.raises(KeyError, match=r"pilot\.schema\.yaml has no column lay_out"):
+        base.frame("pilot", [{"layout": "1x2", "lay_out": "1x2"}])
+
+
+def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
+    made: dict[str, set[str]] = {}
+
+    def frame(name: str, rows):
+        rows = list(rows)
+        made.setdefault(name, set()).update(*rows)
+        return base.frame(name, rows)
+
+    monkeypatch.setattr(tables, "frame", frame)
+    folders = (tmp_path / str(number) for number in range(99))
+    scaled = FakeExperiment(next(folders)).add_dataset()
+    for layout, seconds in (("1x1", 5.0), ("1x2", 3.0), ("1x4", 2.0)):
+        strategy = "single" if layout == "1x1" else "horovod-mpi"
+        scaled.add(strategy, layout, seconds, rows=32)
+    for file in scaled.dataset_files:
+        write_json(file, read_json(file) | {"baselines": {"majority": {"accuracy": 0.2}}})
+    epochs = read_json(scaled.runs[0])["epochs"]
+    further = {"distinct_rows": 64, "validation_loss": 0.5}
+    changed(scaled.runs[:1], epochs=[each | further for each in epochs])
+    tabled(scaled)
+
+    energetic = FakeExperiment(next(folders)).add_dataset()
+    energetic.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 6.0)
+    files = [
+        file
+        for names in (("single", "1x1"), ("horovod-mpi", "1x2"))
+        for file in add_energy(energetic, *names, 10.0, *[[device("package-0", 100.0)]] * 2)
+    ]
+    tabled(
+        energetic,
+        probe_files=files,
+        probe_settings={"energy": MODEL | {"grams_co2_per_kwh": 200.0}},
+    )
+
+    of, probed = clocked(next(folders))
+    bounds = {"basis": "bounds", "ratio_low": 0.5, "ratio_high": 0.9}
+    machine = read_json(probed[0])["ranks"]["machines"][0]
+    content = {"machine": machine, "configurations": predicted(next(folders), probed, bounds)}
+    write_json(tmp_path / "predictions.json", content)
+    tabled(of, probe_files=probed, predictions_file=tmp_path / "predictions.json")
+
+    of, again = twice(next(folders))
+    plan = pilot.plan(tables.Evidence(of.runs), {"half_width": "2 %", "repeats": 4, "at_most": 7})
+    write_json(tmp_path / "pilot.json", plan)
+    tabled(of, series_files=again, pilot_file=tmp_path / "pilot.json")
+
+    of, files, rungs = laddered(next(folders))
+    tabled(of, series_files=files, rungs=rungs)
+    tabled(test_study.experiment(next(folders)), scaling=test_study.settings())
+    tabled(fair(next(folders), 5.6, 4.6, 3.9), references=REFERENCES)
+    folder = next(folders)
+    tabled(
+        FakeExperiment(folder).add_dataset().add("single", "1x1", 5.0), probe_files=sampled(folder)
+    )
+    for make in (regression, with_epoch_scores, with_fits, program):
+        tabled(make(next(folders)))
+
+    missing = {name: sorted(dtypes(name).keys() - made.get(name, ())) for name in tables.TABLES}
+    assert not {name: columns for name, columns in missing.items() if columns}

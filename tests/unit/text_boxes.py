@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from matplotlib.text import Text
 
 #: Neighbours may touch: a text's box holds the room of letters that it need not have.
@@ -16,10 +18,7 @@ TOLERANCE_PIXELS = 1.5
 
 @dataclass(frozen=True)
 class Box:
-    """The rectangle, maybe turned, that a text covers.
-
-    corners : (4, 2), pixels, in the order in which they surround it.
-    """
+    """The rectangle, maybe turned, that a text covers: `corners` (4, 2) in pixels, in order."""
 
     text: str
     corners: np.ndarray
@@ -45,13 +44,18 @@ def drawn_texts(figure: Figure) -> list[Box]:
 
 def overlaps(found: list[Box]) -> list[tuple[str, str]]:
     """Return the pairs of texts whose boxes share more than `TOLERANCE_PIXELS`."""
-    corners = np.array([box.corners for box in found]).reshape(-1, 4, 2)
-    low, high = corners.min(axis=1), corners.max(axis=1)
-    near = (low[:, None] < high[None]).all(axis=2) & (low[None] < high[:, None]).all(axis=2)
+    shapes = []
+    for box in found:
+        sides = [np.roll(box.corners, by, axis=0) - box.corners for by in (1, -1)]
+        units = [
+            each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1) for each in sides
+        ]
+        smaller = box.corners + TOLERANCE_PIXELS / 2 * sum(units)
+        shapes.append(Path([*smaller, smaller[0]], closed=True))
     return [
-        (found[i].text, found[j].text)
-        for i, j in np.argwhere(np.triu(near, 1))
-        if _shared(corners[i], corners[j]) > TOLERANCE_PIXELS
+        (one.text, other.text)
+        for (one, shape), (other, around) in combinations(zip(found, shapes, strict=True), 2)
+        if shape.get_extents().overlaps(around.get_extents()) and shape.intersects_path(around)
     ]
 
 
@@ -86,20 +90,3 @@ def _box(text: Text, renderer) -> Box:
         and clip.y0 - 1 <= around.y0 and around.y1 <= clip.y1 + 1
     )  # fmt: skip
     return Box(text.get_text(), corners, clipped)
-
-
-def _shared(one: np.ndarray, other: np.ndarray) -> float:
-    """Return how far two rectangles must move to be apart, in pixels; below 0 they are.
-
-    Separating axis theorem: convex shapes are apart if their shadows are, on a normal of a side.
-    """
-    depths = []
-    for rectangle in (one, other):
-        for side in (rectangle[1] - rectangle[0], rectangle[2] - rectangle[1]):
-            length = np.hypot(*side)
-            if length == 0:
-                return 0.0
-            normal = np.array([-side[1], side[0]]) / length
-            a, b = one @ normal, other @ normal
-            depths.append(min(a.max() - b.min(), b.max() - a.min()))
-    return min(depths)
