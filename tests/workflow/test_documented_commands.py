@@ -34,7 +34,8 @@ RUN_BY = {
     "test_it_runs_in_a_folder_of_the_user_without_any_framework",
     "scripts.check_workload": "tests/unit/test_workload_check.py::"
     "test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line",
-    "scripts.diagnose": "tests/workflow/test_diagnose.py::test_a_plain_script_is_diagnosed",
+    "scripts.diagnose": "tests/workflow/test_faults.py::"
+    "test_a_killed_rank_ends_the_run_whose_ports_listen_on_loopback",
     "scripts.docs_reference": CI,
     "scripts.history": "tests/unit/test_history.py::test_the_command_adds_and_queries",
     "scripts.lab": "tests/cluster/test_up_and_down.py::test_down_leaves_nothing_also_of_its_jobs",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from escala.record.run import measure, write_lost
 from escala.runtime import mpi
 from escala.strategies.base import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
+from tests.calls import python
 from tests.programs import eventually
 from tests.workflow.conftest import begin_with, measured
 
@@ -98,6 +100,15 @@ def test_a_killed_rank_ends_the_run_whose_ports_listen_on_loopback(
     assert any("ALLREDUCE" in str(event.get("name")) for event in events)
     assert GRADIENT in (folder / "timeline.json").read_text()
     assert read_json(folder / "trace.json")["traceEvents"]
+    # It is diagnosed, also where its end was lost.
+    for cut in (0, 20):
+        (timeline := tmp_path / "timeline.json").write_bytes(
+            (folder / "timeline.json").read_bytes()[: -cut or None]
+        )
+        done = python("-m", "scripts.diagnose", timeline)
+        assert done.returncode == 0, done.stderr
+        assert re.match(r"\d+ steps after the first; a step takes ", done.stdout), done.stdout
+        assert ("Horovod did not end the file" in done.stdout) == bool(cut)
     # Gloo's rendezvous was seen, and its own ports.
     assert listening == {"launcher": {"127.0.0.1"}, "ranks": {"127.0.0.1"}}
 
