@@ -38,13 +38,13 @@ def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
     """A last step in which ranks have unequal rows, and one has none."""
     from escala.training.shards import divisors
 
-    per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
+    per_row = [np.array([1.0, 2.0, 6.0]), np.array([10.0]), np.array([])]
     divisor_of_rank = divisors(per_row, weighting)
     total = sum(
         rows.sum() / divisor for rows, divisor in zip(per_row, divisor_of_rank, strict=True)
     )
     # A rank without rows has no loss, and still counts as a rank.
-    means = {"rows": np.concatenate(per_row).mean(), "ranks": (2.0 + 10.0 + 0.0) / 3}
+    means = {"rows": np.concatenate(per_row).mean(), "ranks": (3.0 + 10.0 + 0.0) / 3}
     assert total == pytest.approx(means[weighting])
 
 
