@@ -184,6 +184,7 @@ CASES = {
     "mlp alone": Case("single", network="mlp"),
     "tal1-cnn alone": Case("single", network="tal1-cnn"),
     "cifar-cnn alone": Case("single", network="cifar-cnn"),
+    "resnet34 alone": Case("single", NETWORKS["resnet34"].knobs, network="resnet34"),
 }  # fmt: skip
 #: Cases that meet again what the others show, or train larger networks.
 SWEPT = {
@@ -199,7 +200,6 @@ SWEPT = {
     "single, two steps a call": Case("single", TWO_STEPS | {"accumulation": 2}),
     "one-pass single": Case("single", ONE_PASS, reference="one-pass"),
     "mirrored, rows": Case("mirrored", ROWS_OF_EMBEDDING),
-    "resnet34": Case(knobs=SYNCHRONISED, network="resnet34"),
     "caption-lstm": Case(knobs=FACTORS, network="caption-lstm", clocks=True),
 }
 #: Gradients are rounded on their way: it trains alike, and not the same.

@@ -91,7 +91,7 @@ def test_ranks_train_as_keras_does_and_keep_the_invariants_of_a_run(trained, cas
     (ranks, table, plan), about = measured(trained, case), script.ALL[case]
     keras = trained / "keras" / script.reference_of(about)
     tolerance = NORMALISED if "batch_norm" in about.knobs else TOLERANCE
-    tolerance = RESNET if case == "resnet34" else tolerance
+    tolerance = RESNET if about.network == "resnet34" else tolerance
     expected = read_json(keras / "losses.json")
     np.testing.assert_allclose(mean_losses(table), expected["steps"], **tolerance)
     for rank in ranks:

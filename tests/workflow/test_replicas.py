@@ -38,7 +38,7 @@ UNEVEN = ["hybrid", "ddp-hybrid"]
 #: Of PyTorch, whose model begins with the weights of Keras's.
 TORCH = [name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")]
 #: Run only in a sweep: Horovod's ranks are those of `horovod-gloo`, and MPI's in `test_exchange`.
-SWEPT = ["wrapped-single", "horovod-mpi", "ddp-single", "ddp-hybrid"]
+SWEPT = ["horovod-mpi"]
 #: Interrupted, with which optimizers; the first of each engine is no sweep.
 RESUMED = {
     "horovod-gloo": {}, "mirrored": {}, "multiworker-mirrored": {}, "horovod-mpi": {},
