@@ -50,7 +50,7 @@ def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tm
     assert done.returncode == 0, done.stdout + done.stderr
     submitted = [log.partition("/")[0] for _, log in SUBMITTED.findall(done.stdout + done.stderr)]
     assert submitted[0].startswith("group_prepare"), "data take one job"
-    assert set(submitted[1:]) == {"rule_measure"}
+    assert set(submitted[1:]) == {"rule_measure_on_nodes"}
     found = load(tmp_path / "experiment.yaml")
     [alone] = [run for run in found.timed if run.strategy == "single"]
     others = [read_json(tmp_path / run.file) for run in found.timed if run != alone]
