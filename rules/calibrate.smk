@@ -112,7 +112,7 @@ rule predict_times:
         files=files,
         job=job(
             "predict_times",
-            lambda wildcards: {"configurations": planned(calibrating(wildcards))},
+            lambda wildcards: {"configurations": plan_works(calibrating(wildcards))},
         ),
     message:
         "Predict the configurations of {wildcards.experiment}"
