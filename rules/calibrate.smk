@@ -53,7 +53,7 @@ use rule calibrate as predict_times with:
     params:
         job=job(
             "predict_times",
-            lambda wildcards: {"configurations": planned(calibrating(wildcards))},
+            lambda wildcards: {"configurations": plan_works(calibrating(wildcards))},
         ),
     message:
         "Predict the configurations of {wildcards.experiment}"

@@ -14,11 +14,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 import yaml
@@ -212,10 +211,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def _group(item: pytest.Item) -> str | None:
     """Return the name of the tests that run in one worker, one after the other; None of a single.
 
-    There is one lab on a machine, and the README's call of Snakemake runs once. Elsewhere, tests
-    that share a fixture of their module stay together; a workflow without one may run in any
-    worker. Unit tests stay with their module. A test to run alone waits for all others, and so
-    would the tests of its group after it.
+    There is one lab on a machine, and the README's call of Snakemake runs once. Elsewhere, tests of
+    a module stay together. One to run alone waits for all others, and so would those after it.
     """
     if item.get_closest_marker("alone"):
         return None
@@ -223,25 +220,20 @@ def _group(item: pytest.Item) -> str | None:
         return "cluster"
     if "first_command" in item.fixturenames:
         return "first command"
-    definitions = item._fixtureinfo.name2fixturedefs.values()
-    shared = any(each[-1].scope == "module" for each in definitions)
-    folder = item.path.parent.name
-    return f"{folder}/{item.path.stem}" if shared or folder == "unit" else None
+    return f"{item.path.parent.name}/{item.path.stem}"
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the group of every test, and order them: large groups first, those to run alone last."""
-    groups = {item: _group(item) for item in items}
-    for item, group in groups.items():
-        if group:
+    """Name the group of every test, and order them: long ones first, those to run alone last."""
+    for item in items:
+        if group := _group(item):
             item.add_marker(pytest.mark.xdist_group(group))
 
-    def place(item: pytest.Item) -> tuple[bool, int, bool]:
-        alone = item.get_closest_marker("alone") is not None
+    def place(item: pytest.Item) -> tuple[bool, int]:
         folder = item.path.parent.name
         folders = ORDER.index(folder) if folder in ORDER else len(ORDER)
-        return alone, folders, groups[item] is None
+        return item.get_closest_marker("alone") is not None, folders
 
     items.sort(key=place)
 
@@ -275,24 +267,16 @@ _ALL_CORES = available_cores()
 @contextmanager
 def _free_core(folder: Path) -> Iterator[list[int]]:
     """Yield a core that no other worker has, or all cores if there is none or no other worker."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None:
-        yield _ALL_CORES
-        return
     with ExitStack() as stack:
-        locks = [stack.enter_context(open(folder / f"core{core}.lock", "w")) for core in _ALL_CORES]
-        free = next(
-            (core for core, lock in zip(_ALL_CORES, locks, strict=True) if _taken(lock)), None
-        )
-        yield _ALL_CORES if free is None else [free]
-
-
-def _taken(lock: TextIO) -> bool:
-    """Take a lock that is free, and return whether it was."""
-    with suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
+        for core in _ALL_CORES if "PYTEST_XDIST_WORKER" in os.environ else ():
+            lock = stack.enter_context(open(folder / f"core{core}.lock", "w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield [core]
+            return
+        yield _ALL_CORES
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,6 +1,6 @@
 # Inputs and parameters of the rules that calibrate the cost model, from escala/workflow/.
 
-from escala.analysis.cost_model.works import planned, plans
+from escala.analysis.cost_model.works import plan_works, plans
 from escala.workflow.calibrations import Calibrations, measured_so_far
 
 CALIBRATIONS = Calibrations(STUDY, has_links)

@@ -18,11 +18,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.conftest import AXE
+from escala.report.figures import FIGURES
+from tests.conftest import AXE, ROOT
 from tests.unit.fixtures_runs import fair
 from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, tabled, three, written
 
 WIDTHS = (1400, 1000, 390)
+NAMES = ("default", "hostile", "failed", "verdict")
 OPTIONS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
     "--disable-background-networking --disable-component-update --window-size=1400,1000"
@@ -48,35 +50,31 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> str:
-    """The address of a page alone in a folder, whose names from data try to do harm."""
-    folder = tmp_path_factory.mktemp("page")
-    frames = hostile(three(folder / "experiment"))
-    text = written(frames, drawn(frames, folder, ("seconds_per_epoch", "speedup")))
-    return alone(tmp_path_factory, text)
+def pages(first_command, tmp_path_factory) -> dict[str, str]:
+    """The addresses of pages, each alone in a folder.
+
+    In one, names from data try to do harm; in another, all runs failed; one answer has details.
+    """
+    folder = tmp_path_factory.mktemp("pages")
+    [default] = first_command.glob("results/*/index.html")
+    assert default.stat().st_size < 400_000
+    texts = {"default": default.read_text()}
+    for name, frames, figures in (
+        ("hostile", hostile(three(folder / "hostile")), ("seconds_per_epoch", "speedup")),
+        ("failed", failed(folder / "failed"), ("speedup",)),
+        ("verdict", tabled(fair(folder / "fair", 5.0, 4.0, 3.0)), ("seconds_per_epoch",)),
+    ):
+        texts[name] = written(frames, drawn(frames, tmp_path_factory.mktemp(name), figures))
+    addresses = {}
+    for name, text in texts.items():
+        (path := tmp_path_factory.mktemp("lonely") / "index.html").write_text(text)
+        addresses[name] = path.as_uri()
+    return addresses
 
 
-@pytest.fixture(scope="module")
-def page_of_failures(tmp_path_factory) -> str:
-    """The address of a page on runs that all failed."""
-    folder = tmp_path_factory.mktemp("failed")
-    frames = failed(folder / "experiment")
-    return alone(tmp_path_factory, written(frames, drawn(frames, folder, ("speedup",))))
-
-
-@pytest.fixture(scope="module")
-def page_of_a_verdict(tmp_path_factory) -> str:
-    """The address of a page whose answer has details."""
-    folder = tmp_path_factory.mktemp("verdict")
-    frames = tabled(fair(folder / "experiment", 5.0, 4.0, 3.0))
-    return alone(tmp_path_factory, written(frames, drawn(frames, folder, ("seconds_per_epoch",))))
-
-
-def alone(tmp_path_factory, text: str) -> str:
-    """Write a page without any file alongside it, and return its address."""
-    path = tmp_path_factory.mktemp("lonely") / "index.html"
-    path.write_text(text)
-    return path.as_uri()
+@pytest.fixture
+def page(pages) -> str:
+    return pages["hostile"]
 
 
 @pytest.fixture
@@ -124,28 +122,6 @@ def assert_nothing_scrolls_sideways(browser: webdriver.Chrome) -> None:
     assert wide == []
 
 
-def assert_accessible(browser: webdriver.Chrome) -> None:
-    """Assert that axe-core finds nothing in the page as it is shown."""
-    found = [
-        f"{each['impact']} {each['id']}: {each['help']}: {node['html'][:200]}"
-        for each in violations(browser)
-        for node in each["nodes"]
-    ]
-    assert found == []
-
-
-def violations(browser: webdriver.Chrome) -> list[dict]:
-    """Return what axe-core finds. The page's policy is not for what comes from the browser."""
-    run = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
-    for expression in (AXE.read_text(), run):
-        evaluated = browser.execute_cdp_cmd(
-            "Runtime.evaluate",
-            {"expression": expression, "awaitPromise": True, "returnByValue": expression == run},
-        )
-        assert "exceptionDetails" not in evaluated, evaluated
-    return evaluated["result"]["value"]
-
-
 def press_until(browser: webdriver.Chrome, key: str, selector: str, most: int = 200) -> None:
     """Press a key until an element has the focus."""
     for _ in range(most):
@@ -153,11 +129,6 @@ def press_until(browser: webdriver.Chrome, key: str, selector: str, most: int = 
         if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
             return
     raise AssertionError(f"{selector} is not reached by the keyboard")
-
-
-def printed_page(browser: webdriver.Chrome) -> PdfReader:
-    """Return what the browser prints."""
-    return PdfReader(io.BytesIO(base64.b64decode(browser.print_page())))
 
 
 def _letters(text: str) -> str:
@@ -174,38 +145,46 @@ def shown(browser: webdriver.Chrome, column: int = 2) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_it_fits_its_window_and_asks_for_nothing(opened, width):
-    resize(opened, width)
-    assert_fits(opened, width)
-    if width == min(WIDTHS):
-        assert_nothing_scrolls_sideways(opened)
-    tops = opened.execute_script(
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_fits_its_window_and_asks_for_nothing(browser, pages, name):
+    browser.get("about:blank")
+    browser.get_log("browser"), browser.get_log("performance")
+    for width in WIDTHS:
+        resize(browser, width)
+        browser.get(pages[name])
+        assert_fits(browser, width)
+        assert_quiet(browser)
+        if name == "hostile":
+            assert_first_screen(browser)
+        if name == "verdict":
+            assert_beside_or_before(browser, width == min(WIDTHS))
+    if name == "hostile":
+        assert_nothing_scrolls_sideways(browser)
+
+
+def assert_first_screen(browser: webdriver.Chrome) -> None:
+    """Assert that the first screen shows answer and figure, and a figure letters of some size."""
+    tops = browser.execute_script(
         "return ['.answer', '#figure-seconds_per_epoch', '#why', '#sure #figure-speedup'].map("
         "at => document.querySelector(at).getBoundingClientRect().top)"
     )
-    assert tops == sorted(tops) and tops[1] < 1000, "the first screen shows answer and figure"
-    letters = opened.execute_script(
+    assert tops == sorted(tops) and tops[1] < 1000
+    letters = browser.execute_script(
         "const texts = document.querySelectorAll('#figure-seconds_per_epoch svg text');"
         "return Math.min(...Array.from(texts).map("
         "text => text.getBoundingClientRect().height).filter(height => height > 0))"
     )
     assert letters > 6
-    assert_quiet(opened)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_figure_is_beside_the_details_of_the_answer_or_before_them(
-    browser, page_of_a_verdict, width
-):
-    resize(browser, width)
-    browser.get(page_of_a_verdict)
+def assert_beside_or_before(browser: webdriver.Chrome, narrow: bool) -> None:
+    """Assert that the figure is beside the details of the answer, or on a narrow page before."""
     answer, figure, details, brief = (
         browser.find_element(By.CSS_SELECTOR, selector).rect
         for selector in (".answer", ".first figure", ".details", ".brief")
     )
     assert answer["y"] + answer["height"] < figure["y"] and details["y"] < brief["y"]
-    if width == min(WIDTHS):
+    if narrow:
         assert figure["y"] + figure["height"] < min(1000, details["y"])
     else:
         assert figure["y"] == details["y"]
@@ -229,18 +208,24 @@ def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened)
 
 
 @pytest.mark.axe
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["page", "page_of_a_verdict", "page_of_failures"])
-def test_nothing_keeps_readers_out(browser, request, name, width):
-    resize(browser, width)
-    browser.get(request.getfixturevalue(name))
-    assert_accessible(browser)
-
-
-@pytest.mark.axe
-def test_faults_of_access_are_found(opened):
-    opened.execute_script("document.querySelector('#runs-form label').remove()")
-    assert "label" in {each["id"] for each in violations(opened)}
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_keeps_readers_out(browser, pages, name):
+    """By axe-core. The page's policy is not for what comes from the browser."""
+    run = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+    for width in WIDTHS:
+        resize(browser, width)
+        browser.get(pages[name])
+        for expression in (AXE.read_text(), run):
+            asked = {"expression": expression, "awaitPromise": True}
+            asked |= {"returnByValue": expression == run}
+            evaluated = browser.execute_cdp_cmd("Runtime.evaluate", asked)
+            assert "exceptionDetails" not in evaluated, evaluated
+        found = [
+            f"{each['impact']} {each['id']}: {each['help']}: {node['html'][:200]}"
+            for each in evaluated["result"]["value"]
+            for node in each["nodes"]
+        ]
+        assert found == []
 
 
 def test_names_from_data_are_only_text_and_no_other_code_runs(opened):
@@ -294,7 +279,7 @@ def test_the_address_keeps_filter_and_order(opened, page):
 
 
 def test_the_first_printed_page_has_the_answer(opened):
-    printed = printed_page(opened)
+    printed = PdfReader(io.BytesIO(base64.b64decode(opened.print_page())))
     words = _letters(printed.pages[0].extract_text())
     for selector in (".question", ".brief dd", "#figure-seconds_per_epoch figcaption"):
         assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
@@ -304,16 +289,6 @@ def test_the_first_printed_page_has_the_answer(opened):
     assert "Pressaheading" not in everything, "nothing on paper can be pressed"
     assert len(printed.pages) < 20
     assert all(page.extract_text().strip() for page in printed.pages)
-
-
-def test_a_table_on_several_printed_pages_has_its_headings_on_each(opened):
-    opened.execute_script(
-        "const body = document.querySelector('#runs-table tbody'), rows = Array.from(body.rows);"
-        "for (let time = 0; time < 15; time++)"
-        " rows.forEach(row => body.append(row.cloneNode(true)))"
-    )
-    pages = [_letters(page.extract_text()) for page in printed_page(opened).pages]
-    assert sum("medianstep(s)" in page for page in pages) > 2
 
 
 def test_it_is_readable_without_javascript(opened, page):
@@ -327,14 +302,24 @@ def test_it_is_readable_without_javascript(opened, page):
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_the_page_of_the_first_command_is_quiet_at_every_width(browser, first_command, tmp_path):
-    [page] = first_command.glob("results/*/index.html")
-    assert page.stat().st_size < 400_000
-    lonely = Path(shutil.copy(page, tmp_path))
-    browser.get("about:blank")
-    browser.get_log("browser"), browser.get_log("performance")
-    for width in WIDTHS:
-        resize(browser, width)
-        browser.get(lonely.as_uri())
-        assert_fits(browser, width)
-        assert_quiet(browser)
+def test_the_report_is_one_file_with_every_figure_and_table(first_command, tmp_path):
+    driver = chrome(browser="ALL")
+    [report] = first_command.glob("results/*/report.html")
+    # Alone: a report that needs a neighbour or the network shows it here.
+    driver.get(Path(shutil.copy(report, tmp_path)).as_uri())
+    inside = driver.execute_script("return Object.keys(results)")
+    files = [
+        *first_command.glob("results/*/figures/*.svg"),
+        *first_command.glob("results/*/summary.md"),
+    ]
+    assert {str(path.relative_to(first_command)) for path in files} <= set(inside)
+    assert {f"{name}.svg" for name in FIGURES} < {path.name for path in files}
+    assert {Path(name).name for name in inside if name.endswith(".csv")} == {
+        f"{path.name.split('.')[0]}.csv" for path in (ROOT / "schemas" / "tables").iterdir()
+    }
+    assert all(driver.execute_script("return Object.values(results).map(r => r.caption)"))
+    severe = [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not [entry for entry in severe if "http" in entry["message"].split("file://")[0]], severe
+    loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
+    assert not [name for name in driver.execute_script(loaded) if name.startswith("http")]
+    driver.quit()

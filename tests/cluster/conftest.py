@@ -94,6 +94,7 @@ def put_up(bare_machine: dict) -> Iterator[Callable[[], Lab]]:
     """Return the one lab of all tests, two nodes with a core each; put it up where it is down."""
     yield lambda: location() or cluster.up(2, 1)
     cluster.down()
+    assert machine() == bare_machine, "nothing is left of it"
 
 
 @pytest.fixture

@@ -38,36 +38,6 @@ def experiment(folder: Path) -> dict:
     }
 
 
-def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp_path):
-    """A run that is a target of its own has a job before or after that of all runs."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment(programs)))
-    found = load(tmp_path / "experiment.yaml")
-    [across] = [run for run in found.timed if (run.layout, run.repeat) == ("2x1", 2)]
-    done = snakemake(
-        tmp_path,
-        *("runs", across.file),
-        *("--profile", str(ROOT / "profiles" / "slurm"), *SOON),
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    [(_, prepare), *measuring] = SUBMITTED.findall(said)
-    assert prepare.startswith("group_prepare")
-    jobs = {log.partition("/")[0]: number for number, log in measuring}
-    assert jobs.keys() == {"rule_measure", "rule_run"}
-    runs = [read_json(tmp_path / run.file) for run in found.timed]
-    assert {run["status"] for run in runs} == {"ok"}
-    assert {run["job"]["number"] for run in runs} <= {*jobs.values()}
-    assert all(run["job"]["nodes"] == ["n1", "n2"] for run in runs if run["layout"] == "2x1")
-    logs = [path.read_text() for path in (tmp_path / "results/ordered/logs").rglob("*.log")]
-    ended = re.findall(r"^results/ordered/(.+): ok$", "\n".join(logs), re.MULTILINE)
-    # None is measured twice, and those of a repeat follow each other.
-    assert sorted(ended) == sorted(run.file.removeprefix("results/ordered/") for run in found.timed)
-    began = sorted(runs, key=lambda run: run["started"])
-    assert began[0]["repeat"] == began[1]["repeat"] != began[2]["repeat"] == began[3]["repeat"]
-
-
 def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -78,6 +48,9 @@ def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tm
     call = ("runs", "--profile", str(ROOT / "profiles" / "slurm"))
     done = snakemake(tmp_path, *call, *SOON)
     assert done.returncode == 0, done.stdout + done.stderr
+    submitted = [log.partition("/")[0] for _, log in SUBMITTED.findall(done.stdout + done.stderr)]
+    assert submitted[0].startswith("group_prepare"), "data take one job"
+    assert set(submitted[1:]) == {"rule_measure_on_nodes"}
     found = load(tmp_path / "experiment.yaml")
     [alone] = [run for run in found.timed if run.strategy == "single"]
     others = [read_json(tmp_path / run.file) for run in found.timed if run != alone]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from escala.core.files import read_json
-from escala.experiment import Experiment, load
+from escala.experiment import load
 from tests.cluster.test_runs import in_a_job, is_over
-from tests.programs import JOINING, eventually, prepare, with_marks
+from tests.programs import JOINING, eventually, prepare
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sweep]
 
@@ -48,15 +47,6 @@ for _ in range(2):
         step(rows=int(sys.argv[2]))
     epoch()
 """
-#: Starts a process that leaves its session and its parent, and waits.
-LEAVING = """
-import subprocess, sys, time
-waits = [sys.executable, "-c", "import time; time.sleep(3600)"]
-again = f"import subprocess; subprocess.Popen({waits!r}, start_new_session=True)"
-subprocess.run([sys.executable, "-c", again])
-print("started", flush=True)
-time.sleep(3600)
-"""
 
 
 def experiment(folder: Path) -> dict:
@@ -71,54 +61,42 @@ def experiment(folder: Path) -> dict:
         "workloads": {
             "sending": workload | {"command": "python sending.py {output} {rows_of_rank}"},
             "joining": workload | {"command": "python joining.py"},
-            "leaving": workload | {"command": "python leaving.py"},
         },
         "configurations": [
-            {"strategy": strategy, "layouts": ["2x1"]}
-            for strategy in ("torch-ddp", "mpi", "own-launcher")
+            {"strategy": strategy, "layouts": ["2x1"]} for strategy in ("torch-ddp", "mpi")
         ],
         "references": [{"strategy": "torch-ddp", "layout": "2x1"}],
     }
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> tuple[Path, Experiment, Path]:
-    """The folder of the runs, the experiment, and the dataset."""
+def results(put_up, tmp_path_factory) -> tuple[Path, dict[str, dict]]:
+    """A folder, and what a job measured there, one run after the other, by the name of the run."""
+    put_up()
     folder = tmp_path_factory.mktemp("programs")
-    for name, text in (("sending", SENDING), ("joining", JOINING), ("leaving", LEAVING)):
+    for name, text in (("sending", SENDING), ("joining", JOINING)):
         (folder / f"{name}.py").write_text(text)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment(folder)))
     found, data = load(folder / "experiment.yaml"), folder / "data"
     prepare(found, data)
-    return folder, found, data
-
-
-def request(found: Experiment, workload: str, strategy: str, launcher: str = "auto") -> dict:
-    [run] = [r for r in found.runs if (r.workload, r.strategy) == (workload, strategy)]
-    return found.request(run) | {"launcher": launcher}
-
-
-@pytest.fixture(scope="module")
-def results(put_up, programs) -> dict[str, dict]:
-    """What a job measured, one run after the other, by the name of the run."""
-    put_up()
-    folder, found, data = programs
+    planned = {(run.workload, run.strategy): found.request(run) for run in found.runs}
     requests = {
-        "sending": request(found, "sending", "torch-ddp"),
-        "srun": request(found, "joining", "mpi", "srun"),
-        "mpirun": request(found, "joining", "mpi", "mpirun"),
+        "sending": planned["sending", "torch-ddp"] | {"launcher": "auto"},
+        "srun": planned["joining", "mpi"] | {"launcher": "srun"},
+        "mpirun": planned["joining", "mpi"] | {"launcher": "mpirun"},
     }
     runs = [(each, data, folder / name / "run.json", 100) for name, each in requests.items()]
     job = in_a_job(folder, *runs)
     assert eventually(lambda: is_over(job), seconds=300)
-    return {name: read_json(folder / name / "run.json") for name in requests}
+    return folder, {name: read_json(folder / name / "run.json") for name in requests}
 
 
-def test_programs_find_each_other_over_the_link(results, programs):
-    run = results["sending"]
+def test_programs_find_each_other_over_the_link(results):
+    folder, runs = results
+    run = runs["sending"]
     assert run["status"] == "ok", run["reason"]
     assert run["ranks"]["launcher"] == "srun"
-    told = [read_json(programs[0] / f"sending/output/told{rank}.json") for rank in range(2)]
+    told = [read_json(folder / f"sending/output/told{rank}.json") for rank in range(2)]
     assert [each["host"] for each in told] == run["ranks"]["hosts"] == ["n1", "n2"]
     assert [each["cores"] for each in told] == run["ranks"]["cores"]
     for each in told:
@@ -136,19 +114,7 @@ def test_programs_find_each_other_over_the_link(results, programs):
 
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_a_program_joins_the_others_through_mpi_although_its_rank_does_not(launcher, results):
-    run = results[launcher]
+    run = results[1][launcher]
     assert run["status"] == "ok", run["reason"]
     assert run["ranks"]["launcher"] == launcher
     assert run["evaluation"]["scores"]["world"] == 2
-
-
-def test_nothing_of_a_program_outlives_its_job(lab, programs):
-    folder, found, data = programs
-    output = folder / "leaving" / "run.json"
-    job = in_a_job(folder, (request(found, "leaving", "own-launcher"), data, output, 300))
-    logs = [output.parent / "ranks" / f"rank{rank}.log" for rank in range(2)]
-    assert eventually(lambda: all("started" in log.read_text() for log in logs if log.exists()))
-    assert eventually(lambda: len(with_marks(output.parent)) == 4), with_marks(output.parent)
-    subprocess.run(["scancel", job], check=True)
-    assert eventually(lambda: is_over(job))
-    assert eventually(lambda: not with_marks(output.parent), seconds=30)

@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,8 +25,7 @@ from escala.record import collect
 from tests.cluster.conftest import output
 from tests.conftest import ROOT
 from tests.programs import eventually, experiment_on
-from tests.workflow.conftest import SIMULATED, experiment_of
-from tests.workflow.real_ranks import mean_losses
+from tests.workflow.conftest import SIMULATED, experiment_of, mean_losses
 
 pytestmark = pytest.mark.cluster
 
@@ -100,58 +97,27 @@ def prepared(data: Path, folder: Path, settings: dict) -> Experiment:
     return load(folder / "experiment.yaml")
 
 
-def prepared_run(data: Path, folder: Path, settings: dict, strategy: str) -> Run:
-    """Write an experiment as `prepared`, and return its run of a strategy."""
-    found = prepared(data, folder, settings)
-    [run] = [run for run in found.runs if run.strategy == strategy]
-    return run
-
-
-@pytest.fixture(scope="module")
-def endless_folder(tmp_path_factory) -> Path:
-    """A folder with an experiment on a program that never ends, whose data are prepared.
-
-    Its only run, of both nodes, has no reference but itself, so it is measured alone.
-    """
-    folder = tmp_path_factory.mktemp("endless")
-    (folder / "code").mkdir()
+@pytest.fixture
+def endless(tmp_path) -> Run:
+    """The run of both nodes of an experiment on a program that never ends, its data prepared."""
+    (tmp_path / "code").mkdir()
     command = [sys.executable, "-c", ENDLESS]
-    program = {"command": command, "directory": str(folder / "code"), "files": []}
-    both = {"strategy": "torch-ddp", "layout": "2x1"}
+    program = {"command": command, "directory": str(tmp_path / "code"), "files": []}
     settings = experiment_on(
         "endless",
         {"waits": program},
-        configurations=[{"strategy": both["strategy"], "layouts": [both["layout"]]}],
-        references=[both],
+        configurations=[{"strategy": "torch-ddp", "layouts": ["2x1"]}],
+        references=[{"strategy": "torch-ddp", "layout": "2x1"}],
     )
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
-    done = snakemake(folder, *load(folder / "experiment.yaml").dataset_files(), "--cores", "1")
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    found = load(tmp_path / "experiment.yaml")
+    done = snakemake(tmp_path, *found.dataset_files(), "--cores", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-@pytest.fixture
-def endless(endless_folder, tmp_path) -> Run:
-    """The run of an experiment that never ends, in the folder of the test."""
-    shutil.copytree(endless_folder, tmp_path, dirs_exist_ok=True)
-    [run] = load(tmp_path / "experiment.yaml").runs
+    [run] = found.runs
     return run
 
 
 PROFILE = ("--profile", str(ROOT / "profiles" / "lab"))
-
-
-def failed(folder: Path, run: Run, *arguments: str) -> dict:
-    """Submit a run that does not end ok, and return what is recorded of it."""
-    done = snakemake(folder, run.file, *PROFILE, *arguments)
-    assert done.returncode != 0
-    assert (folder / run.file).exists(), done.stdout + done.stderr
-    return read_json(folder / run.file)
-
-
-def submit(folder: Path, target: str) -> None:
-    done = snakemake(folder, target, *PROFILE)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 JOB = """
@@ -221,153 +187,85 @@ def across(series, data, tmp_path_factory) -> dict[str, Path]:
     job, folders = series
     assert eventually(lambda: is_over(job), seconds=500), folders
     folder = tmp_path_factory.mktemp("across")
-    run = prepared_run(data, folder, experiment(), "horovod-mpi")
-    submit(folder, run.file)
+    [run] = [
+        run for run in prepared(data, folder, experiment()).runs if run.strategy == "horovod-mpi"
+    ]
+    done = snakemake(folder, run.file, *PROFILE)
+    assert done.returncode == 0, done.stdout + done.stderr
     return folders | {run.strategy: folder / run.folder}
 
 
 @pytest.mark.sweep
-def test_a_job_that_waits_too_long_in_the_queue_is_named_and_no_run_has_failed(
-    series, data, tmp_path
-):
-    """The nodes are taken by the series of runs that the following tests look at."""
-    settings = experiment() | {"queue_minutes": 0.1, "time_limit_minutes": 1}
-    run = prepared_run(data, tmp_path, settings, "single")
-    done = snakemake(tmp_path, run.file, *PROFILE)
-    assert done.returncode != 0
-    assert "DEADLINE: it had not begun after queue_minutes" in done.stdout + done.stderr
-    assert not (tmp_path / run.file).exists()
-
-
-@pytest.mark.sweep
 @pytest.mark.parametrize("strategy", ACROSS)
-def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
-    run = read_json(across[strategy] / "run.json")
+def test_two_nodes_are_obtained_and_train_as_one_process(across, strategy):
+    """On every row; a parameter server is asynchronous, and its losses are nobody else's."""
+    single, run = (read_json(across[name] / "run.json") for name in ("single", strategy))
     assert run["status"] == "ok", run["reason"]
-    assert run["ranks"]["obtained"] == run["ranks"]["asked"] == 2
-    assert run["ranks"]["hosts"] == ["n1", "n2"]
-    assert run["ranks"]["interface"] == "eth0"
-    assert run["ranks"]["launcher"] == "srun"
-    assert run["link"]["rate"] == f"{RATE}mbit"
+    ranks, link = run["ranks"], run["link"]
+    assert ranks["obtained"] == ranks["asked"] == 2 and ranks["hosts"] == ["n1", "n2"]
+    assert (ranks["interface"], ranks["launcher"]) == ("eth0", "srun")
     # A busy machine carries less, never more.
-    assert RATE / 3 < run["link"]["mbit_per_second"] < 1.1 * RATE
-    assert run["link"]["latency_ms"] > 0
+    assert link["rate"] == f"{RATE}mbit" and RATE / 3 < link["mbit_per_second"] < 1.1 * RATE
+    assert link["latency_ms"] > 0
+    rows = [[epoch["rows"] for epoch in each["epochs"]] for each in (run, single)]
+    assert rows[0] == rows[1] and run["evaluation"]["rows"] == single["evaluation"]["rows"]
+    if strategy in SYNCHRONOUS:
+        steps = [
+            collect.read_steps(across[name] / "ranks", number)
+            for name, number in (("single", 1), (strategy, 2))
+        ]
+        np.testing.assert_allclose(*map(mean_losses, steps), rtol=TOLERANCE)
+        one, two = (each.groupby(["epoch", "step"])["rows"].sum() for each in steps)
+        assert one.tolist() == two.tolist()
+    # On a busy machine one of a hybrid may be so slow that it is given no rows.
+    assert strategy != "hybrid" or sum(ranks["fractions"]) == pytest.approx(1)
 
 
 @pytest.mark.sweep
-def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
+def test_ranks_exchange_by_the_transport_and_are_started_by_the_launcher_that_is_asked_for(across):
     over_tcp = {"pml": "ob1", "btl": ["tcp"], "interface": "eth0"}
     over_ucx = {"pml": "ucx", "btl": None, "interface": "eth0"}
     by = {"horovod-mpi": over_tcp, "clocks": over_tcp, "ucx": over_ucx}
+    runs = {name: read_json(across[name] / "run.json") for name in by}
     for name, transport in by.items():
-        run = read_json(across[name] / "run.json")
+        run = runs[name]
         assert (run["status"], run["ranks"]["transport"]) == ("ok", transport), run["reason"]
+    assert runs["clocks"]["ranks"]["launcher"] == "mpirun"
+    assert runs["clocks"]["ranks"]["hosts"] == ["n1", "n2"]
+    assert runs["clocks"]["weights_sha256"] == runs["horovod-mpi"]["weights_sha256"]
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("strategy", SYNCHRONOUS)
-def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
-    one, two = (
-        mean_losses(collect.read_steps(across[name] / "ranks", ranks))
-        for name, ranks in (("single", 1), (strategy, 2))
-    )
-    np.testing.assert_allclose(two, one, rtol=TOLERANCE)
-
-
-@pytest.mark.sweep
-def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(across):
-    """A parameter server is asynchronous, and its losses are nobody else's."""
-    one, served, shared = (
-        read_json(across[name] / "run.json") for name in ("single", "parameter-server", "hybrid")
-    )
-    for run in (served, shared):
-        rows = [[epoch["rows"] for epoch in each["epochs"]] for each in (run, one)]
-        assert rows[0] == rows[1]
-    assert served["evaluation"]["rows"] == one["evaluation"]["rows"]
-    table = (
-        collect.read_steps(across["hybrid"] / "ranks", 2).groupby(["epoch", "step"])["rows"].sum()
-    )
-    alone = (
-        collect.read_steps(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
-    )
-    assert table.tolist() == alone.tolist()
-    # On a busy machine one of them may be so slow that it is given no rows.
-    assert len(shared["ranks"]["fractions"]) == 2
-    assert sum(shared["ranks"]["fractions"]) == pytest.approx(1)
-
-
-@pytest.mark.sweep
-def test_mpirun_starts_the_same_ranks_where_it_is_asked_to(across):
-    by_srun, by_mpirun = (
-        read_json(across[name] / "run.json") for name in ("horovod-mpi", "clocks")
-    )
-    assert by_mpirun["status"] == "ok", by_mpirun["reason"]
-    assert by_mpirun["ranks"]["launcher"] == "mpirun"
-    assert by_mpirun["ranks"]["hosts"] == by_srun["ranks"]["hosts"]
-    assert by_mpirun["weights_sha256"] == by_srun["weights_sha256"]
-
-
-@pytest.mark.sweep
-def test_what_each_node_used_is_sampled_beside_the_run(across):
+def test_what_each_node_used_is_sampled_and_a_slow_link_shows_as_transfer(across):
     run = read_json(across["hybrid"] / "run.json")
     assert (run["instrument"], run["layout"]) == ("resources", "2x1")
     assert [process["rank"] for process in run["resources"]] == [0, 1]
     gradients = 4 * run["training"]["parameters"] * sum(e["steps"] for e in run["epochs"])
     for process in run["resources"]:
-        assert process["samples"] > 1
-        assert process["rss_bytes_max"] > 2**27
+        assert process["samples"] > 1 and process["rss_bytes_max"] > 2**27
         # Each of two ranks sends the gradients of a step once, but for what is not sampled: on a
         # busy machine that may be most of it.
         assert 0.05 * gradients < process["sent_bytes"] < 1.5 * gradients
-
-
-@pytest.mark.sweep
-def test_a_slow_link_shows_as_transfer(across):
-    """Each of two ranks sends as many bytes as a step has gradients."""
-    run = read_json(across["clocks"] / "run.json")
-    assert (run["strategy"], run["layout"]) == ("horovod-mpi", "2x1")
-    on_the_wire = 32 * run["training"]["parameters"] / (1e6 * RATE)
+    clocks = read_json(across["clocks"] / "run.json")
+    on_the_wire = 32 * clocks["training"]["parameters"] / (1e6 * RATE)
     parts = attribution.run_attribution(
-        across["clocks"] / "run.json", alone=False, one_clock=run["ranks"]["one_clock"]
+        across["clocks"] / "run.json", alone=False, one_clock=clocks["ranks"]["one_clock"]
     )
     seconds = parts.pivot(index="rank", columns="part", values="seconds")
-    exchanged = seconds["transfer"] + seconds["overlap"]
-    assert (exchanged > 0.8 * on_the_wire).all()
-
-
-def sent_by(
-    command: list[str], folder: Path, scheduler: str
-) -> tuple[subprocess.CompletedProcess, int]:
-    """Run a command where the network leads nowhere, and return how many packets it sent there.
-
-    Those to the scheduler do not count.
-    """
-    sent = folder / "sent.json"
-    done = subprocess.run(
-        ["unshare", "--net", "sh", str(ROOT / "tests" / "cluster" / "offline.sh"), *command],
-        env=os.environ | {"SENT": str(sent), "SCHEDULER": scheduler},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        cwd=folder,
-    )
-    [link] = json.loads(sent.read_text())
-    return done, link["stats64"]["tx"]["packets"]
+    assert (seconds["transfer"] + seconds["overlap"] > 0.8 * on_the_wire).all()
 
 
 @pytest.mark.sweep
-def test_a_job_needs_no_network_and_asks_for_none(lab, data, tmp_path):
+def test_a_job_needs_no_network(lab, data, tmp_path):
     """The job is what a compute node starts: Snakemake by its own interpreter, then the ranks."""
     ranks = [{"strategy": "horovod-mpi", "layouts": ["1x2"]}]
     found = prepared(data, tmp_path, experiment() | {"configurations": ranks})
     [run] = found.runs
-    ask, job = ["ping", "-c1", "-W1", "198.51.100.1"], snakemake_command(tmp_path, run.file)
-    _, packets = sent_by(ask, tmp_path, lab.scheduler)
-    assert packets > 0
-    done, packets = sent_by([*job, "--cores", "2"], tmp_path, lab.scheduler)
+    offline = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
+    call = [*offline, *snakemake_command(tmp_path, run.file, "--cores", "2")]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert read_json(tmp_path / run.file)["status"] == "ok"
-    assert packets == 0
 
 
 def while_training(folder: Path, act: Callable[[], None]) -> threading.Thread:
@@ -375,12 +273,8 @@ def while_training(folder: Path, act: Callable[[], None]) -> threading.Thread:
 
     def wait() -> None:
         log = folder / "ranks" / "rank1.log"
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline:
-            if log.exists() and "epoch " in log.read_text():
-                act()
-                return
-            time.sleep(0.2)
+        if eventually(lambda: log.exists() and "epoch " in log.read_text(), seconds=300):
+            act()
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -405,6 +299,7 @@ def kill_rank(folder: Path, number: int) -> None:
                 process.kill()
 
 
+@pytest.mark.sweep
 def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_split, tmp_path):
     endless = request_for("horovod-mpi", "2x1", epochs=100_000)
     folder = tmp_path / "run"
@@ -440,26 +335,11 @@ def test_a_run_whose_job_loses_a_node_is_named_and_has_not_failed(lab, endless, 
 
 @pytest.mark.sweep
 @pytest.mark.usefixtures("cold")
-def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, endless, tmp_path):
-    process = subprocess.Popen(
-        snakemake_command(tmp_path, endless.file, *PROFILE),
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    actor = while_training(tmp_path / endless.folder, lambda: process.send_signal(signal.SIGTERM))
-    assert process.wait(timeout=400) != 0
-    actor.join()
-    assert eventually(lambda: not output("squeue", "--noheader").strip())
-    assert eventually(lambda: not ranks_of(tmp_path / endless.folder))
-    assert not (tmp_path / endless.file).exists()
-
-
-@pytest.mark.sweep
-@pytest.mark.usefixtures("cold")
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, endless, tmp_path):
     """SLURM counts the memory of each job step: a rank has about 600 MB, and the rest about 400."""
-    result = failed(tmp_path, endless, "--set-resources", "run:mem_mb=450")
+    done = snakemake(tmp_path, endless.file, *PROFILE, "--set-resources", "run:mem_mb=450")
+    assert done.returncode != 0
+    result = read_json(tmp_path / endless.file)
     assert result["status"] == "out-of-memory", result["reason"]
     assert "out of memory" in result["reason"]
     assert eventually(lambda: not ranks_of(tmp_path / endless.folder))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +12,7 @@ import psutil
 import pytest
 
 from escala.core.errors import InputError
-from escala.lab import cluster, daemons, location
+from escala.lab import cluster, location
 from escala.lab.state import FOLDER, claim
 from tests.cluster.conftest import lab_command, machine, output, run_lab
 from tests.conftest import ROOT
@@ -28,6 +27,7 @@ def processes(command: str) -> list[int]:
     return [int(line.split()[0]) for line in listed if line.endswith(f"/{command}")]
 
 
+@pytest.mark.sweep
 def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
     cluster.up(2, 1)
     output("sbatch", "--nodes=2", "--output=/dev/null", "--wrap=srun sleep 98765")
@@ -42,42 +42,17 @@ def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
+def test_an_up_that_was_killed_is_named_and_taken_down(no_lab, bare_machine):
     process = subprocess.Popen(
         lab_command("up"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout.readline().startswith("network")
-    process.send_signal(how)
+    process.kill()
     process.communicate(timeout=60)
-    assert location() is None
-    if how == signal.SIGKILL:
-        assert machine() != bare_machine
-        refused = run_lab("up")
-        assert refused.returncode == 2
-        assert "down" in refused.stderr
-        assert run_lab("down").returncode == 0
-    assert machine() == bare_machine
-
-
-@pytest.mark.sweep
-def test_a_lab_whose_processes_were_all_killed_is_put_up_anew(no_lab):
-    cluster.up(2, 1)
-    for process in daemons.processes():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    assert eventually(lambda: not cluster.runs())
-    done = run_lab("up", "--nodes", "2", "--cores-per-node", "1")
-    assert done.returncode == 0, done.stderr
-    assert "were killed" in done.stdout
-    assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
-
-
-@pytest.mark.sweep
-def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkeypatch):
-    monkeypatch.setitem(cluster.__dict__, "_SLURM", cluster._SLURM + "NoSuchKey=1\n")
-    with pytest.raises(OSError, match="NoSuchKey"):
-        cluster.up(2, 1)
+    assert location() is None and machine() != bare_machine
+    refused = run_lab("up")
+    assert refused.returncode == 2 and "down" in refused.stderr
+    assert run_lab("down").returncode == 0
     assert machine() == bare_machine
 
 
@@ -94,15 +69,6 @@ def test_a_configuration_of_another_cluster_is_refused_and_kept(no_lab, bare_mac
     assert machine() == bare_machine
 
 
-@pytest.mark.sweep
-def test_more_nodes_than_cores_share_them_and_it_is_said(no_lab):
-    cores = str(psutil.cpu_count())
-    done = run_lab("up", "--nodes", "3", "--cores-per-node", cores)
-    assert done.returncode == 0, done.stderr
-    assert "oversubscribed" in done.stdout
-    assert len(output("srun", "--nodes=3", "hostname").split()) == 3
-
-
 @pytest.fixture
 def foreign() -> Iterator[contextlib.ExitStack]:
     """Remove, at the end, what a test made under the names of a lab."""
@@ -114,34 +80,26 @@ def links() -> set[str]:
     return set(psutil.net_if_stats())
 
 
-def assert_refused(name: str, kind: str, *remedy: str) -> None:
-    done = run_lab("up")
-    assert done.returncode == 2
-    assert f"'{name}': is a network {kind} that is not the lab's" in done.stderr
-    assert " ".join(remedy) in done.stderr
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("kind", "name", "add", "remedy"),
+    [
+        ("interface", "escala", "ip link add escala type bridge", "ip link delete escala"),
+        ("namespace", "escala-n1", "ip netns add escala-n1", "ip netns delete escala-n1"),
+    ],
+)
+def test_a_foreign_network_of_a_labs_name_is_refused_and_kept(
+    no_lab, foreign, kind, name, add, remedy
+):
+    output(*add.split())
+    foreign.callback(output, *remedy.split())
+    refused = run_lab("up")
+    assert refused.returncode == 2
+    assert f"'{name}': is a network {kind} that is not the lab's" in refused.stderr
+    assert remedy in refused.stderr
     assert run_lab("down").returncode == 0
-
-
-@pytest.mark.sweep
-def test_a_foreign_link_of_a_labs_name_is_refused_and_kept(no_lab, foreign, bare_machine):
-    output("ip", "link", "add", "escala", "type", "bridge")
-    remedy = ("ip", "link", "delete", "escala")
-    foreign.callback(output, *remedy)
-    assert_refused("escala", "interface", *remedy)
-    assert links() == {*bare_machine["interfaces"], "escala"}
+    assert name in {*links(), *output("ip", "netns", "list").split()}
     assert not FOLDER.exists()
-
-
-@pytest.mark.sweep
-def test_a_foreign_namespace_of_a_labs_name_is_refused_and_kept(no_lab, foreign):
-    output("ip", "netns", "add", "escala-n1")
-    remedy = ("ip", "netns", "delete", "escala-n1")
-    foreign.callback(output, *remedy)
-    inside = subprocess.Popen(["nsenter", "--net=/run/netns/escala-n1", "sleep", "600"])
-    foreign.callback(inside.kill)
-    assert_refused("escala-n1", "namespace", *remedy)
-    assert "escala-n1" in output("ip", "netns", "list")
-    assert inside.poll() is None
 
 
 @pytest.mark.sweep

@@ -23,8 +23,8 @@ from escala.core.files import read_json, write_json
 from escala.experiment import load
 from escala.record.schema import validate_run
 from escala.report import study, tables
-from escala.report.steps import JOB_SCRIPT, job_script
 from escala.report.figures import scaling as figure_of_scaling
+from escala.report.steps import JOB_SCRIPT, job_script
 from escala.report.study import forms, statement
 from escala.report.study.doublings import _product, doublings, file_of
 from escala.report.tables.scaling import verdict

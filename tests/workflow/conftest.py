@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -157,6 +158,12 @@ def measured(
     assert (outcome.status, outcome.reason) == (status, run["reason"])
     assert run["status"] == status
     return run
+
+
+def mean_losses(steps: pd.DataFrame) -> pd.Series:
+    """Return the mean loss over the global batch of every step, from the steps of all ranks."""
+    totals = steps.groupby(["epoch", "step"])[["rows", "loss_sum"]].sum()
+    return (totals["loss_sum"] / totals["rows"]).reset_index(drop=True)
 
 
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:

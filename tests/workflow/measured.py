@@ -1,15 +1,13 @@
 """Let runs of a workflow end at once, with made-up measurements.
 
 `FAKE` is code that every Python process begins with. In the working directory, the file `fails`
-names a strategy whose runs fail, the file `interrupts` the end of the path of a run that interrupts
-the call, and the file `dies` that of one whose session dies with it.
+names a strategy whose runs fail, and the file `dies` the end of the path of a run that its session
+dies with.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +40,6 @@ def _run(attempt, limit_seconds: float):
     (folder / "ranks").mkdir(parents=True, exist_ok=True)
     if _named("fails") == request["strategy"]:
         return Outcome("unavailable", "mpirun is not installed")
-    if (end := _named("interrupts")) and str(folder).endswith(end):
-        os.kill(int(os.environ["ESCALA_SESSION"].split("-")[1]), signal.SIGINT)
-        time.sleep(60)
     if (end := _named("dies")) and str(folder).endswith(end):
         os._exit(9)
     ranks, labels = plan["ranks"], np.load(data / "test_labels.npy")

@@ -1,41 +1,26 @@
-"""Calls of Snakemake by their targets: checks, data, reports, the answer so far, bad input."""
+"""Calls of Snakemake by their targets: checks, data, reports, bad input, and its own errors."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
-from escala.check.machine import CHECKS
-from escala.core.errors import WIDTH
 from escala.core.files import read_json
 from escala.record.schema import FORMAT
+from tests.calls import python
 from tests.conftest import CLASSES, ROOT
+from tests.programs import eventually
 from tests.workflow.conftest import SIMULATED, experiment_of
 from tests.workflow.measured import FAKE
-from tests.workflow.test_kept_matches import SETTINGS
-
-
-def test_the_check_answers_for_each_ability():
-    command = [sys.executable, "-m", "escala.command", "check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    answered = {
-        each.name: line[WIDTH:].split()[0]
-        for each in CHECKS
-        for line in done.stdout.splitlines()
-        if line.startswith(f"{each.name:<{WIDTH}}")
-    }
-    assert set(answered) == {each.name for each in CHECKS}
-    assert set(answered.values()) <= {"yes", "no"}
-    assert answered["MPI"] == "yes", "Horovod needs it, and the environment brings it"
-    for line in done.stdout.splitlines():
-        assert " no   " not in line or "Remedy: " in line
-
 
 RUNS = "results/small/runs/small/virus-cnn"
 
@@ -75,63 +60,22 @@ def test_data_and_report_need_no_run_and_measure_none(snakemake, tmp_path, impor
         assert (tmp_path / "results/small" / name).exists()
     assert len(pd.read_csv(tmp_path / "results/small/tables/runs.csv")) == 1
 
-    # As another report would, before it draws all figures once more.
-    snakemake("runs", "results/small/tables/runs.csv", experiment=experiment)
-    assert len(_started(tmp_path)) == 4
-    assert pd.read_csv(tmp_path / "results/small/tables/runs.csv")["repeat"].nunique() == 2
-
-
-TABLE = "results/small/tables/speedup.csv"
-TWO = [{"strategy": "single", "layouts": ["1x1"]}, {"strategy": "horovod-mpi", "layouts": ["1x2"]}]
-BATCH = {"rows": 8, "per": "global"}
-WORKLOADS = {"tal1-cnn": {"epochs": 1, "save_model": False, "batch": BATCH}}
-
-
-def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_path, imported):
-    imported(FAKE)
-    experiment = SETTINGS | {"repeats": 3, "configurations": TWO, "workloads": WORKLOADS}
-    experiment |= {"clocks": {"enabled": False}}
-    alone = {"ESCALA_STORE": "off", "ESCALA_MEASURE_AGAIN": "0"}
-    said = snakemake(TABLE, experiment=experiment, **alone).stdout
-    told = re.findall(r"^escala: small, after (\d) of 3 repeats(.*)$", said, re.MULTILINE)
-    assert [number for number, _ in told] == ["1", "2", "3"], said
-    first, second, last = (text for _, text in told)
-    assert re.match(r": about .+ of runs left$", first)
-    assert re.match(
-        r", provisional: horovod-mpi 1x2 takes 0\.\d\d–0\.\d\d of the step time of single 1x1 "
-        r"\(range of 2 paired runs, widened\); about .+ of runs left$",
-        second,
-    )
-    row = pd.read_csv(tmp_path / TABLE).set_index("strategy").loc["horovod-mpi"]
-    assert f" {row['ratio_low']:.2f}–{row['ratio_high']:.2f} of the step time" in last
-    assert last.endswith("(range of 3 paired runs, widened); no run is left")
-
 
 ARRAYS = "results/small/data/small/split4/dataset.json"
 
 
-@pytest.mark.parametrize(
-    ("folder", "protein", "words"),
-    [
-        ("genomes", "MERS", ["genomes/MERS.fasta", "M1", "not nucleotides", "as a protein does"]),
-        ("genomes", None, ["datasets.small.source.folder", "holds no file for the class MERS"]),
-        ("$NO_GENOMES", None, ["datasets.small.source.folder", "variable NO_GENOMES is not set"]),
-    ],
-    ids=["a job fails", "a file is missing", "a variable is not set"],
-)
-def test_bad_genomes(snakemake, tmp_path, folder, protein, words):
+def test_a_job_that_fails_for_bad_genomes_has_one_message_and_leaves_nothing(snakemake, tmp_path):
     genomes = tmp_path / "genomes"
     genomes.mkdir()
     for number, name in enumerate(CLASSES, 1):
-        if name != "MERS":
-            (genomes / f"{name}.fasta").write_text(f">{name}\n{'A' * number}{'ACGT' * 100}\n")
-    if protein:
-        (genomes / f"{protein}.fasta").write_text(">M1\nMKVLAAGLLALLAACEEF\n")
+        (genomes / f"{name}.fasta").write_text(f">{name}\n{'A' * number}{'ACGT' * 100}\n")
+    (genomes / "MERS.fasta").write_text(">M1\nMKVLAAGLLALLAACEEF\n")
     # Snakemake runs in this folder.
-    source = {"type": "files", "folder": folder}
+    source = {"type": "files", "folder": "genomes"}
     done = snakemake(ARRAYS, experiment=experiment_of("small", source), fails=True)
     said = done.stdout + done.stderr
     messages = [line for line in said.splitlines() if "Remedy: " in line]
+    words = ("genomes/MERS.fasta", "M1", "not nucleotides", "as a protein does")
     assert messages and all(word in messages[0] for word in words), said
     assert "Traceback" not in said
     assert not (tmp_path / ARRAYS).exists()
@@ -140,40 +84,14 @@ def test_bad_genomes(snakemake, tmp_path, folder, protein, words):
     assert hidden <= {".snakemake_timestamp", ".escala"}, "nothing half-written is left behind"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"repeat": 3}, ["repeat: 3", "unknown key", "did you mean repeats?"]),
-        (
-            {
-                "configurations": [{"strategy": "horovod-mpi", "layouts": ["1x64"]}],
-                "oversubscribe": False,
-            },
-            ["1x64", "needs 64 cores", "oversubscribe: true"],
-        ),
-    ],
-    ids=["unknown key", "too many processes"],
-)
-def test_bad_config(snakemake, tmp_path, change, words):
-    done = snakemake(experiment=experiment_of("small", SIMULATED, **change), fails=True)
-    said = done.stdout + done.stderr
-    assert all(word in said for word in words), said
-    assert not list(tmp_path.rglob("run.json"))
-
-
-ALL_RUNS = "results/small/runs/small/virus-cnn"
-SINGLE = f"{ALL_RUNS}/single/1x1/tuned/native/rep1"
-
-
-def files_in(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("run.json")}
+SINGLE = f"{RUNS}/single/1x1/tuned/native/rep1"
 
 
 def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tmp_path):
     threads = {"variants": {"tuned": {"cores_per_process": 2}}}
     experiment = experiment_of("small", SIMULATED, repeats=2, **threads)
     first = snakemake(f"{SINGLE}/run.json", experiment=experiment)
-    assert files_in(tmp_path) == {f"{SINGLE}/run.json"}
+    assert [*_started(tmp_path)] == ["single/1x1/tuned/native/rep1"]
     run = json.loads((tmp_path / SINGLE / "run.json").read_text())
     assert (run["status"], run["ranks"]["threads"]["intra_op"]) == ("ok", 2)
     assert "epoch 1/1" in first.stdout, "progress reaches the terminal"
@@ -200,15 +118,130 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert "4 min 0 s for 8 from earlier runs" in after.stdout, after.stdout
 
 
-def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):
-    folder = tmp_path / "genomes"
-    folder.mkdir()
-    for name in CLASSES:
-        (folder / f"{name}.fasta").write_text(f">{name}\nACGT\n")
-    source = {"type": "files", "folder": str(folder)}
-    lock = "results/small/data/small/lock.tsv"
-    snakemake(lock, experiment=experiment_of("small", source))
-    before = (tmp_path / lock).read_text()
-    (folder / "MERS.fasta").write_text(">MERS2\nACGTACGT\n")
-    snakemake(lock)
-    assert (tmp_path / lock).read_text() != before
+STEPS = """
+rule all:
+    input: "made"
+rule slow:
+    output: "made"
+    shell: "sleep 60; touch {output}"
+rule other:
+    input: "lost.txt"
+    output: "other"
+    shell: "touch {output}"
+"""
+CALLED = ("-m", "escala.workflow.called")
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("mine")
+    settings = experiment_of("mine", SIMULATED)
+    (folder / "mine.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "theirs.yaml").write_text(
+        yaml.safe_dump(settings | {"experiment": "theirs"})
+    )
+    (folder / "wrong").mkdir()
+    (folder / "wrong" / "config.yaml").write_text("jobz: 2\n")
+    (folder / "steps").mkdir()
+    (folder / "steps" / "Snakefile").write_text(STEPS)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("reprot", ["TARGET: 'reprot': is neither a result", "perhaps it is report."]),
+        ("theirs", ["is the name of an experiment", "escala run -e experiments/theirs.yaml."]),
+        ("results/mine/runs/small/virus-cnn/single/9x9/tuned/native/rep1/run.json",
+         ["single 9x9", "is not among the runs of ", "mine.yaml. Remedy: add its strategy"]),
+        ("--profile wrong", ["--profile: 'jobz': is not an option", "or did you mean jobs."]),
+        ("-- --forcerum train", ["the call: '--forcerum'", "or did you mean forcerun."]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_has_one_message_with_a_remedy(mine, words, parts):
+    own, divided, theirs = f"{words} ".partition("-- ")
+    call = ["run", *own.split(), "-e", "mine.yaml", "-c", "1", *divided.split(), *theirs.split()]
+    done = python("-m", "escala.command", *call, cwd=mine, variables={"ESCALA_STORE": "off"})
+    assert done.returncode == 2, done.stdout + done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("escala: ")]
+    assert len(lines) == 1 and all(part in lines[0] for part in parts), done.stderr
+    assert not any(word in done.stderr for word in ("Traceback", "WorkflowError", "usage: "))
+    assert not (mine / "results").exists()
+
+
+def test_a_locale_that_is_not_utf_8_reads_and_prints_the_same(mine):
+    text = (mine / "mine.yaml").read_text(encoding="utf-8")
+    (mine / "locale.yaml").write_text(
+        re.sub("title: .*", "title: Prüfung – 漢", text).replace(
+            "experiment: mine", "experiment: locale"
+        ),
+        encoding="utf-8",
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    run = ["-m", "escala.command", "run", "-n", "-e", "locale.yaml", "-c", "1"]
+    variables = _found() | ascii_only | {"ESCALA_STORE": "off"}
+    done = python(*run, cwd=mine, variables=variables)
+    assert done.returncode == 0, done.stderr
+    assert "This was a dry-run" in done.stdout + done.stderr
+
+
+def test_a_profile_for_other_work_decides_nothing_or_is_named(mine):
+    (mine / "other").mkdir()
+    (mine / "other" / "config.yaml").write_text("rerun-triggers: [mtime]\ncores: 1\n")
+    variables = _found() | {"ESCALA_STORE": "off", "SNAKEMAKE_PROFILE": str(mine / "other")}
+    run = ["-m", "escala.command", "run", "-n", "-e", "mine.yaml"]
+    done = python(*run, "-c", "1", cwd=mine, variables=variables)
+    assert (
+        done.returncode == 0 and f"SNAKEMAKE_PROFILE: {mine / 'other'} is not read" in done.stderr
+    )
+    # Snakemake itself reads it, and a user may name it.
+    workflow = [*CALLED, "-n", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "mine.yaml"]
+    for words, said in (
+        (workflow, f"or in {mine / 'other'}, which the variable SNAKEMAKE_PROFILE names."),
+        ([*run, "--profile", "other"], "in the profile of the call."),
+    ):
+        done = python(*words, cwd=mine, variables=variables)
+        assert done.returncode == 2, done.stderr
+        assert "--rerun-triggers: leaves out code, input, params, software-env, so" in done.stderr
+        assert said in done.stderr
+    assert not (mine / "results").exists()
+
+
+def test_a_file_that_no_step_makes_is_named_with_the_step(mine):
+    done = python(*CALLED, "other", "--cores", "1", cwd=mine / "steps", variables=_found())
+    assert done.returncode == 2, done.stderr
+    assert "escala: the step other: 'lost.txt': is missing, and no step makes it" in done.stderr
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_locked_folder_tells_who_works_in_it_or_how_to_free_it(mine):
+    folder, words = mine / "steps", [*CALLED, "--cores", "1"]
+    first = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=folder,
+        env=os.environ | _found(),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    locks = folder / ".snakemake" / "locks"
+    try:
+        assert eventually(lambda: locks.is_dir() and any(locks.iterdir()), 120)
+        assert first.poll() is None
+        second = python(*words, cwd=folder, variables=_found())
+        assert second.returncode == 1
+        assert f"another call makes these results: process {first.pid}, since " in second.stderr
+        assert "Traceback" not in second.stderr and "LockException" not in second.stderr
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    left = python(*words, cwd=folder, variables=_found())
+    assert left.returncode == 1 and "`-- --unlock` at its end" in left.stderr
+    assert python(*words, "--unlock", cwd=folder, variables=_found()).returncode == 0
+    assert not list(folder.glob(".snakemake/locks/*"))
+
+
+def _found() -> dict[str, str]:
+    """Return the variables by which a process finds the project."""
+    return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}

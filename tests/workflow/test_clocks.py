@@ -7,10 +7,8 @@ step holds whatever they take, or is claimed of the step that they disturbed lea
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,11 @@ import pytest
 from escala.analysis import attribution
 from escala.analysis.cost_model.document import clocks_of, moments
 from escala.core.files import read_json
+from tests.calls import python
 from tests.workflow.conftest import begin_with, measured
+
+#: Two ranks of MPI that wait for each other on one core take its time.
+pytestmark = pytest.mark.all_cores
 
 STEPS = 24
 # Of the quietest step.
@@ -98,44 +100,46 @@ def run_clocked(small_split, request_for, tmp_path_factory) -> Callable[..., Clo
 
 
 @pytest.fixture(scope="module")
-def clocked(run_clocked) -> dict[str, Clocked]:
-    """One run under each strategy of TensorFlow, with what was done to it."""
-    return {
-        "single": run_clocked("single", "1x1", SLEEPING),
-        "horovod-mpi": run_clocked("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 8]),
-        "mirrored": run_clocked("mirrored", "1x2"),
+def clocked(run_clocked) -> Callable[[str], Clocked]:
+    """Return the one run under a strategy, with what was done to it."""
+    made = {
+        "single": lambda: run_clocked("single", "1x1", SLEEPING),
+        "horovod-mpi": lambda: run_clocked("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 8]),
+        "mirrored": lambda: run_clocked("mirrored", "1x2"),
+        "torch-single": lambda: run_clocked("torch-single", "1x1"),
+        "ddp-gloo": lambda: run_clocked("ddp-gloo", "1x2", slowdown=[1, 4]),
     }
-
-
-@pytest.fixture(scope="module")
-def torch_clocked(run_clocked) -> dict[str, Clocked]:
-    """The same of PyTorch."""
-    return {
-        "torch-single": run_clocked("torch-single", "1x1"),
-        "ddp-gloo": run_clocked("ddp-gloo", "1x2", slowdown=[1, 4]),
-        "bare": run_clocked(
-            "ddp-gloo", "1x2", slowdown=[1, 4], trained_module="bare", evaluation="whole"
-        ),
-    }
+    return cache(lambda strategy: made[strategy]())
 
 
 @pytest.mark.parametrize("strategy", ["single", "horovod-mpi"])
 def test_little_of_a_step_is_unexplained(clocked, strategy):
-    steps = clocked[strategy].steps
+    steps = clocked(strategy).steps
     # Alongside what was done to the step on purpose.
     fraction = steps["unexplained"] / (steps["whole"] - steps["input"] - steps["skew"])
     assert (fraction.groupby("rank").min() <= MOST_UNEXPLAINED).all()
     assert (fraction.groupby("rank").size() == STEPS).all()
 
 
-def test_one_process_exchanges_nothing(clocked):
-    seconds = clocked["single"].parts(one_clock=True)["seconds"][0]
+def test_one_process_exchanges_nothing_and_a_sleep_while_rows_are_gathered_shows_as_input(clocked):
+    run = clocked("single")
+    seconds = run.parts(one_clock=True)["seconds"][0]
     assert (seconds[[*attribution.EXCHANGE, "negotiation", "skew", "overlap"]] == 0).all()
     assert (seconds[["input", "dispatch", "compute", "optimiser"]] > 0).all()
+    assert (run.intervals["input"] >= SLEEP_SECONDS).all()
+    assert len(run.steps.dropna()) >= STEPS - STEPS // 6
+    # Nothing counts twice: the sleep is in no part but that one.
+    assert_add_up(run.steps.dropna())
+
+
+def assert_add_up(steps: pd.DataFrame) -> None:
+    """Assert that the parts are the whole step."""
+    parts = steps[[*attribution.PARTS, attribution.OFF_CORE, "unexplained"]].sum(axis=1)
+    pd.testing.assert_series_equal(parts, steps["whole"], check_names=False, rtol=1e-6)
 
 
 def test_an_exchange_shows_on_every_rank(clocked):
-    parts = clocked["horovod-mpi"].parts(one_clock=True)
+    parts = clocked("horovod-mpi").parts(one_clock=True)
     for rank, kind in ((0, "measured"), (1, "estimated")):
         rank_parts = parts.loc[rank]
         assert rank_parts.loc["transfer", "seconds"] + rank_parts.loc["overlap", "seconds"] > 0
@@ -143,9 +147,12 @@ def test_an_exchange_shows_on_every_rank(clocked):
         assert (rank_parts.loc[["skew", "compute"], "kind"] == "measured").all()
 
 
-def test_a_slow_rank_shows_as_skew_on_the_others(clocked):
-    """Rank 1 computes eight times as long, and rank 0 does nothing else meanwhile but wait."""
-    run = clocked["horovod-mpi"]
+@pytest.mark.parametrize(
+    "strategy", ["horovod-mpi", pytest.param("ddp-gloo", marks=pytest.mark.torch)]
+)
+def test_a_slow_rank_shows_as_skew_on_the_others(clocked, strategy):
+    """Rank 1 computes several times as long, and rank 0 does nothing else meanwhile but wait."""
+    run = clocked(strategy)
     late = run.last_ready[1] - run.last_ready[0]
     behind = late[late > 0]
     assert len(behind) > STEPS / 2
@@ -155,57 +162,44 @@ def test_a_slow_rank_shows_as_skew_on_the_others(clocked):
     # A mean would have the one step in which another process holds up rank 0.
     medians = run.steps["skew"].groupby("rank").median()
     assert medians[1] < 0.1 * medians[0]
+    if strategy == "ddp-gloo":
+        assert (run.steps["transfer"] + run.steps["overlap"] > 0).all()
+        backward = run.steps["backward"].groupby("rank").median()
+        assert backward[1] > 1.3 * backward[0], run.steps["backward"].groupby("rank").describe()
 
 
-def test_a_sleep_while_rows_are_gathered_shows_as_input(clocked):
-    assert (clocked["single"].intervals["input"] >= SLEEP_SECONDS).all()
-    steps = clocked["single"].steps.dropna()
-    assert len(steps) >= STEPS - STEPS // 6
-    # Nothing counts twice: the parts are the whole step, and the sleep is in none but that one.
-    parts = steps[[*attribution.PARTS, attribution.OFF_CORE, "unexplained"]].sum(axis=1)
-    pd.testing.assert_series_equal(parts, steps["whole"], check_names=False, rtol=1e-6)
-
-
-def test_ranks_of_several_kernels_are_not_set_against_each_other(clocked):
-    run = clocked["horovod-mpi"]
+def test_moments_that_nobody_can_read_or_set_against_each_other_are_unavailable(clocked):
+    """Ranks of several kernels, and moments inside a step of mirrored ranks."""
+    run = clocked("horovod-mpi")
     assert not run.one_clock
     kinds = run.parts(run.one_clock)["kind"].unstack()
     own = ["input", "dispatch", "compute", "optimiser", attribution.OFF_CORE, "whole"]
     assert (kinds[own] == "measured").all(axis=None)
     assert (kinds.drop(columns=own) == "unavailable").all(axis=None)
-
-
-def test_moments_inside_a_step_are_unavailable_where_no_process_can_read_them(clocked):
-    run = clocked["mirrored"]
+    run = clocked("mirrored")
     parts = run.parts(run.one_clock).loc[0]
-    measured = parts.index[parts["kind"] == "measured"]
-    assert set(measured) == {"input", "whole"}
+    assert set(parts.index[parts["kind"] == "measured"]) == {"input", "whole"}
     assert parts.loc["compute", ["kind", "seconds"]].isna().tolist() == [False, True]
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo", "bare"])
-def test_the_parts_of_pytorch_are_the_whole_step_and_all_are_measured(torch_clocked, strategy):
-    run = torch_clocked[strategy]
+@pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo"])
+def test_the_parts_of_pytorch_are_the_whole_step_and_all_are_measured(clocked, strategy):
+    run = clocked(strategy)
     steps = run.steps
     assert (steps["unexplained"] <= MOST_BETWEEN_CALLS * steps["whole"]).all()
     assert (steps.groupby("rank").size() == STEPS).all()
-    parts = steps[[*attribution.PARTS, attribution.OFF_CORE, "unexplained"]].sum(axis=1)
-    pd.testing.assert_series_equal(parts, steps["whole"], check_names=False, rtol=1e-6)
+    assert_add_up(steps)
     assert (steps[["input", "dispatch", "forward", "backward", "optimiser"]] > 0).all(axis=None)
     assert (run.parts(run.one_clock)["kind"] == "measured").all()
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("run", ["torch-single", "bare"])
-def test_one_process_of_pytorch_and_ranks_that_train_alone_exchange_nothing(torch_clocked, run):
-    parts = [*attribution.EXCHANGE, "negotiation", "skew", "overlap"]
-    assert (torch_clocked[run].steps[parts] == 0).all(axis=None)
+    if strategy == "torch-single":
+        parts = [*attribution.EXCHANGE, "negotiation", "skew", "overlap"]
+        assert (steps[parts] == 0).all(axis=None)
 
 
 @pytest.mark.torch
 def test_one_process_of_pytorch_tells_when_each_gradient_is_known(
-    torch_clocked, small_split, request_for, tmp_path
+    clocked, small_split, request_for, tmp_path
 ):
     """Those of the last layer come first, as in the buckets of several ranks."""
     request = request_for("torch-single", "1x1")
@@ -213,30 +207,14 @@ def test_one_process_of_pytorch_tells_when_each_gradient_is_known(
     job = {"rule": "gradients", "workload": "virus-cnn", "strategy": "torch-single"}
     job |= {name: request[name] for name in ("training", "knobs")}
     files = {"input": {"split": f"{small_split}/dataset.json"}, "output": {"gradients": str(file)}}
-    command = [sys.executable, "-m", "scripts.step", json.dumps(job), json.dumps(files)]
-    subprocess.run(command, env=os.environ | {"ESCALA_STORE": str(tmp_path / "store")}, check=True)
+    words = ["-m", "scripts.step", json.dumps(job), json.dumps(files)]
+    python(*words, variables={"ESCALA_STORE": str(tmp_path / "store")}, check=True)
     described = read_json(file)
     names = [each["name"] for each in described]
     numbers = sum(int(np.prod(each["shape"])) for each in described)
-    run = read_json(torch_clocked["torch-single"].file)
-    assert numbers == run["training"]["parameters"]
-    ready, update = moments(clocks_of(torch_clocked["torch-single"].file))
+    run = clocked("torch-single").file
+    assert numbers == read_json(run)["training"]["parameters"]
+    ready, update = moments(clocks_of(run))
     assert ready.keys() == {*names, "gradients"}
     assert 0 < ready[names[-1]] < ready[names[0]] <= ready["gradients"] == 1
     assert min(update) > 0
-
-
-@pytest.mark.torch
-def test_each_rank_of_pytorch_sees_its_exchange_and_waits_for_the_slow_one(torch_clocked):
-    """Rank 1 takes four times as long, and rank 0 does nothing else meanwhile but wait."""
-    run = torch_clocked["ddp-gloo"]
-    assert (run.steps["transfer"] + run.steps["overlap"] > 0).all()
-    late = run.last_ready[1] - run.last_ready[0]
-    behind = late[late > 0]
-    assert len(behind) > STEPS / 2
-    skew = run.steps.loc[0].loc[behind.index, "skew"]
-    pd.testing.assert_series_equal(skew, behind, check_names=False, atol=1e-5)
-    medians = run.steps["skew"].groupby("rank").median()
-    assert medians[1] < 0.1 * medians[0]
-    backward = run.steps["backward"].groupby("rank").median()
-    assert backward[1] > 1.3 * backward[0], run.steps["backward"].groupby("rank").describe()

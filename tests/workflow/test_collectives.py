@@ -7,6 +7,8 @@ import pytest
 from escala.experiment import Experiment
 from tests.workflow.conftest import SIMULATED, add_workload, experiment_of, measured
 
+pytestmark = pytest.mark.all_cores
+
 SIZES = [1024, 65536, 2**20]
 BLOCKS = {"steps": 37, "block": 3}
 ROUNDS = 4

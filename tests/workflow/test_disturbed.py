@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 
@@ -11,87 +10,10 @@ import pytest
 
 from escala.core.files import read_json
 from tests.programs import eventually, experiment_on
-from tests.workflow.conftest import SIMULATED, command, experiment_of, measured, write_experiment
+from tests.workflow.conftest import command, measured, write_experiment
 
-# The first and the third measurement are called disturbed, and no other.
-DISTURBING = """
-from pathlib import Path
-from escala.record import disturbance as module
-
-real, module.SLOWDOWN = module.disturbance, float("inf")
-
-def pretended(processes):
-    counted = Path({count!r})
-    number = len(counted.read_text()) if counted.exists() else 0
-    counted.write_text("x" * (number + 1))
-    disturbed = number in (0, 2)
-    reason = "0.97 core of other processes" if disturbed else None
-    return real(processes) | {{"disturbed": disturbed, "reason": reason}}
-
-module.disturbance = pretended
-"""
 # A busy process whose parent ends at once: children of the one that measures belong to the run.
 BUSY = ["sh", "-c", "sh -c 'exec 1>&-; while :; do :; done' & echo $!"]
-
-
-def small() -> dict:
-    return experiment_of(
-        "small",
-        SIMULATED,
-        configurations=[
-            {"strategy": "single", "layouts": ["1x1"]},
-            {"strategy": "horovod-gloo", "layouts": ["1x2"]},
-        ],
-    )
-
-
-def target(strategy: str, layout: str) -> str:
-    return f"results/small/runs/small/virus-cnn/{strategy}/{layout}/tuned/native/rep1/run.json"
-
-
-TARGETS = target("single", "1x1"), target("horovod-gloo", "1x2")
-
-
-def test_a_disturbed_repeat_is_measured_again_whole_and_stored_as_it_stands(
-    snakemake, imported, tmp_path
-):
-    count = tmp_path / "count"
-    imported(DISTURBING.format(count=str(count)))
-    again = {"ESCALA_MEASURE_DISTURBED": "2", "ESCALA_WAIT_FOR_QUIET": "0"}
-    again["ESCALA_STORE"] = str(tmp_path / "store")
-    done = snakemake(*TARGETS, experiment=small(), **again)
-    said = done.stdout + done.stderr
-    # Three attempts, each of both runs.
-    assert len(count.read_text()) == 6
-    assert "measured again because other work disturbed their repeat: 2 runs" in said.lower()
-    runs = [read_json(tmp_path / each) for each in TARGETS]
-    first, last = sorted(runs, key=lambda run: run["started"])
-    attempts = [[*run["disturbance"]["earlier"], run["disturbance"]] for run in (first, last)]
-    assert [each["disturbed"] for each in attempts[0]] == [True, True, False]
-    assert [each["disturbed"] for each in attempts[1]] == [False] * 3
-    begins = [[e["started"] for e in run["disturbance"]["earlier"]] for run in (first, last)]
-    every = [*begins[0], first["started"]], [*begins[1], last["started"]]
-    # In the same order in each attempt, and one attempt after the other.
-    assert (order := [one for both in zip(*every, strict=True) for one in both]) == sorted(order)
-    assert first["session"] == last["session"]
-    for name, run in zip(TARGETS, runs, strict=True):
-        folder = (tmp_path / name).parent
-        assert read_json(folder / f"sessions/{run['session']}.json") == run
-        assert sorted(each.name for each in folder.iterdir()) == [
-            "predictions.npy", "ranks", "run.json", "sessions",
-        ]  # fmt: skip
-        # The cores are timed before and after each run.
-        kernel = run["disturbance"]["kernel"]
-        assert len(kernel["before_ms"]) == len(kernel["after_ms"]) == len(kernel["cores"])
-        assert kernel["usual_ms"] and kernel["slowdown"] > 0
-    # A second folder would be served both runs of the last attempt, and measure nothing.
-    for name in TARGETS:
-        shutil.rmtree((tmp_path / name).parent)
-    snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_AGAIN="0", **again)
-    assert len(count.read_text()) == 6
-    for name, run in zip(TARGETS, runs, strict=True):
-        assert read_json(tmp_path / name) == run
-        assert read_json((tmp_path / name).parent / f"sessions/{run['session']}.json") == run
 
 
 @pytest.mark.usefixtures("cold")
@@ -107,6 +29,7 @@ def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path
     assert node["foreign_cores"] > 0.2 and node["own_cores"] > 0.1
 
 
+@pytest.mark.sweep
 @pytest.mark.alone
 @pytest.mark.usefixtures("cold")
 def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for, tmp_path):

@@ -65,6 +65,7 @@ def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):
     np.testing.assert_array_equal(load(run.parent).probabilities(test).argmax(axis=1), kept)
 
 
+@pytest.mark.sweep
 def test_the_tutorial_goes_on_with_files_of_ones_own(first_command, tmp_path):
     """Run the commands that name this test, in one shell; on the lab, only as a dry run."""
     page = ROOT / "docs" / "start" / "tutorial.md"

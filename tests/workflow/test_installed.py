@@ -9,17 +9,16 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 import venv
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-from escala.command import COMMANDS
+from escala.check.machine import CHECKS
 from escala.core.engines import ENGINES
+from escala.core.errors import WIDTH
 from escala.core.hardware import available_cores
 from escala.engines import environments
 from tests.conftest import ROOT
@@ -86,7 +85,7 @@ def wheel(uv, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory) -> Path:
+def installed(uv, wheel, tmp_path_factory) -> Path:
     """Return an environment that holds the wheel and the packages that it requires, and no other.
 
     The packages are links to those of this environment, so that nothing is installed.
@@ -96,7 +95,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     [site] = folder.glob("lib/*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    for name in _required("escala", set()):
+    for name in _distributions(uv, "--no-dev"):
         for file in metadata.distribution(name).files or ():
             top, linked = file.parts[0], site / file.parts[0]
             if top not in ("..", "__pycache__") and not linked.is_symlink():
@@ -110,21 +109,13 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def _required(name: str, found: set[str]) -> set[str]:
-    """Add the distributions that one requires, at any depth, to `found`, and return it."""
-    said = metadata.requires(name) or []
-    if name == "escala":
-        # What is installed may be older than the project's file.
-        said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for each in map(Requirement, said):
-        key = re.sub(r"[-_.]+", "-", each.name).lower()
-        wanted = each.marker is None or any(
-            each.marker.evaluate({"extra": extra}) for extra in ("", *each.extras)
-        )
-        if wanted and key not in found:
-            found.add(key)
-            _required(key, found)
-    return found
+def _distributions(uv: str, *options: str) -> set[str]:
+    """Return the names of the distributions that uv installs for the project."""
+    call = [uv, "export", "--frozen", "--offline", "--no-hashes", "--no-header", *options]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("UV_")}
+    done = subprocess.run(call, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"^([\w-]+)==", done.stdout, re.MULTILINE))
 
 
 @pytest.fixture
@@ -198,19 +189,23 @@ def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder
         assert f"Remedy: escala install {engine}" in found[engine]["reason"]
     assert done.returncode != 0 and ": escala retry results/mine;" in done.stdout
 
-    checked = _called(installed, folder, "check")
-    [line] = [each for each in checked.stdout.splitlines() if each.startswith("TensorFlow")]
-    assert (
-        " no " in line
-        and "not installed yet. Remedy: the first experiment that needs it installs it" in line
-    )
+    answers = {}
+    for line in _called(installed, folder, "check").stdout.splitlines():
+        if (name := line[:WIDTH].strip()) in {each.name for each in CHECKS}:
+            answers[name] = line[WIDTH:].split()[0]
+            assert answers[name] == "yes" or "Remedy: " in line
+        if line.startswith("TensorFlow"):
+            assert "not installed yet. Remedy: the first experiment that needs it" in line
+    assert answers.keys() == {each.name for each in CHECKS}
+    assert set(answers.values()) == {"yes", "no"}
+    assert answers["TensorFlow"] == "no"
 
 
 @pytest.mark.parametrize(
     "engine",
     [
         pytest.param("tensorflow", marks=[pytest.mark.tensorflow, pytest.mark.sweep]),
-        pytest.param("torch", marks=pytest.mark.torch),
+        pytest.param("torch", marks=[pytest.mark.torch, pytest.mark.sweep]),
     ],
 )
 def test_a_network_trains_in_its_environment(installed, folder, engine):
@@ -264,29 +259,12 @@ def test_a_script_of_pytorch_is_tried_without_tensorflow(installed, folder):
     assert (mine / "results" / "ddp" / "index.html").is_file()
 
 
-@pytest.mark.sweep
-def test_every_subcommand_is_there_without_tensorflow(installed, folder):
-    """What needs TensorFlow says so when it is asked for, and not before."""
-    for name in COMMANDS:
-        said = _called(installed, folder, name, "--help")
-        assert said.returncode == 0 and "example" in said.stdout, said.stderr
-    compiled = _called(installed, folder, "install", "operations")
-    assert compiled.returncode == 1 and "uv is not found" in compiled.stderr
-
-
 def test_uv_installs_a_framework_only_by_its_extra(uv):
-    def installed_by_uv(*extras: str) -> set[str]:
-        call = [uv, "export", "--frozen", "--offline", "--no-hashes", "--no-header"]
-        call += [word for extra in extras for word in ("--extra", extra)]
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("UV_")}
-        done = subprocess.run(call, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=100)
-        assert done.returncode == 0, done.stderr
-        return set(re.findall(r"^([\w-]+)==", done.stdout, re.MULTILINE))
-
-    base, frameworks = installed_by_uv(), {"tensorflow-cpu", "keras", "horovod", "torch", "jax"}
+    base, frameworks = _distributions(uv), {"tensorflow-cpu", "keras", "horovod", "torch", "jax"}
     assert {"snakemake", "numpy", "openmpi", "biopython", "pytest"} <= base
     assert not frameworks & base
-    assert installed_by_uv("tensorflow", "horovod") & frameworks == frameworks - {"torch", "jax"}
+    both = _distributions(uv, "--extra", "tensorflow", "--extra", "horovod")
+    assert both & frameworks == frameworks - {"torch", "jax"}
 
 
 @pytest.mark.sweep

@@ -1,10 +1,11 @@
-"""Tables, captions and kinds of a user's own: prepared, trained on, drawn."""
+"""Tables, captions, numbers, and genomes from NCBI: prepared, trained on, predicted."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +17,8 @@ import yaml
 from sklearn.datasets import load_iris
 from sklearn.metrics import recall_score
 
-from escala.core.files import read_json, sha256_file, write_json
-from escala.data import KINDS
+from escala.core.files import read_json
+from escala.data import DEFAULT_KIND, KINDS
 from escala.data.base import Arrays
 from escala.data.splits import Side, write_split
 from escala.engines.tensorflow.functions import Functions
@@ -27,8 +28,9 @@ from escala.predict.model import load
 from escala.record import collect
 from escala.record.run import INVALID
 from escala.training.epoch import validate
-from tests.conftest import ROOT
-from tests.workflow.conftest import add_workload, measured
+from tests.conftest import CLASSES, ROOT
+from tests.eutils import Eutils, genomes, serving
+from tests.workflow.conftest import add_workload, experiment_of, measured
 from tests.workloads.regression import model as regression
 from tests.workloads.regression import scores
 
@@ -76,7 +78,6 @@ CAPTIONS, LENGTH, V, BATCH = 2, 6, 12, 8
 #: As many as the features of VGG16.
 FEATURES = 4096
 START, END = 1, 2
-SETTINGS = {"width": 32, "dropout": 0.0, "optimizer": "adam", "beam": 2}
 
 
 @pytest.fixture(scope="module")
@@ -102,35 +103,17 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(split: Path, request_for: Callable, folder: Path, *place: str, **knobs) -> dict:
-    request = request_for(
-        *place, workload="caption-lstm", epochs=15, validate=True, save_model=True, knobs=knobs,
-        learning_rate={"value": 0.03, "reference_batch": BATCH, "rule": "constant"},
-        batch={"rows": BATCH, "per": "global"}, **SETTINGS,
-    )  # fmt: skip
-    return measured(request, split, folder)
-
-
 @pytest.fixture(scope="module")
 def alone(split, request_for, tmp_path_factory) -> Path:
+    request = request_for(
+        "single", "1x1", workload="caption-lstm", epochs=15, validate=True, save_model=True,
+        learning_rate={"value": 0.03, "reference_batch": BATCH, "rule": "constant"},
+        batch={"rows": BATCH, "per": "global"},
+        width=32, dropout=0.0, optimizer="adam", beam=2,
+    )  # fmt: skip
     folder = tmp_path_factory.mktemp("single")
-    run(split, request_for, folder, "single", "1x1")
+    measured(request, split, folder)
     return folder
-
-
-@pytest.mark.sweep
-def test_two_ranks_have_the_losses_and_the_scores_of_one(split, request_for, tmp_path, alone):
-    single = read_json(alone / "run.json")["epochs"]
-    result = run(split, request_for, tmp_path, "horovod-mpi", "1x2", sparse_as_dense=False)
-    bleu = {f"bleu_{n}" for n in range(1, 5)}
-    for one, two in zip(single, result["epochs"], strict=True):
-        for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
-            assert two[name] == pytest.approx(one[name], rel=1e-3)
-        assert set(two["scores"]) == bleu
-        # Later, a rounding error can change a word.
-        assert two["scores"]["bleu_1"] == pytest.approx(one["scores"]["bleu_1"], abs=0.1)
-    first, first_of_two = single[0]["scores"], result["epochs"][0]["scores"]
-    assert first_of_two == pytest.approx(first, rel=1e-3)
 
 
 def test_a_network_learns_captions_and_its_kept_model_writes_those_that_were_scored(split, alone):
@@ -154,17 +137,6 @@ def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):
         assert caption and {*caption.split()} <= {f"w{number}" for number in range(4, V)}
 
 
-def test_a_figure_is_drawn_of_any_timing_run(dry_run):
-    source = {"type": "simulated", "pictures": {"train": 8, "validation": 2, "test": 3}}
-    settings = yaml.safe_load((ROOT / "experiments/captions/scenes.yaml").read_text())
-    scenes = {"kind": "captions", "source": source, "split": {"seeds": [4]}}
-    settings["datasets"] = {"scenes": scenes}
-    settings |= {"experiment": "two", "oversubscribe": True}
-    figures = "results/two/run_figures/scenes.caption-lstm.single.1x1.tuned.native.rep2"
-    code, planned = dry_run(f"{figures}.captions.svg", experiment=settings)
-    assert code == 0, planned
-
-
 SIDES = {"train": 50, "validation": 9, "test": 13}
 RATE = {"value": 0.05, "reference_batch": 16, "rule": "constant"}
 
@@ -172,42 +144,26 @@ RATE = {"value": 0.05, "reference_batch": 16, "rule": "constant"}
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
     """Rows of half-precision signals (4, 3) and a word, with two numbers that depend on both."""
-    folder, random = tmp_path / "split", np.random.default_rng(0)
-    folder.mkdir()
+    random, sides = np.random.default_rng(0), {}
     weights, word_weights = random.normal(size=(12, 2)), random.normal(size=(7, 2))
     for side, rows in SIDES.items():
         signal = random.normal(size=(rows, 4, 3)).astype(np.float16)
         word = random.integers(0, 7, rows, np.int32)
-        np.save(folder / f"{side}.signal.npy", signal)
-        np.save(folder / f"{side}.word.npy", word)
         numbers = signal.reshape(rows, -1) @ weights + word_weights[word]
-        np.save(folder / f"{side}.numbers.npy", numbers.astype(np.float32))
-
-    def array(name: str, shape: list[int], dtype: str) -> dict:
-        return {"name": name, "shape": shape, "dtype": dtype, "file": f"{{side}}.{name}.npy"}
-
-    description = {
-        "provenance": "files",
-        "leaky": False,
-        "split_seed": 0,
-        "inputs": [array("signal", [4, 3], "float16"), array("word", [], "int32")],
-        "targets": array("numbers", [2], "float32"),
-        "rows": SIDES,
-        "sha256": {path.name: sha256_file(path) for path in folder.glob("*.npy")},
-    }
-    write_json(folder / "dataset.json", description)
-    return folder
+        sides[side] = Side({"signal": signal, "word": word}, numbers.astype(np.float32))
+    about = {"kind": DEFAULT_KIND, "name": "few", "seed": 0, "provenance": "files"}
+    write_split(
+        tmp_path / "split", sides, names=("{side}.{name}.npy", "{side}.numbers.npy"), **about
+    )
+    return tmp_path / "split"
 
 
-@pytest.mark.parametrize(
-    "strategy", ["mirrored", pytest.param("horovod-gloo", marks=pytest.mark.sweep)]
-)
 def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
-    few, request_for, tmp_path, monkeypatch, strategy
+    few, request_for, tmp_path, monkeypatch
 ):
     add_workload("regression", tmp_path / "site", monkeypatch)
     request = request_for(
-        strategy, "1x2", workload="regression", epochs=12, validate=True, save_model=True,
+        "mirrored", "1x2", workload="regression", epochs=12, validate=True, save_model=True,
         learning_rate=RATE, batch={"rows": 16, "per": "global"}, knobs={"accumulation": 3},
     )  # fmt: skip
     result = measured(request, few, tmp_path)
@@ -266,3 +222,58 @@ def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(few):
     alone = SimpleNamespace(place=place, group=group, evaluate=evaluated, rows_at_once=256)
     with pytest.raises(ValueError, match=r"^score ratio is .*`row_scores` must give a finite"):
         validate(alone, data, "validation")
+
+
+TARGET = "results/fetched/data/small/lock.tsv"
+KEY = "a-key-nobody-may-see"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with serving(Eutils({name: genomes(name[:2], 12) for name in CLASSES})) as made:
+        monkeypatch.setenv("ESCALA_EUTILS_URL", made.url)
+        monkeypatch.setenv("ESCALA_EUTILS_WAIT", "0")
+        monkeypatch.setenv("NCBI_API_KEY", KEY)
+        monkeypatch.setenv("MY_ADDRESS", "me@example.org")
+        yield made
+
+
+def test_a_workflow_fails_goes_on_and_is_repeated_from_its_lock(server, snakemake, tmp_path):
+    source = {"type": "ncbi", "email": "$MY_ADDRESS", "queries": {c: c for c in CLASSES}}
+    server.plan = {"fetch": ["429", None, None, "reset", None, *["503"] * 99]}
+    failed = snakemake(TARGET, experiment=experiment_of("fetched", source), fails=True)
+    assert "HTTP 503" in failed.stdout + failed.stderr
+    partial = tmp_path / "results/fetched/data/small/.partial"
+    assert list(partial.iterdir())
+    assert not (tmp_path / TARGET).exists()
+
+    server.plan, server.requests = {}, []
+    done = snakemake(TARGET)
+    assert not partial.exists()
+    verified = {name for name in server.genomes["COVID"] if name not in server.asked_for()}
+    assert len(verified) == 12
+    with open(tmp_path / TARGET) as handle:
+        rows = list(csv.DictReader(handle, delimiter="\t"))
+    assert [(row["class"], row["accession"]) for row in rows] == [
+        (name, accession) for name in CLASSES for accession in sorted(server.genomes[name])
+    ]
+
+    lock = tmp_path / "committed.tsv"
+    shutil.copy(tmp_path / TARGET, lock)
+    sequences = tmp_path / "results/fetched/data/small/sequences"
+    before = {path.name: path.read_bytes() for path in sequences.iterdir()}
+    shutil.rmtree(tmp_path / "results")
+    for held in server.genomes.values():
+        held |= genomes("ZZ", 1)
+    server.requests.clear()
+    again = snakemake(
+        TARGET, experiment=experiment_of("fetched", source | {"lock": "committed.tsv"})
+    )
+    assert {request["kind"] for request in server.requests} == {"fetch"}
+    assert {path.name: path.read_bytes() for path in sequences.iterdir()} == before
+    assert (tmp_path / TARGET).read_bytes() == lock.read_bytes()
+
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "genomes.log" for path in written)
+    assert not [path for path in written if KEY.encode() in path.read_bytes()]
+    assert KEY not in "".join(r.stdout + r.stderr for r in (failed, done, again))

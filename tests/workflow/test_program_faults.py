@@ -50,12 +50,6 @@ for number in range(epochs):
 TOLD = "{python} train.py {rows_of_rank} {epochs}"
 PRINTS = "import time\nfor n in (1, 2): time.sleep(0.05); print(f'epoch {n} loss=0.5')"
 
-HELD = """
-import sys, time
-sys.stdout = open(1, 'w', 9999)
-for _ in range(2): print('epoch'); time.sleep(0.05)
-"""
-
 
 @dataclass
 class Ran:
@@ -129,54 +123,21 @@ def gone(folder: Path) -> bool:
 FAULTS = {
     "takes other rows": (OBEDIENT.replace("rows=rows", "rows=7"), {}, "for 64 rows", "took 7"),
     "trains once": (OBEDIENT.replace("(epochs)", "(1)"), {}, "after 1 of 2 epochs"),
-    "trains more": (OBEDIENT.replace("(epochs)", "(3)"), {}, "reported 3 of 2 epochs"),
-    "asks": ("input('which? ')", {}, "asks for input", "as an argument", "which?"),
     "hides its error": (
         "import sys\ntry: 1 / 0\nexcept Exception: sys.excepthook(*sys.exc_info()); sys.exit(0)",
         {}, "exit code 0 after an error", "ZeroDivisionError",
     ),
-    "is interrupted by the kernel": ("import ctypes; ctypes.string_at(0)", {}, "signal 11 (Segm"),
     "fills the memory": ("bytearray(2**55)", {}, "out of memory", "Remedy: a smaller batch"),
     "diverges": (OBEDIENT.replace("1 / (number + 1)", "float('nan')"), {}, "loss nan"),
-    "diverges in its output": (
-        "import time\nfor n in (1, 2, 3): time.sleep(0.05); print('loss', 0.5 if n < 3 else 'nan')",
-        {"epoch_ends": "loss (?P<loss>[0-9.]+)"}, "loss nan",
-    ),
-    "counts down": (
-        PRINTS.replace("(1, 2)", "(2, 1)"), {"epoch_ends": r"epoch (?P<epoch>\d+)"},
-        "epoch 1 after that of epoch 2",
-    ),
-    "goes back in time": (
-        OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], f'{os.getpid()}.jsonl')\n"
-        "open(f, 'a').write('[\"score\", 1.0, {}]\\n')", {}, "the times of its marks decrease",
-    ),
     "prints other words": (
         PRINTS, {"epoch_ends": "Epoch"}, "epoch_ends matched no line", "epoch 2 loss=0.5",
-    ),
-    "prints what begins its epochs": (
-        "import time\nfor n in (1, 2): print(f'Epoch {n}/2', flush=True); time.sleep(0.8)",
-        {"epoch_ends": r"Epoch \d/2"}, "may begin an epoch", "match a line that ends it",
-    ),
-    "cannot write its marks": (
-        "import os\nfrom escala_steps import epoch, step\nmarks = os.environ['ESCALA_STEPS']\n"
-        "os.rename(marks, marks + '.'); step(); os.rename(marks + '.', marks)\nstep(); epoch()",
-        {"command": "{python} train.py"}, "could not write 1 of its marks",
     ),
     "needs too many ways": (
         "print('a' * 60 + '!', flush=True); import time; time.sleep(30)",
         {"epoch_ends": "^(a+)+$"}, "epoch_ends '^(a+)+$' takes more than", "too many ways",
     ),
-    "holds its output back": (
-        None,
-        {"command": [sys.executable, "-c", HELD],
-         "epoch_ends": "epoch"},
-        "holds its output back", "terminal: true",
-    ),
     "leaves and forgets": (
         None, {"command": ["env", "-i", "setsid", "sh", "-c", "sleep 99 & exit 0"]}, "left 1 of",
-    ),
-    "writes for ever": (
-        None, {"command": shell("setsid sh -c 'while :; do echo; sleep 0.1; done' &")}, "left",
     ),
     "removes the run": (
         "import shutil, sys; shutil.rmtree(sys.argv[1] + '/..')",
@@ -198,16 +159,6 @@ FAULTS = {
         "import os, time\nif os.environ['RANK'] == '0': time.sleep(1); raise OSError('no peer')",
         {"layout": "1x2"}, "rank 0: ", "rank 1 had ended before it", "no peer",
     ),
-    "sums its error up": (
-        "import sys\ntry: {}['a name']\nexcept KeyError: sys.excepthook(*sys.exc_info())\n"
-        "print(*'abcdef', sep='\\n', file=sys.stderr); sys.exit(1)",
-        {}, "first error: KeyError: 'a name'", "e | f",
-    ),
-    "shows a banner last": (
-        "import atexit, argparse\natexit.register(print, *'######', sep='\\n')\n"
-        "argparse.ArgumentParser().parse_args()",
-        {"command": "{python} train.py --rows 64"}, "error: unrecognized",
-    ),
     "one hangs": (
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if os.environ['RANK'] == '1': print('still', flush=True); time.sleep(99)",
@@ -217,35 +168,13 @@ FAULTS = {
         f"{OBEDIENT}time.sleep(99)", {"limit": 6},
         "its last of 2 epochs ended after", "did not exit. Remedy: ",
     ),
-    "hangs at its exit, of epochs of its own": (
-        f"{OBEDIENT}time.sleep(99)", {"limit": 8, "command": "{python} train.py 64 3"},
-        "the last reported of 3 epochs ended after", "did not exit. Remedy: ",
-    ),
 }  # fmt: skip
 STATUS = {"fills the memory": "out-of-memory"}
 for part, status in (("hangs", "timeout"), ("diverges", "diverged")):
     STATUS |= {name: status for name in FAULTS if part in name}
 
 
-#: Other rows, or tests of single functions, show the same function.
-COUNTED = "starts several that print"
-SWEPT = {
-    "hangs at its exit, of epochs of its own", "diverges in its output", "trains more", "asks",
-    "is interrupted by the kernel", "counts down", "holds its output back",
-    "shows a banner last", "fails to clean up", "scores nothing", "sets its threads itself",
-    "prints what is no number", "writes into its copy",
-}  # fmt: skip
-
-
-def rows(table: dict) -> list:
-    """Return the rows of a table as parameters, some of them only in a sweep, one while no other
-    test runs: its processes at work are counted.
-    """
-    marks = dict.fromkeys(SWEPT, pytest.mark.sweep) | {COUNTED: pytest.mark.alone}
-    return [pytest.param(name, marks=marks.get(name, ())) for name in table]
-
-
-@pytest.mark.parametrize("name", rows(FAULTS))
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_told_and_nothing_is_left(run, name):
     code, options, *words = FAULTS[name]
     ran = run(code, **options)
@@ -271,44 +200,14 @@ NOTED = {
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
         {}, "report an error, and it ended with exit code 0",
     ),
-    "fails to clean up": (
-        "class Left:\n    def __del__(self): raise OSError('gone')\nleft = Left()", {},
-        "report an error, and it ended with exit code 0",
-    ),
     "leaves a helper": (
         f"{OBEDIENT}import subprocess; subprocess.Popen(['sleep', '9'])", {},
         "1 process outlived it",
-    ),
-    "prints what is no number": (
-        PRINTS.replace("0.5", "n/a"), {"epoch_ends": r"loss=(?P<loss>\S+)"}, "'n/a' is no number",
-    ),
-    "writes no marks": (
-        OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"
-        "open(f, 'wb').write(bytes(range(256)) + b'\\n[1, 2]\\n')", {}, "cannot be read",
     ),
     "sets its threads": (
         None, {"command": shell(f"OMP_NUM_THREADS=7 {sys.executable} -c pass")},
         "it set OMP_NUM_THREADS to 7, and was given",
     ),
-    "sets its threads itself": (
-        "import os; os.environ['OMP_NUM_THREADS'] = '7'", {}, "OMP_NUM_THREADS to 7",
-    ),
-    "takes other cores": (
-        f"import os, time\nos.sched_setaffinity(0, range({os.cpu_count()}))\ntime.sleep(1)",
-        {}, "it set its cores itself",
-    ),
-    COUNTED: (
-        "import os, time\nrank = os.fork() and 1\n"
-        "for n in (1, 2, 3):\n    end = time.time() + 0.3 + 0.2 * rank\n"
-        "    while time.time() < end: pass\n    print('loss', n / 3)",
-        {"epoch_ends": "loss", "command": "{python} train.py"},
-        "whether one process or each of them writes one is not known",
-    ),
-    "scores nothing": (OBEDIENT + "score(auc=float('inf'))", {}, "auc"),
-    "scores what is no number": (
-        OBEDIENT + "score(report={'virus': 0.5})", {}, "report that is no number: left out",
-    ),
-    "goes on after its epochs": (OBEDIENT + "step()", {}, "in no epoch: 1"),
     "makes other steps": (
         OBEDIENT.replace("range(3)", "range(3 + rank)"), {"layout": "1x2"},
         "different numbers of steps: from 3 to 4",
@@ -317,16 +216,13 @@ NOTED = {
         "open('model.pt', 'w').write('x')", {"in_place": True},
         "its folder holds new files: model.pt",
     ),
-    "writes into its copy": (
-        "open('model.pt', 'w').write('x')", {}, "it wrote model.pt into its folder, of which each",
-    ),
     "writes a file of any name": (
         "open(b'\\xe9\\n', 'w').write('x')", {}, r"it wrote \udce9\n into its folder",
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", rows(NOTED))
+@pytest.mark.parametrize("name", NOTED)
 def test_what_does_not_spoil_a_run_is_noted(run, name):
     code, options, words = NOTED[name]
     ran = run(code, **options)
@@ -367,40 +263,6 @@ def test_steps_of_a_progress_bar_are_timed_as_they_end(run, terminal):
     assert ran.result["step_seconds"]["median"] == pytest.approx(0.05, rel=0.5)
 
 
-RANKS = """
-import subprocess, sys, time
-if sys.argv[2:]:
-    for epoch in range(3):
-        time.sleep(0.3 + 0.02 * int(sys.argv[1]))
-        print(f"[rank {sys.argv[1]}] epoch {epoch} loss {sys.argv[1]}.5", flush=True)
-else:
-    ranks = [[sys.executable, __file__, str(rank), "rank"] for rank in range(int(sys.argv[1]))]
-    for each in [subprocess.Popen(rank) for rank in ranks]:
-        each.wait()
-"""
-
-
-def test_an_epoch_of_which_every_rank_writes_the_end_is_one(run):
-    how = {"command": "{python} train.py {ranks_of_node}", "strategy": "own-launcher"}
-    ran = run(RANKS, layout="1x2", epoch_ends=r"epoch \d loss (?P<loss>\S+)", **how)
-    assert ran.outcome.status == "ok", ran.said
-    assert [epoch["epoch"] for epoch in ran.result["epochs"]] == [2, 3]
-    assert all(0.3 < epoch["train_seconds"] < 0.6 for epoch in ran.result["epochs"])
-
-
-def test_steps_alone_begin_with_the_first_and_their_loss_is_a_score(run):
-    code = (
-        "import time\ntime.sleep(0.5)\n"
-        "for n in range(0, 60, 10): time.sleep(0.05); print(f'iter {n}: loss {9 - n / 10}')"
-    )
-    ran = run(code, command="{python} train.py", step_ends=r"iter \d+: loss (?P<loss>\S+)")
-    assert ran.outcome.status == "ok", ran.said
-    [epoch] = ran.result["epochs"]
-    assert epoch["steps"] == 50 and 0.25 <= epoch["train_seconds"] < 0.5
-    assert epoch["loss"] == ran.result["evaluation"]["scores"]["loss"] == 4
-    assert ran.result["step_seconds"] is None and "single steps are not known" in ran.said
-
-
 def test_of_much_output_the_beginning_and_the_end_are_kept(run):
     ran = run("print('first')\nfor _ in range(200): print('x' * 50_000)\nraise ValueError('last')")
     assert "ValueError: last" in ran.said
@@ -432,20 +294,6 @@ def test_a_program_gets_its_variables_and_no_file_of_the_run_holds_them(run, mon
     for path in filter(Path.is_file, ran.folder.rglob("*")):
         assert SECRET not in path.read_text(errors="replace"), path
         assert OPEN not in path.read_text(errors="replace"), path
-
-
-def test_the_key_knows_another_value_and_nothing_of_a_secret(tmp_path, request_for, monkeypatch):
-    monkeypatch.setenv(plugins.VARIABLE, "{}")
-
-    def identity(value: str) -> dict:
-        monkeypatch.setenv("MY_TOKEN", value)
-        monkeypatch.setenv("MY_MODE", value)
-        names = {"variables": ["MY_TOKEN", "MY_MODE"]}
-        asked = request(tmp_path, request_for, "", TOLD, "1x1", "processes", environment=names)
-        return asked["program"]["variables"]
-
-    first, second = identity("one"), identity("two")
-    assert first["MY_TOKEN"] == second["MY_TOKEN"] and first["MY_MODE"] != second["MY_MODE"]
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
-"""Programs under each strategy that starts them, as real processes of one machine."""
+"""Programs under each strategy that starts them, and the example programs as they are."""
 
 from __future__ import annotations
 
-import json
-from itertools import chain
+import os
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from escala.core.files import read_json
 from escala.engines import environments
-from escala.experiment import Experiment, Run, load
+from escala.experiment import Experiment
+from escala.experiment.files import read
 from escala.record.run import measure
+from tests.conftest import ROOT
 from tests.programs import JOINING, experiment_on, prepare
 
 pytestmark = pytest.mark.cold
@@ -75,32 +78,42 @@ PROGRAMS = {
 UNDER = {
     "mpi": ("joining", None),
     "horovod-mpi": ("training", "timeline"),
-    "horovod-gloo": ("training", None),
     "tf-config": ("reading", None),
     "own-launcher": ("launching", "resources"),
 }
 
 
-#: Horovod's ranks over Gloo are those of `horovod-mpi` in all but how they find each other.
-SWEPT = "horovod-gloo"
-
-
-def experiment_in(folder: Path) -> dict:
+def experiment_of(folder: Path, programs: dict[str, tuple[str, str]], **changes: object) -> dict:
+    """Write programs into a folder, and return an experiment on two ranks of each."""
     common = {"directory": str(folder), "epochs": 2, "batch": {"rows": 32, "per": "global"}}
+    for name, (text, _) in programs.items():
+        (folder / f"{name}.py").write_text(text)
     workloads = {
         name: common | {"command": command, "files": [f"{name}.py"]}
-        for name, (_, command) in PROGRAMS.items()
+        for name, (_, command) in programs.items()
     }
-    return experiment_on(
-        "started",
-        workloads,
-        configurations=[
-            {"strategy": strategy, "layouts": ["1x2"]} for strategy in UNDER if strategy != SWEPT
-        ],
-        references=[{"strategy": "mpi", "layout": "1x2"}],
-        timeline={"enabled": True},
-        resources={"enabled": True, "seconds": 0.1},
-    )
+    return experiment_on("started", workloads) | changes
+
+
+def measured(folder: Path, settings: dict, wanted: dict) -> dict[str, dict]:
+    """Measure runs of some strategies, of these workloads and probes, and return the results."""
+    first = {"strategy": next(iter(wanted)), "layout": "1x2"}
+    settings |= {"references": [first]}
+    settings |= {"configurations": [{"strategy": each, "layouts": ["1x2"]} for each in wanted]}
+    found, data, results = Experiment(settings, "started.yaml"), folder / "data", {}
+    prepare(found, data)
+    probes = {probe for _, probe in wanted.values() if probe}
+    runs = [*found.runs, *(run for probe in probes for run in found.probed(probe))]
+    with pytest.MonkeyPatch.context() as shell:
+        # Those of another training.
+        for name in ("RANK", "WORLD_SIZE", "TF_CONFIG", "OMPI_COMM_WORLD_SIZE"):
+            shell.setenv(name, "7")
+        for run in runs:
+            if (run.workload, run.instrument) == wanted[run.strategy]:
+                (output := folder / run.file).parent.mkdir(parents=True)
+                measure(found.request(run), data, output, 200)
+                results[run.strategy] = read_json(output)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -111,38 +124,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder) -> dict[str, dict]:
     """The results by strategy."""
-    for name, (text, _) in PROGRAMS.items():
-        (folder / f"{name}.py").write_text(text)
-    return measured(folder, experiment_in(folder))
-
-
-def measured(folder: Path, settings: dict) -> dict[str, dict]:
-    """Measure the run of each strategy of an experiment, and return the results by strategy."""
-    (folder / "experiment.yaml").write_text(json.dumps(settings))
-    found, data, results = load(folder / "experiment.yaml"), folder / "data", {}
-    prepare(found, data)
-    with pytest.MonkeyPatch.context() as shell:
-        # Those of another training.
-        for name in ("RANK", "WORLD_SIZE", "TF_CONFIG", "OMPI_COMM_WORLD_SIZE"):
-            shell.setenv(name, "7")
-        for run in selected(found):
-            output = folder / run.file
-            output.parent.mkdir(parents=True)
-            measure(found.request(run), data, output, 200)
-            results[run.strategy] = read_json(output)
-    return results
-
-
-def selected(found: Experiment) -> list[Run]:
-    """Return the run of each strategy in `UNDER`, and every run of other workloads."""
-    probed = (found.probed(probe) for probe in ("timeline", "resources", "torch-trace"))
-    runs = [*found.runs, *chain.from_iterable(probed)]
-    return [
-        run
-        for run in runs
-        if (run.workload, run.instrument) == UNDER.get(run.strategy, (run.workload, None))
-        or (run.workload not in PROGRAMS and run.instrument in (None, "torch-trace"))
-    ]
+    probes = {"timeline": {"enabled": True}, "resources": {"enabled": True, "seconds": 0.1}}
+    return measured(folder, experiment_of(folder, PROGRAMS, **probes), UNDER)
 
 
 @pytest.mark.parametrize("strategy", ["mpi", "horovod-mpi", "tf-config"])
@@ -153,44 +136,24 @@ def test_a_programs_ranks_find_each_other(strategy, runs):
     assert run["evaluation"]["scores"]["world"] == 2
 
 
-def test_the_steps_of_a_script_for_horovod_are_known_by_its_hook(runs):
+def test_the_steps_of_a_script_for_horovod_are_known_by_its_hook_and_its_timeline_is_kept(
+    runs, folder
+):
     assert runs["horovod-mpi"]["program"]["known_by"] == "hook"
     assert [epoch["steps"] for epoch in runs["horovod-mpi"]["epochs"]] == [8]
-
-
-@pytest.mark.sweep
-def test_a_script_for_horovod_trains_alike_over_both_transports(runs, tmp_path):
-    (tmp_path / "training.py").write_text(TRAINING)
-    settings = experiment_in(tmp_path)
-    settings |= {"configurations": [{"strategy": SWEPT, "layouts": ["1x2"]}]}
-    settings |= {"references": [{"strategy": SWEPT, "layout": "1x2"}]}
-    settings["workloads"] = {"training": settings["workloads"]["training"]}
-    gloo, mpi = measured(tmp_path, settings)[SWEPT], runs["horovod-mpi"]
-    assert (gloo["status"], gloo["ranks"]["launcher"]) == ("ok", "local"), gloo["reason"]
-    assert gloo["evaluation"]["scores"]["world"] == 2
-    first, other = (run["evaluation"]["scores"]["first"] for run in (mpi, gloo))
-    assert first == pytest.approx(other, rel=1e-3)
-
-
-def test_horovods_timeline_of_a_script_is_kept(runs, folder):
     [timeline] = folder.glob("results/started/runs/**/timeline.json")
     assert {"ALLREDUCE", "NEGOTIATE_ALLREDUCE"} <= {e.get("name") for e in read_json(timeline)}
 
 
-def test_a_launcher_of_its_own_is_started_once_with_all_cores(runs):
+def test_a_launcher_of_its_own_is_started_once_with_all_cores_and_its_ranks_are_sampled(runs):
     run = runs["own-launcher"]
     assert run["status"] == "ok", run["reason"]
-    [cores] = run["ranks"]["cores"]
+    [cores], [node] = run["ranks"]["cores"], run["resources"]
     assert {"cores": len(cores), "threads": 1}.items() <= run["evaluation"]["scores"].items()
     assert run["epochs"][0]["steps"] == 5
     assert not [note for note in run["program"]["notes"] if "input" in note]
-
-
-def test_the_ranks_of_a_launcher_are_what_the_probe_samples(runs):
-    [node] = runs["own-launcher"]["resources"]
-    assert node["samples"] >= 3
     # The launcher and its ranks, with what they hold, and not the process that started them.
-    assert 60 << 20 < node["rss_bytes_max"] < 200 << 20
+    assert node["samples"] >= 3 and 60 << 20 < node["rss_bytes_max"] < 200 << 20
     assert node["cpu_percent_mean"] < 100
 
 
@@ -212,39 +175,98 @@ score(world=dist.get_world_size(), threads=torch.get_num_threads())
 dist.barrier()
 dist.destroy_process_group()
 """
-ACCELERATE = (
-    "python -m accelerate.commands.launch --multi_gpu "
-    "--num_machines {nodes} --num_processes {ranks} "
-    "--machine_rank {node} --main_process_ip {address} --main_process_port {port} "
-    "--mixed_precision no --dynamo_backend no ddp.py {rows_of_rank}"
-)
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("strategy", "command"),
-    [
-        ("torch-ddp", "python ddp.py {rows_of_rank}"),
-        pytest.param("processes", "python ddp.py {rows_of_rank}", marks=pytest.mark.sweep),
-        pytest.param("own-launcher", ACCELERATE, marks=pytest.mark.sweep),
-    ],
-    ids=["torch-ddp", "processes", "accelerate"],
-)
-def test_torch_trains_however_it_is_started(strategy, command, tmp_path):
-    torch = environments.python("torch")
-    (tmp_path / "ddp.py").write_text(DDP)
-    program = {"command": command, "directory": str(tmp_path), "files": ["ddp.py"]}
-    program |= {"environment": {"python": torch}, "batch": {"rows": 32, "per": "global"}}
-    settings = experiment_in(tmp_path) | {
-        "configurations": [{"strategy": strategy, "layouts": ["1x2"]}],
-        "references": [{"strategy": strategy, "layout": "1x2"}],
-        "workloads": {f"under-{strategy}": program},
-    }
-    if strategy == "processes":
-        settings["torch-trace"] = {"enabled": True, "steps": 5}
-    [result] = measured(tmp_path, settings).values()
+def test_ranks_of_pytorch_join_each_other(tmp_path):
+    settings = experiment_of(tmp_path, {"ddp": (DDP, "python ddp.py {rows_of_rank}")})
+    settings["workloads"]["ddp"] |= {"environment": {"python": environments.python("torch")}}
+    [result] = measured(tmp_path, settings, {"torch-ddp": ("ddp", None)}).values()
     assert result["status"] == "ok", result["reason"]
     assert result["program"]["known_by"] == "hook"
     assert {"world": 2, "threads": 1}.items() <= result["evaluation"]["scores"].items()
-    for trace in tmp_path.glob("results/**/trace.json"):
-        assert "aten::addmm" in {event.get("name") for event in read_json(trace)["traceEvents"]}
+
+
+FOLDER = ROOT / "experiments" / "programs"
+
+
+class Case(NamedTuple):
+    """What is known of an example program.
+
+    Attributes
+    ----------
+    known_by : how its epochs are known.
+    rows : of an epoch over all ranks; None: it does not tell.
+    scores : names of what it reports of itself.
+    needs : the variable of its interpreter; None: the project's own, or that of its engine.
+    """
+
+    known_by: str
+    rows: int | None
+    scores: set[str]
+    needs: str | None = None
+
+
+TORCH, MPI = "ESCALA_TORCH", "ESCALA_MPI"
+CASES = {
+    "torch-ddp": Case("hook", 1536, {"loss", "test_accuracy"}, TORCH),
+    "torchrun": Case("hook", 1536, {"loss", "test_accuracy"}, TORCH),
+    "torch-spawn": Case("output", None, {"loss"}),
+    "lightning-digits": Case("hook", 1536, {"loss", "val_accuracy"}, TORCH),
+    "transformers-trainer": Case("hook", None, {"accuracy"}, TORCH),
+    "keras-horovod": Case("output", None, {"loss", "accuracy", "val_loss", "val_accuracy"}),
+    "tf-loop-horovod": Case("hook", 8192, {"loss", "test_mse"}),
+    "tf-multiworker": Case("hook", None, {"loss", "accuracy", "val_loss", "val_accuracy"}),
+    "mpi-kmeans": Case("output", None, {"inertia"}, MPI),
+    "joblib-search": Case("whole run", None, set()),
+    "xgboost-threads": Case("output", None, {"loss"}, TORCH),
+    "heat": Case("output", None, {"change"}),
+}
+
+
+def test_every_program_is_tried():
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(CASES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    # One needs only a C compiler.
+    [
+        pytest.param(
+            name,
+            marks=[pytest.mark.torch] * (name == "torch-spawn")
+            + [pytest.mark.sweep] * (name != "heat"),
+        )
+        for name in CASES
+    ],
+)
+def test_a_program_runs_as_it_is(name, tmp_path, monkeypatch):
+    """On one process and on two, in the first repeat, and its epochs are known."""
+    case = CASES[name]
+    if case.needs and case.needs not in os.environ:
+        pytest.skip(f"{case.needs} names no interpreter; see docs/how-to/example-programs.md")
+    if name == "heat" and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler; install gcc")
+    monkeypatch.chdir(ROOT)
+    file, data = FOLDER / f"{name}.yaml", tmp_path / "data"
+    experiment = Experiment(read(file), file)
+    prepare(experiment, data)
+    for run in experiment.runs:
+        if run.repeat > 1 or run.variant != "plain":
+            continue
+        output = tmp_path / run.layout / "run.json"
+        output.parent.mkdir()
+        measure(experiment.request(run) | {"oversubscribe": True}, data, output, 240)
+        result = read_json(output)
+        assert result["status"] == "ok", (run.layout, result["reason"])
+        assert result["program"]["known_by"] == case.known_by
+        epochs = result["epochs"]
+        # The first epoch holds what a framework compiles, and stands apart.
+        asked = result["training"]["epochs_asked"]
+        assert len(epochs) == (1 if case.known_by == "whole run" else asked - 1)
+        assert all(epoch["train_seconds"] > 0 for epoch in epochs)
+        assert {epoch["rows"] for epoch in epochs} == {case.rows}
+        scores = set((result["evaluation"] or {"scores": ()})["scores"])
+        assert case.scores <= scores
+        # What a program reports once has no best, also where several ranks report it.
+        assert not {"best_test_accuracy", "best_test_mse"} & scores

@@ -86,6 +86,7 @@ def test_ctrl_c_ends_the_wait_for_the_controller(workflow, tmp_path):
     assert "does not answer" not in said
 
 
+@pytest.mark.sweep
 def test_term_ends_a_submission_that_hangs(workflow, tmp_path):
     """The controller goes away between the question and the first job."""
     process = workflow(sinfo=ANSWERS, sbatch=HANGS)

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from escala.core import environment
-from escala.predict.targets import RULES as PREDICTING
 from escala.report.history import add
 from tests.conftest import CLASSES
 from tests.programs import experiment_on
@@ -104,24 +103,6 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_
     (results / "job.sh").write_text("#!/bin/bash\n")
     code, said = dry_run("study", experiment=experiment)
     assert not code and "study_document" in said
-
-
-@pytest.mark.sweep
-def test_the_rows_of_an_epoch_grow_with_real_ranks(snakemake, tmp_path):
-    study = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "1x2", "rows_per_rank": 20}
-    experiment = experiment_of("rows", SIMULATED, scaling=study)
-    del experiment["configurations"]
-    files = {
-        ranks: f"results/rows/runs/small/virus-cnn/{name}/1x{ranks}/tuned/native/rep1/run.json"
-        for ranks, name in ((1, "single"), (2, "horovod-mpi"))
-    }
-    snakemake(*files.values(), experiment=experiment)
-    for ranks, file in files.items():
-        run = json.loads((tmp_path / file).read_text())
-        training, [epoch] = run["training"], run["epochs"]
-        assert run["status"] == "ok" and training["train_rows"] == 20 * ranks
-        assert (epoch["rows"], epoch["distinct_rows"]) == (20 * ranks, 20 * ranks)
-        assert (epoch["steps"], training["steps_per_epoch"]) == (1, 1)
 
 
 def test_an_experiment_without_a_study_is_refused(dry_run):
@@ -217,18 +198,3 @@ def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(
     code, said = dry_run(target.replace("mine", "yours"))
     assert code != 0
     assert "predict.inputs names no yours" in said
-
-    # A query that cannot be read leaves the table of the last one as it was.
-    before, query = table.read_bytes(), (tmp_path / "mine.fasta").read_text()
-    (tmp_path / "mine.fasta").write_text(">protein\nMKTLLQEF\n")
-    failed = snakemake(target, fails=True)
-    assert "not nucleotides" in failed.stdout + failed.stderr
-    assert table.read_bytes() == before
-    # From the store, the counts are printed too. No run is trained, whatever changed.
-    (tmp_path / "mine.fasta").write_text(query)
-    (tmp_path / "results/small/data/tiles/split4/dataset.json").touch()
-    options = ["--allowed-rules", *PREDICTING, "--forcerun", "predict"]
-    served = snakemake(target, *options, "--config", 'predict={"inputs": {"mine": "mine.fasta"}}')
-    assert "predict: served from the store" in served.stdout and counts in served.stdout
-    assert "rule train" not in served.stdout + served.stderr
-    assert table.read_bytes() == before

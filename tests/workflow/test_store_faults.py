@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from escala.cache import store, upkeep
@@ -27,7 +28,7 @@ from tests.calls import lacking, python
 PATIENCE_SECONDS = 120
 #: Different steps of those who use a store at the same time.
 STEPS = 12
-KILLS, KILLS_SERVING = 30, 20
+KILLS = 30
 NOBODY = 65534
 TRACED = ("escala/cache/store.py", "escala/cache/entries.py", "escala/core/files.py", "/shutil.py")
 BIG = 300_000
@@ -92,15 +93,6 @@ def lines_of_the_store(act: Callable[[int], None]) -> None:
     sys.settrace(trace)
 
 
-def dies_at(line: int) -> None:
-    """From here on be killed at a line of the store."""
-    lines_of_the_store(lambda number: number == line and os.kill(os.getpid(), signal.SIGKILL))
-
-
-def was_killed(body: Callable[[], object]) -> bool:
-    return os.WIFSIGNALED(os.waitpid(fork(body), 0)[1])
-
-
 def fork(body: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
@@ -113,35 +105,42 @@ def fork(body: Callable[[], object]) -> int:
     return child
 
 
+def was_killed_at(line: int, step: Step) -> bool:
+    """Let a process be killed at a line of the store, after it has made a step."""
+
+    def dies() -> None:
+        lines_of_the_store(lambda number: number == line and os.kill(os.getpid(), signal.SIGKILL))
+
+    return os.WIFSIGNALED(os.waitpid(fork(lambda: step.made(dies)), 0)[1])
+
+
 def lines_of(step: Step) -> int:
-    """Return how many lines of the store a step takes, after it is made or from its begin."""
-    lines = 0
-
-    def see(number: int) -> None:
-        nonlocal lines
-        lines = number
-
-    step.made(lambda: lines_of_the_store(see))
-    if not lines:
-        lines_of_the_store(see)
-        step.made()
+    """Return how many lines of the store a step takes after it is made."""
+    lines = [0]
+    step.made(lambda: lines_of_the_store(lines.append))
     sys.settrace(None)
-    return lines
+    return lines[-1]
+
+
+def made_rightly(step: Step) -> tuple[str, bool]:
+    """Return whether a step was served or made, and whether the outputs are right."""
+    outcome = step.made()
+    right = step.found() == step.expected()
+    step.forget()
+    return outcome, right
 
 
 def kill_who_stores(folder: str, kills: int) -> dict:
-    """Kill processes while they store, at lines from the first to the last one.
-
-    At the first nothing is stored, and at the last everything.
-    """
+    """Kill processes while they store: at the first line nothing is stored, at the last all."""
     folder, root = Path(folder), store.location()
     # Of a step whose big file is stored already, as most are that follow: the shortest way.
-    lines = min(lines_of(Step(folder / "warm", 1_000_001 + 10 * number)) for number in range(2))
+    lines = min(lines_of(Step(folder / "warm", 1_000_001 + 10 * n)) for n in range(2))
     result = {"killed": 0, "served": 0, "made": 0, "wrong": [], "damaged": []}
-    for number in range(kills):
-        # Whoever is to be killed after the last line ends by itself.
-        at_line = spread(number, kills, round(1.1 * lines))
-        result["killed"] += killed_at(Step(folder / "child", number), at_line)
+    # Whoever is to be killed after the last line ends by itself.
+    for number, line in enumerate(np.linspace(1, 1.1 * lines, kills).round()):
+        step = Step(folder / "child", number)
+        result["killed"] += was_killed_at(line, step)
+        step.forget()
         result["damaged"] += map(str, upkeep.verify(root))
         outcome, right = made_rightly(Step(folder / "mine", number))
         result[outcome] += 1
@@ -153,60 +152,6 @@ def kill_who_stores(folder: str, kills: int) -> dict:
         if made_rightly(Step(folder / "mine", number)) != ("served", True):
             result["wrong"].append(number)
     return result
-
-
-def spread(number: int, of: int, lines: int) -> int:
-    """Return one of the lines from the first to the last, for the numbers below `of`."""
-    return round(1 + (lines - 1) * number / (of - 1))
-
-
-def killed_at(step: Step, line: int) -> bool:
-    """Let a process make a step that is killed at a line of the store; say if it was not done."""
-    killed = was_killed(lambda: step.made(lambda: dies_at(line)))
-    step.forget()
-    return killed
-
-
-def made_rightly(step: Step) -> tuple[str, bool]:
-    """Return whether a step was served or made, and whether the outputs are right."""
-    outcome = step.made()
-    right = step.found() == step.expected()
-    step.forget()
-    return outcome, right
-
-
-def kill_who_is_served(folder: str, kills: int) -> dict:
-    """Kill processes at lines of serving, first to last, over older outputs that differ."""
-    folder = Path(folder)
-    Step(folder / "first", 1).made()
-    lines = lines_of(Step(folder / "first", 1))
-    result = {"killed": 0, "replaced": 0, "torn": []}
-    for number in range(kills):
-        step, old = Step(folder / "child", 1), Step(folder / "child", 2)
-        step.forget()
-        old.make()
-        at_line = spread(number, kills, lines)
-
-        def serve(step=step, at_line=at_line) -> None:
-            dies_at(at_line)
-            step.made()
-
-        result["killed"] += was_killed(serve)
-        found, new, before = step.found(), step.expected(), old.expected()
-        for name in ("run.json", "model"):
-            result["replaced"] += found[name] == new[name]
-            if found[name] not in (new[name], before[name]):
-                result["torn"].append([at_line, name])
-        # A folder is taken away whole before the new one takes its place.
-        if in_logs(found) not in (in_logs(before), {}, in_logs(new)):
-            result["torn"].append([at_line, "logs"])
-        if made_rightly(step) != ("served", True):
-            result["torn"].append([at_line, "afterwards"])
-    return result
-
-
-def in_logs(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: text for name, text in files.items() if name.startswith("logs/")}
 
 
 def use_at_once(folder: str, seed: int, rounds: int) -> dict:
@@ -264,15 +209,6 @@ def test_whenever_a_writer_is_killed_nothing_damaged_is_served(tmp_path):
     assert result["made"] and result["served"], "some before the step was stored, some after"
     assert result["left"] > 0, "unfinished files were left"
     assert result["left_by_prune"] == 0
-
-
-def test_whenever_one_who_is_served_is_killed_outputs_are_whole(tmp_path):
-    result = in_its_own_python(
-        kill_who_is_served, tmp_path, KILLS_SERVING, ESCALA_STORE=str(tmp_path / "store")
-    )
-    assert result["killed"] == KILLS_SERVING
-    assert result["torn"] == []
-    assert 0 < result["replaced"] < 2 * KILLS_SERVING
 
 
 def test_two_may_use_a_store_at_once_while_a_third_prunes_it(tmp_path):

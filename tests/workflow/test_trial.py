@@ -64,20 +64,8 @@ def first(experiment: Experiment, **how: float) -> trial.Trial:
         ("import no_such_module", ["no_such_module"], "--python"),
         ("name = input('Your name? ')", ["asks for input", "Your name?"], "argument"),
         ("print('half'); raise SystemExit('bad rate')", ["exit code 1", "half | bad rate"], ""),
-        pytest.param(
-            "import argparse; argparse.ArgumentParser().parse_args()",
-            ["--word"],
-            "words of the command",
-            marks=pytest.mark.sweep,
-        ),
         ("import os; os.kill(os.getpid(), 9)", ["signal 9", "wrote nothing"], "what ends it"),
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
-        pytest.param(
-            "import os; os.environ['TF_CONFIG']",
-            ["TF_CONFIG"],
-            "--tf-config",
-            marks=pytest.mark.sweep,
-        ),
         ("import os; os.environ['OWN_TOKEN']", ["OWN_TOKEN"], "--variable OWN_TOKEN"),
         # A variable that it is given: no option passes it on.
         ("import os; {}['HOME']", ["KeyError: 'HOME'"], "correct what its last lines name"),
@@ -105,10 +93,6 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
         (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1."], "short"),
         ("import time; time.sleep(0.4); print('done it')", (), {},
          ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
-        ("import time, sklearn.linear_model, pandas, seaborn; time.sleep(0.3)", (), {},
-         ["Most of the run is no training", "2 runs"], "Too short"),
-        ("import time\nfor n in '123': time.sleep(1.1); print('\\repoch', n, end='')", (),
-         {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1."], "short"),
     ],
 )  # fmt: skip
 def test_what_a_program_told_is_said(
@@ -142,19 +126,17 @@ time.sleep(float(sys.argv[int(os.environ["WORLD_SIZE"])]))
 """
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_several_processes_that_take_longer_than_one_are_told(long, experiment):
-    tried = experiment(SLEEP, "9" if long else "1", "4", strategy="torch-ddp", more="1x2")
-    found = first(tried, limit_seconds=5)
+def test_several_processes_that_end_before_one_that_was_cut_are_told(experiment):
+    tried = experiment(SLEEP, "9", "1", strategy="torch-ddp", more="1x2")
+    found = first(tried, limit_seconds=4)
     several = trial.try_together(tried, trial.together(tried), found)
     text = "\n".join(trial.report(found, several, tried))
     assert "Two processes on one node ended without an error after" in text
-    estimate = re.search(r"4 runs follow\. If they take as long as these, that is (\d+)", text)
-    assert (estimate is None) is long and (long or int(estimate[1]) >= 8), text
+    assert "4 runs follow" in text and "If they take as long as these" not in text
 
 
 def test_several_processes_that_wait_for_each_other_are_refused(experiment):
-    tried = experiment(SLEEP, "1", "99", strategy="torch-ddp", more="1x2")
+    tried = experiment(SLEEP, "0.4", "99", strategy="torch-ddp", more="1x2")
     with pytest.raises(InputError, match=r"two processes.* did not end within.*: early.*wait"):
         trial.try_together(tried, trial.together(tried), first(tried), limit_seconds=3)
 
@@ -268,14 +250,12 @@ EXITS = "import json; print('needs 2 GPUs. Exiting.')"
     [
         (ALONE, "torch-ddp", ["none of the 2 processes asked which", "epoch 2"]),
         (NESTED, "single", ["was to be one process, and starts 2 ranks", "--launcher"]),
-        pytest.param(NESTED, "torch-ddp", ["starts 2 ranks"], marks=pytest.mark.sweep),
         (ALONE, "own-launcher", ["asked for 2 ranks, and 1 of its processes worked"]),
         (
             EXITS,
             "single",
             ["too short to be timed", "give it more to do", "needs 2 GPUs. Exiting."],
         ),
-        pytest.param(EXITS, "torch-ddp", ["right after its imports"], marks=pytest.mark.sweep),
     ],
 )
 def test_what_would_be_measured_wrongly_is_refused_before_the_runs(
@@ -417,7 +397,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
 def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):
     tried = experiment(NESTED.replace("1.5", "99"))
     with pytest.raises(InputError, match="starts 2 ranks itself"):
-        first(tried, limit_seconds=8)
+        first(tried, limit_seconds=4)
 
 
 @pytest.mark.parametrize(
@@ -429,16 +409,6 @@ def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment
         ("assert os.environ['RANK'] >= '0'", None),
         # It takes another way, and fails there: with one process, or with several.
         ("assert 'RANK' not in os.environ, 'needs CUDA'", "needs CUDA"),
-        pytest.param(
-            "assert os.environ.get('RANK', '0') < '1', 'needs two GPUs'",
-            "two GPUs",
-            marks=pytest.mark.sweep,
-        ),
-        pytest.param(
-            "time.sleep(99 if 'RANK' in os.environ else 0)",
-            "did not end",
-            marks=pytest.mark.sweep,
-        ),
     ],
 )
 def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
