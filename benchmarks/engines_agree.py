@@ -141,7 +141,7 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     from escala.engines.tensorflow.building import begin
     from escala.engines.tensorflow.functions import Functions
     from escala.workloads import workload
-    from escala.workloads.models import given
+    from escala.workloads.models import as_model_input
 
     work, settings, knobs = workload(case.workload), settings_of(case), knobs_of(case)
     tf.keras.backend.clear_session()
@@ -158,7 +158,7 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     @tf.function
     def computed(inputs, targets):
         with tf.GradientTape() as tape:
-            outputs = model(given(inputs), training=True)
+            outputs = model(as_model_input(inputs), training=True)
             loss = tf.reduce_mean(work.row_losses(targets, outputs, settings))
         found = tape.gradient(loss, model.trainable_variables)
         return loss, [tf.convert_to_tensor(each) for each in found]
@@ -171,7 +171,7 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
 
     @tf.function
     def evaluated(inputs, targets):
-        outputs = model(given(inputs), training=False)
+        outputs = model(as_model_input(inputs), training=False)
         losses, correct = (f(targets, outputs) for f in (functions.row_losses, functions.correct))
         return losses, correct, functions.predictions(model, inputs, outputs)
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from escala.engines.torch import arrays
 from escala.engines.torch.functions import Functions
-from escala.workloads.models import given
+from escala.workloads.models import as_model_input
 
 
 def evaluate(
@@ -27,7 +27,7 @@ def evaluate(
     functions = Functions(work, case.settings)
     model.eval()
     with torch.no_grad():
-        outputs = model(given(inputs))
+        outputs = model(as_model_input(inputs))
         found = {
             "losses": functions.row_losses(targets, outputs),
             "correct": functions.correct(targets, outputs),
@@ -53,7 +53,7 @@ def computed(
 
     def loss_of(rows: list[torch.Tensor], answers: torch.Tensor) -> float:
         optimizer.zero_grad()
-        found = work.row_losses(answers, model(given(rows)), case.settings).mean()
+        found = work.row_losses(answers, model(as_model_input(rows)), case.settings).mean()
         found.backward()
         return found.item()
 

@@ -24,7 +24,7 @@ from escala.experiment.runs import ONE_PROCESS, one_process
 from escala.experiment.schema import NAME_RULE, is_name
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS, declared
+from escala.workloads import WORKLOADS, read_declaration
 
 #: The word that stands for simulated genomes, in place of a path.
 SIMULATED = "simulated"
@@ -321,7 +321,7 @@ def _workloads(
         raise InputError("workload", workload, reason, remedy)
     name, path = name_of(file.parent), {"path": workload}
     try:
-        by_steps = declared(file).takes_steps
+        by_steps = read_declaration(file).takes_steps
     except (KeyError, TypeError, yaml.YAMLError):
         by_steps = False  # The check of the experiment names what is wrong.
     return {name: path | (_steps(name, epochs) if by_steps else {})}

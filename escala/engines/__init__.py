@@ -28,17 +28,6 @@ from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.strategies.knobs import readable
 
-__all__ = [
-    "Engine",
-    "create_engine",
-    "engine_name",
-    "interpreter",
-    "load",
-    "modules",
-    "recording",
-    "versions",
-]
-
 
 def interpreter(engine: str | None) -> str:
     """Return the path of the Python that runs ranks in which an engine trains; None for others.
@@ -74,7 +63,7 @@ def code(engine: str) -> dict[str, Path]:
     Strategies count by their own entry (`escala.record.key`), and knobs by their values.
     """
     here = Path(__file__).parent
-    parts = {each.name: each for each in (here / engine).iterdir()}
+    parts = {part.name: part for part in (here / engine).iterdir()}
     left = parts.keys() - {strategies.FILE, strategies.KNOBS, "describe.py"}
     return {f"trainer/{name}": parts[name] for name in left} | modules(here)
 
@@ -104,7 +93,7 @@ def load(engine: str, module: str) -> ModuleType:
     return import_module(f"escala.engines.{engine}.{module}")
 
 
-def recording(strategy: str, probe: Probe | None) -> ModuleType | None:
+def recorder_module(strategy: str, probe: Probe | None) -> ModuleType | None:
     """Return the module by which an engine records the steps of a run for its probe."""
     if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
         return None

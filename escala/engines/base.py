@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from escala.core.errors import Unavailable
-from escala.core.hardware import has_instructions
+from escala.core.hardware import available_gpus, has_instructions
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays
@@ -43,6 +43,28 @@ def require_products(kind: str) -> None:
     """
     if kind == "bfloat16" and not has_instructions(BFLOAT16):
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+
+
+def gpus_in_use(device: str, finds_gpu: bool, title: str, remedy: str) -> list[str]:
+    """Return the identifiers of the GPUs that a framework, which may find some, uses here.
+
+    Raises
+    ------
+    Unavailable : `device` is `gpu`, and it finds none; or what it finds has no identifier.
+    """
+    if not finds_gpu:
+        if device == "gpu":
+            raise Unavailable(
+                f"device: gpu, and {title} finds no GPU; its log in `ranks/` states why. Remedy: "
+                f"set device: cpu, or install the {title} with CUDA: {remedy}"
+            )
+        return []
+    if not (gpus := available_gpus()):
+        raise Unavailable(
+            f"{title} finds a GPU, and NVIDIA's library does not name it. Remedy: install "
+            f"nvidia-ml-py in the environment of {title}, or set device: cpu"
+        )
+    return [gpu.identifier for gpu in gpus]
 
 
 class MadeStep(NamedTuple):
@@ -126,8 +148,8 @@ class Group:
 
         The file is an anonymous one of the first rank (man 2 memfd_create). The others open it
         while the first one waits for them. It ends with the last of their processes, however they
-        end. Each rank is a process on one node, and has started. All call this, and others of their
-        calls of this in the same order.
+        end. Each rank is a process on one node, and has started. Every rank calls this, in the same
+        order if several times.
 
         Parameters
         ----------
@@ -146,12 +168,9 @@ class Group:
         except OSError as error:
             raise Unavailable(f"no memory that ranks share: {error}") from error
         try:
-            result = None if file is None else opening(f"/proc/self/fd/{file}")
-            mine = (
-                [0] * 4
-                if file is None
-                else [os.getpid(), file, *_identity(f"/proc/self/fd/{file}")]
-            )
+            path = f"/proc/self/fd/{file}"
+            result = None if file is None else opening(path)
+            mine = [0] * 4 if file is None else [os.getpid(), file, *_identity(path)]
             process, number, *identity = map(int, self.total(np.array(mine, np.float64)))
             if file is None:
                 path = f"/proc/{process}/fd/{number}"

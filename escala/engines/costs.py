@@ -53,7 +53,7 @@ def sums_in_memory(numbers: int, ranks: int) -> bool:
     return 0 < 4 * numbers * ranks <= MAX_SUM_BYTES
 
 
-def received_bytes(exchange: str, product: Product, ranks: int) -> float:
+def count_received_bytes(exchange: str, product: Product, ranks: int) -> float:
     """Return the bytes that a rank receives for a layer in a step."""
     inputs, outputs, rows, number_bytes = product
     numbers = {

@@ -74,16 +74,16 @@ class _Elsewhere:
         given = {f"input_{place}": array for place, array in enumerate(inputs)}
         return self._answer(_pack({"function": np.array(number)} | given))["arr_0"]
 
-    def _answer(self, *asked: bytes) -> Arrays:
+    def _answer(self, *messages: bytes) -> Arrays:
         """Return the arrays that the process sends; a ValueError with its error if it has one.
 
         If it has ended, as one that cannot be started or has no memory, that is `Unavailable`.
         """
         try:
-            for each in asked:
-                self._process.send_bytes(each)
+            for message in messages:
+                self._process.send_bytes(message)
             error = self._process.recv_bytes().decode()
-            found = self._process.recv_bytes()
+            result = self._process.recv_bytes()
         except (EOFError, OSError):
             self._process.close()
             code = self._child.wait()
@@ -92,7 +92,7 @@ class _Elsewhere:
             ) from None
         if error:
             raise ValueError(error)
-        return _unpack(found)
+        return _unpack(result)
 
 
 def _end(connection: Connection, child: Any) -> None:
@@ -101,7 +101,7 @@ def _end(connection: Connection, child: Any) -> None:
 
 
 def _serve(module: str, engine: str, connection: Connection) -> None:
-    """Make the functions of a module, and compute what is asked for until the other side ends."""
+    """Make the functions of a module, and compute what the other side asks for until it ends."""
 
     def answer(make: Callable[[], Any]) -> Any:
         """Send the error of a function, or its array if it returns one."""

@@ -33,6 +33,11 @@ from escala.runtime.mpi import own_mpi
 
 #: The folder of the project: a clone, or that of an installation.
 ROOT = Path(__file__).resolve().parents[2]
+#: Follows an engine's `describe.py`, and imports what ranks of every engine do.
+_DESCRIBE = """
+import platform, numpy, psutil, yaml
+print(f"{description}, numpy {numpy.__version__}, Python {platform.python_version()}")
+"""
 #: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
 _SECONDS = 120
 
@@ -57,14 +62,14 @@ def python(engine: str) -> str:
     """
     separate = ENGINES[engine].environment
     if named := os.environ.get(separate.variable):
-        found = shutil.which(Path(named).expanduser())
-        if found is None:
+        program = shutil.which(Path(named).expanduser())
+        if program is None:
             raise Unavailable(
                 f"{separate.variable}: {named} is not a program. Remedy: {remedy(engine)}"
             )
         # A link decides which packages it finds, and is not followed.
-        return str(Path(found).absolute())
-    if _is_own(engine):
+        return str(Path(program).absolute())
+    if _is_here(engine):
         return sys.executable
     made = folder(engine) / "bin" / "python"
     if os.access(made, os.X_OK):
@@ -89,15 +94,15 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     interpreter = python(engine)
     try:
         names = (*ENGINES[engine].distributions, *further)
-        is_own = interpreter == sys.executable
-        found = _own(names) if is_own else _list_packages(interpreter)
-        if lacking := _find_missing(engine, found):
+        is_here = interpreter == sys.executable
+        present = _list_present(names) if is_here else _list_packages(interpreter)
+        if lacking := _find_missing(engine, present):
             raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
-        framework = next(name for name in ENGINES[engine].required[0] if name in found)
-        _require_recent(engine, found[framework], interpreter)
+        framework = next(name for name in ENGINES[engine].required[0] if name in present)
+        _require_recent(engine, present[framework], interpreter)
     except Unavailable as error:
         raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
-    known = {name: found.get(name, packages.ABSENT) for name in ("python", *names)}
+    known = {name: present.get(name, packages.ABSENT) for name in ("python", *names)}
     launchers = ENGINES[engine].launchers
     return known | {name: packages.versions(launchers)[name] for name in launchers}
 
@@ -109,12 +114,12 @@ def _find_missing(engine: str, held: Collection[str]) -> list[str]:
 
 
 @cache
-def _is_own(engine: str) -> bool:
+def _is_here(engine: str) -> bool:
     """Return whether Escala's own environment holds all that an engine needs, in fitting versions.
 
     `uv run` leaves what an extra installed, and installs other versions of what it needs.
     """
-    held = _own(ENGINES[engine].distributions)
+    held = _list_present(ENGINES[engine].distributions)
     if _find_missing(engine, held):
         return False
     # Not in the environments of ranks, which import this module.
@@ -123,40 +128,40 @@ def _is_own(engine: str) -> bool:
     for name in held.keys() - {"python"}:
         for needed in map(Requirement, metadata.requires(name) or ()):
             if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-                found = packages.versions([needed.name])[needed.name]
-                if found == packages.ABSENT or not needed.specifier.contains(found, True):
+                installed = packages.versions([needed.name])[needed.name]
+                if installed == packages.ABSENT or not needed.specifier.contains(installed, True):
                     return False
     return True
 
 
-def _own(names: Collection[str]) -> dict[str, str]:
+def _list_present(names: Collection[str]) -> dict[str, str]:
     """Return the versions of Python and of distributions in Escala's own environment, if there."""
-    found = packages.versions(names)
-    return {name: version for name, version in found.items() if version != packages.ABSENT}
+    installed = packages.versions(names)
+    return {name: version for name, version in installed.items() if version != packages.ABSENT}
 
 
 @cache
 def _list_packages(interpreter: str) -> dict[str, str]:
     """Return the version of Python and of all packages of an interpreter."""
-    found = packages.read(_run(interpreter, packages.ASK))
-    if found is None:
+    listing = packages.read(_run(interpreter, packages.ASK))
+    if listing is None:
         raise Unavailable(f"{interpreter} does not list its packages")
-    return found["packages"] | {"python": found["python"]}
+    return listing["packages"] | {"python": listing["python"]}
 
 
 def describe(engine: str, interpreter: str) -> str:
     """Return the versions of what ranks of an engine import, and the devices that it computes on.
 
-    Its `describe.py` prints them, the framework with its version first.
+    Its `describe.py` says what it has besides, the framework with its version first.
 
     Raises
     ------
     Unavailable : a package is missing or broken, or the framework too old.
     """
     code = (FOLDER / engine / "describe.py").read_text(encoding="utf-8")
-    said = _run(interpreter, code).splitlines()[-1]
-    _require_recent(engine, said.split()[1], interpreter)
-    return said
+    description = _run(interpreter, code + _DESCRIBE).splitlines()[-1]
+    _require_recent(engine, description.split()[1], interpreter)
+    return description
 
 
 def _require_recent(engine: str, version: str, interpreter: str) -> None:
@@ -167,8 +172,8 @@ def _require_recent(engine: str, version: str, interpreter: str) -> None:
     version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` of a build of the user's own.
     """
     needed, title = ENGINES[engine].environment.oldest, ENGINES[engine].title
-    found = tuple(map(int, re.findall(r"\d+", version)))[: len(needed)]
-    if found < needed:
+    release = tuple(map(int, re.findall(r"\d+", version)))[: len(needed)]
+    if release < needed:
         oldest = ".".join(map(str, needed))
         raise Unavailable(
             f"{interpreter} has {title} {version}, and {oldest} or a later one is needed"
@@ -184,8 +189,10 @@ def _run(interpreter: str, code: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{interpreter} cannot be used: {error}") from None
     if done.returncode:
-        said = "".join(done.stderr.strip().splitlines()[-1:]) or f"it ended with {done.returncode}"
-        raise Unavailable(f"{interpreter} cannot be used: {said}")
+        message = (
+            "".join(done.stderr.strip().splitlines()[-1:]) or f"it ended with {done.returncode}"
+        )
+        raise Unavailable(f"{interpreter} cannot be used: {message}")
     if not done.stdout.strip():
         raise Unavailable(f"{interpreter} cannot be used: it is not Python, and prints nothing")
     return done.stdout
@@ -197,12 +204,7 @@ def remedy(engine: str) -> str:
     if os.environ.get(variable):
         title = ENGINES[engine].title
         return f"let {variable} name an interpreter with {title}, DIR/bin/python, or unset it"
-    return f"{install_call(engine)}, or let {variable} name an interpreter"
-
-
-def install_call(engine: str) -> str:
-    """Return the call that makes an engine's environment."""
-    return call(f"install {engine}")
+    return f"{call(f'install {engine}')}, or let {variable} name an interpreter"
 
 
 def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -213,9 +215,9 @@ def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:
     """
     if interpreter == sys.executable:
         return dict(given)
-    own = Path(sys.executable).parent
+    here = Path(sys.executable).parent
     path = given.get("PATH", os.defpath).split(os.pathsep)
-    path = [str(Path(interpreter).parent), *(each for each in path if Path(each) != own)]
+    path = [str(Path(interpreter).parent), *(folder for folder in path if Path(folder) != here)]
     return {name: value for name, value in given.items() if name != "PYTHONHOME"} | {
         "PATH": os.pathsep.join(path),
         "PYTHONPATH": str(ROOT),
@@ -237,7 +239,7 @@ dry_run = False
 def provide(engine: str) -> str:
     """Return the path of the Python that runs an engine, whose environment is made if need be.
 
-    In a dry run it is said, and that of this process stands in its place.
+    A dry run only says so, and gives the Python of this process.
 
     Raises
     ------
@@ -303,8 +305,9 @@ def install(engine: str, python: str | None = None) -> str:
     partial = target.with_name(f"{target.name}.partial")
     with _alone(target.parent):
         try:
-            found = describe(engine, str(target / "bin" / "python"))
-            return f"{target} is there: {found}. To make it again: rm -r {shlex.quote(str(target))}"
+            description = describe(engine, str(target / "bin" / "python"))
+            again = f"To make it again: rm -r {shlex.quote(str(target))}"
+            return f"{target} is there: {description}. {again}"
         except Unavailable as error:
             if target.exists():
                 say(f"{error}. It is made again")
@@ -312,12 +315,12 @@ def install(engine: str, python: str | None = None) -> str:
         fits = needed is None or platform.python_version().startswith(f"{needed}.")
         try:
             _make(engine, partial, python or (sys.executable if fits else needed))
-            found = describe(engine, str(partial / "bin" / "python"))
+            description = describe(engine, str(partial / "bin" / "python"))
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    return f"{target} is made: {found}; it took {time.monotonic() - begun:.0f} s"
+    return f"{target} is made: {description}; it took {time.monotonic() - begun:.0f} s"
 
 
 @contextmanager
@@ -364,7 +367,7 @@ def _make(engine: str, into: Path, python: str) -> None:
     if _uv(*packages, *options):
         raise Unavailable(
             f"uv could not install {title} (see above). Remedy: where no network is, call "
-            f"{install_call(engine)} before, on a machine that has one; or let "
+            f"{call(f'install {engine}')} before, on a machine that has one; or let "
             "UV_FIND_LINKS name a folder of its wheels, or UV_INDEX an index that has them; or let "
             f"{declared.variable} name an interpreter with the packages of {requirements}"
         )
@@ -389,15 +392,15 @@ def package_sources(environment: Mapping[str, str]) -> tuple[str, list[str]]:
 
 def _uv(*arguments: str) -> int:
     """Call uv, whose progress and messages go to the terminal; return its exit code."""
-    # How Horovod is compiled is said in `pyproject.toml`. What a project in the working directory
-    # asks of uv is for its own environment.
+    # `pyproject.toml` says how Horovod is compiled. The project in the working directory may ask
+    # something else of uv.
     places = os.environ.get("UV"), shutil.which("uv"), str(ROOT / ".uv" / "bin" / "uv")
-    uv = next((each for each in places if each and os.access(each, os.X_OK)), None)
+    uv = next((place for place in places if place and os.access(place, os.X_OK)), None)
     if uv is None:
         raise Unavailable("uv is not found. Remedy: python3 -m pip install uv, or let UV name it")
     command = [uv, arguments[0], "--project", str(ROOT), *arguments[1:]]
     without = {"VIRTUAL_ENV", "PYTHONPATH"}
-    without |= {each.environment.backend_variable for each in ENGINES.values()}
+    without |= {engine.environment.backend_variable for engine in ENGINES.values()}
     environment = {name: value for name, value in os.environ.items() if name not in without}
     started = children.start(command, environment, None)
     try:

@@ -106,6 +106,15 @@ class Functions(ABC):
     def output_form(self, model: Any, specs: Sequence[Spec]) -> tuple:
         """Return the shape of a model's output for one row."""
 
+    def require_one_output(self, is_one: bool, kind: str) -> None:
+        """Refuse a model that gives something else than one tensor, in words `kind`, for a row."""
+        if not is_one:
+            remedy = "give one tensor with the rows in front, such as all outputs joined, and one "
+            remedy += "target array, and take them apart in row_losses"
+            raise InputError(
+                file_of(self.work), None, f"the model gives {kind} for one row", remedy
+            )
+
     @abstractmethod
     def outputs(self, model: Any, inputs: Sequence[Any]) -> Any:
         """Return what a model gives for the inputs of some rows when it does not train."""
@@ -172,13 +181,13 @@ class Functions(ABC):
         """
         outputs = self.outputs(model, inputs)
         losses = self.row_losses(targets, outputs)
-        for each in self.extra_losses(model):
-            losses = losses + each
+        for extra in self.extra_losses(model):
+            losses = losses + extra
         scores = dict(zip(SUMMED, (losses, self.correct(targets, outputs)), strict=True))
         further = self._row_scores(targets, outputs)
         if taken := further.keys() & scores.keys():
             raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
-        sums = {name: total(each) for name, each in (scores | further).items()}
+        sums = {name: total(values) for name, values in (scores | further).items()}
         return self.predictions(model, inputs, outputs), sums
 
     def compile_evaluation(self, model: Any, specs: Sequence[Spec], total: Callable) -> Callable:
@@ -195,7 +204,7 @@ class Functions(ABC):
 
         def run(*rows: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
             predictions, sums = compiled(*rows)
-            return predictions, {name: float(each) for name, each in sums.items()}
+            return predictions, {name: float(value) for name, value in sums.items()}
 
         return run
 
@@ -215,26 +224,26 @@ class Functions(ABC):
         other names or shapes than the model's.
         """
         model = self.build(specs, outputs, knobs)
-        shapes = {f"arr_{number}": tuple(each) for number, each in enumerate(self.shapes(model))}
+        shapes = {f"arr_{number}": tuple(shape) for number, shape in enumerate(self.shapes(model))}
         require(shapes, weights)
         form = self.output_form(model, specs)
         trained = self.with_weights(model, [weights[name] for name in shapes])
         probabilities = self.function("probabilities", lambda outputs, settings: outputs)
 
-        def computed(*inputs: Any) -> Any:
+        def compute(*inputs: Any) -> Any:
             return probabilities(self.outputs(trained, inputs), self.settings)
 
-        def predicted(*inputs: Any) -> Any:
+        def predict(*inputs: Any) -> Any:
             return self.predictions(trained, inputs, self.outputs(trained, inputs))
 
-        return *(self.compile(trained, each, specs) for each in (computed, predicted)), form
+        return *(self.compile(trained, function, specs) for function in (compute, predict)), form
 
     def outputs_of(
         self, model: Any, weights: Sequence[np.ndarray], inputs: Sequence[np.ndarray]
     ) -> np.ndarray:
         """Return what a model with weights gives for rows, outside training."""
         trained = self.with_weights(model, weights)
-        return self.array(self.outputs(trained, [self.tensor(each) for each in inputs]))
+        return self.array(self.outputs(trained, [self.tensor(array) for array in inputs]))
 
     def losses_of(self, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, set[str]]:
         """Return what `row_losses` gives for rows, of any shape, and the names of `row_scores`."""

@@ -12,7 +12,7 @@ and the strategy's sum over ranks. Elsewhere they normalise over the rows that t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -108,7 +108,7 @@ class Step:
     """The step of a rank in which layers are called, with the numbers of their exchanges."""
 
     weights: Any
-    summed: Callable | None
+    total: Callable | None
     numbers: Iterator[int] = field(default_factory=count)
 
 
@@ -117,27 +117,27 @@ STEP: ContextVar[Step | None] = ContextVar("step", default=None)
 
 
 @contextmanager
-def over_ranks(weights: Any, summed: Callable | None) -> Iterator[None]:
+def over_ranks(weights: Any, total: Callable | None) -> Iterator[None]:
     """Let layers called in this context normalise over the rows of all ranks.
 
     `weights`, float32 (rows,), are how often each row counts: 0 excludes a row from the statistics.
-    `summed` takes a tensor, and what else the layer gives, and returns the sum of the tensor over
+    `total` takes a tensor, and what else the layer gives, and returns the sum of the tensor over
     all ranks, with its gradient; None is for this rank only.
     """
-    token = STEP.set(Step(weights, summed))
+    token = STEP.set(Step(weights, total))
     try:
         yield
     finally:
         STEP.reset(token)
 
 
-def require_whole_steps(synchronised: Sequence, parts: int) -> None:
-    """Refuse layers that normalise over all ranks if each rank computes its rows in several parts.
+def require_whole_steps(normalises: bool, parts: int) -> None:
+    """Refuse a model that normalises over all ranks if a rank computes its rows in several parts.
 
     A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
     `accumulation`.
     """
-    if parts > 1 and synchronised:
+    if parts > 1 and normalises:
         raise Unavailable(
             f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
         )

@@ -227,7 +227,7 @@ def _run(settings: Settings, run: Run) -> Iterator[Fault]:
     if takes_steps(run):
         training = run_settings(settings, run)
         every = training["training"].get("checkpoint_epochs")
-        for name, reason, remedy in strategy.refused(training["knobs"], every):
+        for name, reason, remedy in strategy.find_refusals(training["knobs"], every):
             key, value = f"variants.{run.variant}.{name}", training["knobs"][name]
             yield key, value, reason, f"{remedy}, or {leaving}"
     fractions = variant["fractions"]

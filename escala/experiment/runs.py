@@ -213,7 +213,7 @@ def configuration_of(place: dict) -> Configuration:
 
 def strategy_in_words(name: str) -> str:
     """Return what the processes of a strategy use to train together, or its name if unknown."""
-    return STRATEGIES[name].said if name in STRATEGIES else name
+    return STRATEGIES[name].title if name in STRATEGIES else name
 
 
 def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:

@@ -31,7 +31,7 @@ def by_torch():
     # Ranks may share a GPU, which NCCL refuses.
     dist.init_process_group("nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo")
 
-    def prepared(size):
+    def prepare(size):
         values = torch.zeros(size // 4, device="cuda" if gpu else "cpu")
 
         def call():
@@ -41,7 +41,7 @@ def by_torch():
 
         return call
 
-    return dist.get_rank(), dist.get_world_size(), prepared
+    return dist.get_rank(), dist.get_world_size(), prepare
 
 
 def by_horovod():
@@ -53,11 +53,11 @@ def by_horovod():
         from tensorflow import zeros
     hvd.init()
 
-    def prepared(size):
+    def prepare(size):
         values, name = zeros([size // 4]), "sum%d" % size
         return lambda: hvd.allreduce(values, name=name, op=hvd.Sum)
 
-    return hvd.rank(), hvd.size(), prepared
+    return hvd.rank(), hvd.size(), prepare
 
 
 def by_mpi():
@@ -65,11 +65,11 @@ def by_mpi():
 
     world = MPI.COMM_WORLD
 
-    def prepared(size):
+    def prepare(size):
         sent, received = array.array("f", bytes(size)), array.array("f", bytes(size))
         return lambda: world.Allreduce([sent, MPI.FLOAT], [received, MPI.FLOAT])
 
-    return world.Get_rank(), world.Get_size(), prepared
+    return world.Get_rank(), world.Get_size(), prepare
 
 
 def by_none():
@@ -80,24 +80,22 @@ def by_none():
         with socket.create_server(place, backlog=ranks) as server:
             others = [server.accept()[0] for _ in range(ranks - 1)]
     else:
-        others = [_connected(place)]
+        for _ in range(600):
+            try:
+                others = [socket.create_connection(place)]
+                break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            raise SystemExit("rank 0 does not answer")
 
     def meet():
-        for each in others:
-            (each.recv(1) if rank == 0 else each.sendall(b"."))
-        for each in others:
-            (each.sendall(b".") if rank == 0 else each.recv(1))
+        for other in others:
+            (other.recv(1) if rank == 0 else other.sendall(b"."))
+        for other in others:
+            (other.sendall(b".") if rank == 0 else other.recv(1))
 
     return rank, ranks, lambda size: meet
-
-
-def _connected(place):
-    for _ in range(600):
-        try:
-            return socket.create_connection(place)
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit("rank 0 does not answer")
 
 
 def pieces():
@@ -144,22 +142,21 @@ def alongside(call, rank, ranks, meet):
 
 def main():
     library, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
-    rank, ranks, prepared = globals()["by_" + library]()
-    told, meet = {}, prepared(4)
+    rank, ranks, prepare = globals()["by_" + library]()
+    scores, meet = {}, prepare(4)
     for size in sizes if library != "none" else ():
-        call = prepared(size)
+        call = prepare(size)
         call()
         meet()
         times = [seconds(call) for _ in range(max(5, min(CALLS, BYTES // size)))]
-        told["allreduce_%d" % size] = statistics.median(times)
-    told.update(
-        ("beside_" + name, alongside(call, rank, ranks, meet)) for name, call in pieces().items()
-    )
+        scores["allreduce_%d" % size] = statistics.median(times)
+    for name, call in pieces().items():
+        scores["beside_" + name] = alongside(call, rank, ranks, meet)
     meet()
     if rank == 0:
         from escala_steps import score
 
-        score(**told)
+        score(**scores)
 
 
 if __name__ == "__main__":

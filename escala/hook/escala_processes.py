@@ -1,13 +1,14 @@
 """Tell Escala what this process is, as which rank of how many it joined, and which files it reads.
 
 `sitecustomize` imports it. Beside the marks, the file `PID.process` holds one line of numbers, in
-the order of `_told`, and `PID.files` lines of `r` or `w` and the path of a file that was opened to
+the order of `_facts`, and `PID.files` lines of `r` or `w` and the path of a file that was opened to
 read or to write, a module among them; at its end `t` and the number of threads. Files of the
 system, of the interpreter and of installed packages are left out. So is whatever goes wrong: the
 training goes on. Python 3.8 or later.
 """
 
 import atexit
+import functools
 import os
 import sys
 import time
@@ -26,7 +27,7 @@ _PLACES = frozenset(
     b"TF_CONFIG HOROVOD_RANK HOROVOD_SIZE SLURM_PROCID SLURM_LOCALID SLURM_NTASKS".split()
 )
 _BEGINNINGS = (b"OMPI_COMM_WORLD_", b"PMI_", b"PMIX_")
-_told, _names, _written, _inside = {}, set(), 0.0, None
+_facts, _names, _written, _inside = {}, set(), 0.0, None
 #: A process that opens more files reads data.
 _MOST = 2000
 _WRITES = os.O_WRONLY | os.O_RDWR
@@ -43,7 +44,7 @@ _left_out = tuple(_left_out)
 def _begin():
     """Begin the line of this process, which may be a fork of another."""
     now = time.monotonic()
-    _told.update(
+    _facts.update(
         parent=os.getppid(), began=now, ended=0.0,
         # The last import, and the core time until then.
         imported=now, imported_cores=time.process_time(),
@@ -64,44 +65,40 @@ def _write():
     _written = time.monotonic()
     try:
         words = "\0".join(getattr(sys, "argv", ()))
-        _told["words"] = zlib.crc32(words.encode("utf-8", "replace"))
+        _facts["words"] = zlib.crc32(words.encode("utf-8", "replace"))
         with _open("%s/%d.process" % (_FOLDER, os.getpid()), "w") as line:
-            line.write("[%s]\n" % ", ".join("%r" % value for value in _told.values()))
+            line.write("[%s]\n" % ", ".join("%r" % value for value in _facts.values()))
     except Exception:
         pass
 
 
 def _at_work():
     """Take the time since the last import for work, if there is no longer one, or if it is long."""
-    since, before = time.monotonic() - _told["imported"], _told["imported_cores"]
+    since, before = time.monotonic() - _facts["imported"], _facts["imported_cores"]
     cores = time.process_time() - before
     if since >= _WORK:
-        _told["worked"] += cores
-    if since > _told["longest"]:
-        _told.update(longest=since, longest_after=before, longest_cores=cores)
+        _facts["worked"] += cores
+    if since > _facts["longest"]:
+        _facts.update(longest=since, longest_after=before, longest_cores=cores)
 
 
-def _outermost():
-    """Return the name of the import that this call is inside of, the first of several."""
-    frame, outermost = sys._getframe(2), None
-    while frame is not None:
-        if frame.f_code.co_name == "_find_and_load":
-            outermost = frame
-        frame = frame.f_back
-    return outermost and outermost.f_locals.get("name")
-
-
-def _imported():
+def _note_import():
     """Begin a time without an import; what lies within one import, as of a library, is none."""
     global _inside
-    before, _inside = _inside, _outermost()
-    since = time.monotonic() - _told["imported"]
+    before, _inside = _inside, None
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_find_and_load":
+            # The first of several that this call is inside of.
+            _inside = frame.f_locals.get("name")
+        frame = frame.f_back
+    since = time.monotonic() - _facts["imported"]
     if _inside is None or _inside != before or since > _LONG:
         _at_work()
     else:
-        _told["importing"] += since
-    _told.update(imported=time.monotonic(), imported_cores=time.process_time())
-    if _told["imported"] - _written > _EVERY:
+        _facts["importing"] += since
+    _facts.update(imported=time.monotonic(), imported_cores=time.process_time())
+    if _facts["imported"] - _written > _EVERY:
         _write()
 
 
@@ -110,66 +107,55 @@ def _end():
         _at_work()
         with _open("/proc/self/maps") as maps:
             # A library of MPI gives a process its rank without a word in Python.
-            _told["asked"] |= "/libmpi" in maps.read()
-        _told["ended"] = time.monotonic()
+            _facts["asked"] |= "/libmpi" in maps.read()
+        _facts["ended"] = time.monotonic()
         _add_line("t " + os.environ.get("OMP_NUM_THREADS", ""))
     except Exception:
         pass
     _write()
 
 
-def _joined(rank, world):
-    if world >= _told["world"]:
-        _told.update(rank=int(rank), world=int(world))
+def _note_group(rank, world):
+    if world >= _facts["world"]:
+        _facts.update(rank=int(rank), world=int(world))
         _write()
 
 
-def _joins(function, group):
-    """Return a function after which this process is in a group, told as its rank and its size."""
+def _watch(owner, name, group):
+    """Note the rank and the number of ranks, which `group` returns, once a function has joined."""
+    function = getattr(owner, name)
 
+    @functools.wraps(function)
     def joins(*arguments, **named):
         result = function(*arguments, **named)
         try:
-            _joined(*group(*arguments))
+            _note_group(*group(*arguments))
         except Exception:
             pass
         return result
 
-    joins.__name__, joins.__doc__ = function.__name__, function.__doc__
-    joins.__wrapped__ = function
-    return joins
-
-
-def _torch(module):
-    def group(*_):
-        return module.get_rank(), module.get_world_size()
-
-    module.init_process_group = _joins(module.init_process_group, group)
-
-
-def _horovod(module):
-    kind = module.HorovodBasics
-    kind.init = _joins(kind.init, lambda basics, *_: (basics.rank(), basics.size()))
+    setattr(owner, name, joins)
 
 
 def _mpi(module):
     if module.Is_initialized() and not module.Is_finalized():
-        _joined(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size())
-
-
-def _jax(module):
-    def group(*_):
-        return module.global_state.process_id, module.global_state.num_processes
-
-    module.initialize = _joins(module.initialize, group)
+        _note_group(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size())
 
 
 #: What is done to a module once it was imported.
 _MODULES = {
-    "torch.distributed.distributed_c10d": _torch,
-    "horovod.common.basics": _horovod,
+    "torch.distributed.distributed_c10d": lambda module: _watch(
+        module, "init_process_group", lambda *_: (module.get_rank(), module.get_world_size())
+    ),
+    "horovod.common.basics": lambda module: _watch(
+        module.HorovodBasics, "init", lambda basics, *_: (basics.rank(), basics.size())
+    ),
     "mpi4py.MPI": _mpi,
-    "jax._src.distributed": _jax,
+    "jax._src.distributed": lambda module: _watch(
+        module,
+        "initialize",
+        lambda *_: (module.global_state.process_id, module.global_state.num_processes),
+    ),
 }
 
 
@@ -180,7 +166,7 @@ class _Imports:
         if name not in _names:
             _names.add(name)
             try:
-                _imported()
+                _note_import()
             except Exception:
                 pass
         if name in _MODULES:
@@ -216,8 +202,8 @@ class _Variables(dict):
     """
 
     def __getitem__(self, name):
-        if not _told["asked"] and (name in _PLACES or name.startswith(_BEGINNINGS)):
-            _told["asked"] = 1
+        if not _facts["asked"] and (name in _PLACES or name.startswith(_BEGINNINGS)):
+            _facts["asked"] = 1
             _write()
         return dict.__getitem__(self, name)
 

@@ -6,7 +6,6 @@
 Nothing here ends a training: what is no number is left out, and Escala says so.
 """
 
-import functools
 import json
 import os
 import time
@@ -50,12 +49,12 @@ class steps:
     """A loader of which each turn of a loop is a step; it may be looped over again."""
 
     def __init__(self, loader, rows=None):
-        self._loader, self._told, self._turns = loader, rows, None
+        self._loader, self._row_count, self._turns = loader, rows, None
 
     def __iter__(self):
         begin()
         for number, batch in enumerate(self._loader):
-            turn = {"rows": _rows(self._loader, number, self._told, batch)}
+            turn = {"rows": _rows(self._loader, number, self._row_count, batch)}
             _open[:] = [turn]
             try:
                 yield batch
@@ -82,26 +81,26 @@ class steps:
         return getattr(self._loader, name)
 
 
-def _rows(loader, number, told=None, batch=None):
+def _rows(loader, number, rows=None, batch=None):
     """Return the rows of a batch; which of its axes are rows only the loader or you know."""
     try:
-        if told is len and isinstance(batch, (tuple, Mapping)):
+        if rows is len and isinstance(batch, (tuple, Mapping)):
             return ()  # inputs and targets, or columns by name: that is no number of rows
-        if told is not None:
-            return told(batch) if callable(told) else told
+        if rows is not None:
+            return rows(batch) if callable(rows) else rows
         loader = getattr(loader, "iterable", loader)  # of a bar of tqdm
         rows = min(loader.batch_size, len(loader.sampler) - number * loader.batch_size)
         return rows if rows > 0 else None
     except Exception:
-        return None if told is None else ()
+        return None if rows is None else ()
 
 
-def _mark(event, *told):
-    """Write a mark with the time and the numbers that are told; never raise."""
+def _mark(event, *values):
+    """Write a mark with the time and the numbers that are given; never raise."""
     try:
         now = time.monotonic()
         if _FOLDER:
-            _write(event, now, [value for value in told if value is not None])
+            _write(event, now, [value for value in values if value is not None])
         if _TRACE:
             import escala_trace
 
@@ -110,11 +109,11 @@ def _mark(event, *told):
         _lost.append(event)
 
 
-def _write(event, now, told):
+def _write(event, now, given):
     values = {}
     if _lost:
         values["_lost"] = len(_lost)
-    for named in told:
+    for named in given:
         values.update(named if isinstance(named, Mapping) else {"a value without a name": ()})
     numbers = {str(name): _number(value) for name, value in values.items() if value is not None}
     process = os.getpid()
@@ -131,71 +130,50 @@ def _number(value):
         return None
 
 
-def _harmless(method):
-    """Let a method of a callback never end the training."""
+def _callback(base, **methods):
+    """Return a callback with methods that never end the training."""
 
-    @functools.wraps(method)
-    def call(*arguments, **named):
-        try:
-            method(*arguments, **named)
-        except Exception:
-            _lost.append(method.__name__)
+    def harmless(name, method):
+        def call(*arguments, **named):
+            try:
+                method(*arguments, **named)
+            except Exception:
+                _lost.append(name)
 
-    return call
+        return call
+
+    return type(
+        "Steps", (base,), {name: harmless(name, method) for name, method in methods.items()}
+    )()
 
 
 def keras(module="keras.callbacks"):
     """Return a callback of Keras."""
-
-    class Steps(import_module(module).Callback):
-        @_harmless
-        def on_epoch_begin(self, number, logs=None):
-            begin()
-
-        @_harmless
-        def on_train_batch_end(self, batch, logs=None):
-            step(step=batch)
-
-        @_harmless
-        def on_epoch_end(self, number, logs=None):
-            epoch(logs)
-
-    return Steps()
+    return _callback(
+        import_module(module).Callback,
+        on_epoch_begin=lambda self, number, logs=None: begin(),
+        on_train_batch_end=lambda self, batch, logs=None: step(step=batch),
+        on_epoch_end=lambda self, number, logs=None: epoch(logs),
+    )
 
 
 def lightning(module="lightning.pytorch"):
     """Return a callback of Lightning."""
-
-    class Steps(import_module(module).Callback):
-        @_harmless
-        def on_train_epoch_start(self, trainer, model):
-            begin()
-
-        @_harmless
-        def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
-            step(rows=_rows(trainer.train_dataloader, batch_idx))
-
-        @_harmless
-        def on_train_epoch_end(self, trainer, model):
-            epoch(trainer.callback_metrics)
-
-    return Steps()
+    return _callback(
+        import_module(module).Callback,
+        on_train_epoch_start=lambda self, trainer, model: begin(),
+        on_train_batch_end=lambda self, trainer, model, outputs, batch, batch_idx: step(
+            rows=_rows(trainer.train_dataloader, batch_idx)
+        ),
+        on_train_epoch_end=lambda self, trainer, model: epoch(trainer.callback_metrics),
+    )
 
 
 def transformers():
     """Return a callback of the Trainer of Transformers."""
-
-    class Steps(import_module("transformers").TrainerCallback):
-        @_harmless
-        def on_epoch_begin(self, *_, **__):
-            begin()
-
-        @_harmless
-        def on_step_end(self, *_, **__):
-            step()
-
-        @_harmless
-        def on_epoch_end(self, *_, **__):
-            epoch()
-
-    return Steps()
+    return _callback(
+        import_module("transformers").TrainerCallback,
+        on_epoch_begin=lambda *_, **__: begin(),
+        on_step_end=lambda *_, **__: step(),
+        on_epoch_end=lambda *_, **__: epoch(),
+    )

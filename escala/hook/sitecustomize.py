@@ -14,7 +14,7 @@ try:
 except Exception:  # An older Python does without.
     pass
 
-sys.path[:] = [each for each in _PATH if os.path.abspath(each) != _HERE]
+sys.path[:] = [folder for folder in _PATH if os.path.abspath(folder) != _HERE]
 try:
     import sitecustomize  # noqa: F401
 except ImportError as _error:
@@ -22,4 +22,4 @@ except ImportError as _error:
     if getattr(_error, "name", "") != "sitecustomize":
         raise
 finally:
-    sys.path[:] = _PATH + [each for each in sys.path if each not in _PATH]
+    sys.path[:] = _PATH + [folder for folder in sys.path if folder not in _PATH]

@@ -146,7 +146,7 @@ def command_line(
     else:
         starts = _local if launch.launcher == LOCAL else _by_srun
         arguments = [*starts(launch, strategy, len(places)), *command]
-    with strategy.served(launch.nodes, places, launch.here) as variables:
+    with strategy.serve_rendezvous(launch.nodes, places, launch.here) as variables:
         yield arguments, variables
 
 

@@ -34,20 +34,22 @@ def _discover() -> dict[str, type[Strategy]]:
         and value.__module__ == module.__name__
         and "name" in vars(value)
     ]
-    found: dict[str, type[Strategy]] = {}
-    for each in sorted(declared, key=lambda each: (each.position, each.name)):
-        file = each.__module__.replace(".", "/") + ".py"
-        if each is not found.setdefault(each.name, each):
-            raise InputError(file, each.name, "is also the name of another strategy", "rename it")
-        engine, *inside = (each.engine or "").split(".")
-        if each.engine and (engine not in ENGINES or len(inside) != 2):
-            reason = f"is the engine of {each.name}, and is not ENGINE.MODULE.CLASS"
+    by_name: dict[str, type[Strategy]] = {}
+    for strategy in sorted(declared, key=lambda kind: (kind.position, kind.name)):
+        file = strategy.__module__.replace(".", "/") + ".py"
+        if strategy is not by_name.setdefault(strategy.name, strategy):
+            raise InputError(
+                file, strategy.name, "is also the name of another strategy", "rename it"
+            )
+        engine, *inside = (strategy.engine or "").split(".")
+        if strategy.engine and (engine not in ENGINES or len(inside) != 2):
+            reason = f"is the engine of {strategy.name}, and is not ENGINE.MODULE.CLASS"
             remedy = f"name a class of ranks in escala/engines/: {', '.join(ENGINES)}"
-            raise InputError(file, each.engine, reason, remedy)
+            raise InputError(file, strategy.engine, reason, remedy)
         if inside and not (FOLDER / engine / f"{inside[0]}.py").is_file():
-            reason = f"is the engine of {each.name}, and there is no {inside[0]}.py of ranks"
-            raise InputError(file, each.engine, reason, f"write it in escala/engines/{engine}/")
-    return found
+            reason = f"is the engine of {strategy.name}, and there is no {inside[0]}.py of ranks"
+            raise InputError(file, strategy.engine, reason, f"write it in escala/engines/{engine}/")
+    return by_name
 
 
 def _load(file: Path) -> ModuleType:
@@ -61,4 +63,4 @@ def _load(file: Path) -> ModuleType:
 
 STRATEGIES: dict[str, type[Strategy]] = _discover()
 #: The options of `escala try`, by the strategies that they name.
-OPTIONS = {name: each.option for name, each in STRATEGIES.items() if each.option}
+OPTIONS = {name: strategy.option for name, strategy in STRATEGIES.items() if strategy.option}

@@ -100,7 +100,7 @@ class Strategy:
     #: The name in experiments.
     name: ClassVar[str]
     #: What its processes use to train together, in words for people; absent, its name.
-    said: ClassVar[str]
+    title: ClassVar[str]
     #: Where tables and figures list it: by position, and by name where several have one.
     position: ClassVar[int] = 99
     #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
@@ -125,7 +125,7 @@ class Strategy:
     def __init_subclass__(cls):
         if "name" in vars(cls):
             # Those of a base would not tell the two apart.
-            cls.said, cls.option = vars(cls).get("said", cls.name), vars(cls).get("option")
+            cls.title, cls.option = vars(cls).get("title", cls.name), vars(cls).get("option")
 
     @classmethod
     def runs(cls, workload: Workload) -> bool:
@@ -153,7 +153,7 @@ class Strategy:
         return {}
 
     @classmethod
-    def served(
+    def serve_rendezvous(
         cls, nodes: Sequence[Any], places: Sequence[dict], here: str | None
     ) -> AbstractContextManager[dict[str, str]]:
         """Serve what processes need to find each other; the context has variables for them.
@@ -180,7 +180,7 @@ class Strategy:
         return (FOLDER / cls.engine.partition(".")[0] / module).is_file()
 
     @classmethod
-    def refused(
+    def find_refusals(
         cls, knobs: Mapping[str, Any], checkpoint_epochs: int | None
     ) -> Iterator[tuple[str, str, str]]:
         """Yield each knob whose value its ranks cannot follow, with the reason and the remedy.

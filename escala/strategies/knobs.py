@@ -76,7 +76,7 @@ def workload_knobs(workload: str) -> dict[str, Knob]:
         return {}
     declared = WORKLOADS[workload]
     every = frozenset(STRATEGIES)
-    return {name: Knob(each, every, workload=workload) for name, each in declared.knobs.items()}
+    return {name: Knob(schema, every, workload=workload) for name, schema in declared.knobs.items()}
 
 
 def all_knobs() -> dict[str, Knob]:
@@ -168,16 +168,18 @@ def _value_schema(knob: Knob) -> dict[str, Any]:
 
 @cache
 def _read_declarations(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
-    classes = {each.name: {base.__name__ for base in each.__mro__} for each in strategies}
+    classes = {
+        strategy.name: {base.__name__ for base in strategy.__mro__} for strategy in strategies
+    }
     knobs: dict[str, Knob] = {}
-    files = [_FILE, *filter(Path.is_file, (FOLDER / each / KNOBS for each in ENGINES))]
-    for file, name, schema in ((f, *each) for f in files for each in read_yaml(f).items()):
+    files = [_FILE, *filter(Path.is_file, (FOLDER / engine / KNOBS for engine in ENGINES))]
+    for file, name, schema in ((f, *declared) for f in files for declared in read_yaml(f).items()):
         read_by = set(schema.pop("read_by", [Strategy.__name__]))
         if name in knobs:
             raise InputError(file, name, "is also the name of another knob", "rename it")
         if unknown := read_by.difference(*classes.values()):
             reason, remedy = "is the class of no strategy", "name one, or a class they derive from"
             raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
-        readers = frozenset(each for each, bases in classes.items() if read_by & bases)
+        readers = frozenset(strategy for strategy, bases in classes.items() if read_by & bases)
         knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")
     return tuple(knobs.items())

@@ -49,21 +49,21 @@ class OpenMPI(Strategy):
 
     @classmethod
     def environment(cls, knobs):
-        found = super().environment(knobs)
-        found["OMPI_MCA_mpi_yield_when_idle"] = str(int(knobs["yield_when_idle"]))
+        variables = super().environment(knobs)
+        variables["OMPI_MCA_mpi_yield_when_idle"] = str(int(knobs["yield_when_idle"]))
         if knobs["eager_limit_mib"] is not None:
             size = str(round(knobs["eager_limit_mib"] * 2**20))
             # Messages over TCP: bytes sent at once, and bytes of each later piece.
             limits = ("eager_limit", "rndv_eager_limit", "max_send_size")
-            found |= {f"OMPI_MCA_btl_tcp_{name}": size for name in limits}
-        return found
+            variables |= {f"OMPI_MCA_btl_tcp_{name}": size for name in limits}
+        return variables
 
 
 class MPIProgram(OpenMPI, AtFirstProcess):
     """Any program whose processes find each other through MPI."""
 
     name = "mpi"
-    said = "MPI"
+    title = "MPI"
     position = 9
     programs = "mpi"
     option = Option(
@@ -89,7 +89,7 @@ class Processes(Numbered):
     """Plain processes of a program, which find each other by `RANK`, `MASTER_ADDR`, …."""
 
     name = "processes"
-    said = "plain processes"
+    title = "plain processes"
     position = 10
     programs = ALONE
 
@@ -103,7 +103,7 @@ class OwnLauncher(OnInterface):
     """
 
     name = "own-launcher"
-    said = "its own launcher"
+    title = "its own launcher"
     position = 12
     programs = UNKNOWN
     option = Option(

@@ -1,6 +1,6 @@
 """Workloads: models with their training. Each workload is a folder of this package.
 
-An experiment may also name a folder outside the project by its path.
+An experiment may also name a folder folders the project by its path.
 
 Every folder has a `workload.yaml`, which declares the workload without importing anything:
 
@@ -109,15 +109,6 @@ from escala.core.engines import DEFAULT, ENGINES
 from escala.core.files import read_yaml
 from escala.programs.program import Program
 
-__all__ = [
-    "WORKLOADS",
-    "Workload",
-    "add",
-    "program",
-    "scores_module",
-    "workload",
-]
-
 DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
 #: The module of a workload that is trained by one fit.
 FIT = "model_fit"
@@ -204,15 +195,17 @@ class Workload:
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
-    own = plugins.folders(plugins.WORKLOADS)
-    return {file.parent.name.replace("_", "-"): declared(file) for file in files} | {
-        name: _outside(name, folder) for name, folder in own.items()
+    folders = plugins.folders(plugins.WORKLOADS)
+    return {file.parent.name.replace("_", "-"): read_declaration(file) for file in files} | {
+        name: _outside(name, folder) for name, folder in folders.items()
     }
 
 
 def _outside(name: str, folder: Path) -> Workload:
-    """Return the workload in a folder outside the project."""
-    return replace(declared(folder / DECLARATION), package=plugins.package(plugins.WORKLOADS, name))
+    """Return the workload in a folder folders the project."""
+    return replace(
+        read_declaration(folder / DECLARATION), package=plugins.package(plugins.WORKLOADS, name)
+    )
 
 
 def program(content: Mapping[str, Any], folder: Path) -> Workload:
@@ -227,7 +220,7 @@ def program(content: Mapping[str, Any], folder: Path) -> Workload:
     return Workload(description, kind, settings, {}, folder, None, declared=content)
 
 
-def declared(file: Path) -> Workload:
+def read_declaration(file: Path) -> Workload:
     """Return the workload that a `workload.yaml` in a package's folder declares."""
     content = read_yaml(file)
     if "command" in content:
@@ -248,7 +241,7 @@ WORKLOADS = _discover()
 
 
 def add(name: str, folder: Path) -> None:
-    """Add a workload whose folder, an absolute path, is outside the project."""
+    """Add a workload whose folder, an absolute path, is folders the project."""
     plugins.add(plugins.WORKLOADS, name, folder)
     WORKLOADS[name] = _outside(name, folder)
 

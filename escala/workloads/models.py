@@ -63,7 +63,7 @@ def rows_at_once(form: Sequence[int | None]) -> int:
     return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // (4 * numbers)))
 
 
-def given(inputs: Sequence[Any]) -> Any:
+def as_model_input(inputs: Sequence[Any]) -> Any:
     """Return inputs in the form that a Keras model is called with: a single one, or a list."""
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
@@ -84,15 +84,15 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
     if not missing:
         return
     if classes:
-        found = f"a row of the targets has several classes, shape {shape}"
+        targets = f"a row of the targets has several classes, shape {shape}"
         remedy = "offer what is missing: correct gives the fraction of the row's classes that "
         remedy += "are right, shape (rows,), and scores.py has the function score(targets, "
         remedy += "predictions, description)"
     else:
-        found = f"outputs are {shape} and there are no classes"
+        targets = f"outputs are {shape} and there are no classes"
         remedy = "offer what is missing, as the docstring of escala.workloads describes; generate "
         remedy += "may replace predict"
-    reason = f"{found}, and the workload has no {', '.join(missing)}"
+    reason = f"{targets}, and the workload has no {', '.join(missing)}"
     raise InputError(work.__file__, None, reason, remedy)
 
 

@@ -16,7 +16,7 @@ from escala.engines import costs
 from escala.engines.functions import describe_gradients
 from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.fast.shared_memory import can_be_shared, partition
-from escala.workloads.models import given as given_to
+from escala.workloads.models import as_model_input
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import KNOBS
 
@@ -73,7 +73,7 @@ def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs):
     inputs, rows = (8 * size for size in sizes)
     product = costs.Product(inputs, outputs, rows)
     expected = received(exchange, product, ranks)
-    assert costs.received_bytes(exchange, product, ranks) == pytest.approx(expected[0])
+    assert costs.count_received_bytes(exchange, product, ranks) == pytest.approx(expected[0])
     assert max(expected) == pytest.approx(min(expected))
 
 
@@ -100,7 +100,7 @@ def test_each_layer_has_the_exchange_it_can_have(wanted, optimizer, dtype, wide)
     for one_node in (True, False):
         model, built = wide_and_narrow(dtype), getattr(tf.keras.optimizers, optimizer)()
         # Of two ranks with eight rows together.
-        found = dense.selected(model, built, wanted, 8, 2, one_node)
+        found = dense.select_exchanges(model, built, wanted, 8, 2, one_node)
         found = {layer.name: exchange for layer, exchange in found.items()}
         possible = one_node or wanted != "shared-memory"
         assert found == {"wide": wide if possible else "allreduce", "narrow": "allreduce"}
@@ -111,7 +111,9 @@ def test_a_layer_that_receives_several_rows_for_each_is_not_shared():
     layers = [tf.keras.Input((8000,)), reshaped, tf.keras.layers.Dense(640, name="large")]
     model, optimizer = tf.keras.Sequential(layers), tf.keras.optimizers.SGD()
     for wanted, exchange in ((costs.SHARED_MEMORY, costs.ALLREDUCE), (costs.FACTORS,) * 2):
-        assert [*dense.selected(model, optimizer, wanted, 64, 2, True).values()] == [exchange]
+        assert [*dense.select_exchanges(model, optimizer, wanted, 64, 2, True).values()] == [
+            exchange
+        ]
 
 
 def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
@@ -120,7 +122,7 @@ def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
 
 def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
     optimizer = tf.keras.optimizers.SGD()
-    found = dense.selected(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
+    found = dense.select_exchanges(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
     return [layer for layer, exchange in found.items() if exchange == costs.FACTORS]
 
 
@@ -199,7 +201,7 @@ def test_layers_of_functional_models_that_compute_one_product_have_factors(name)
     model, count = wide_models()[name]
     random = np.random.default_rng(4)
     shapes = [(6, *each.shape[1:]) for each in model.inputs]
-    inputs = given_to([random.normal(size=shape).astype(np.float32) for shape in shapes])
+    inputs = as_model_input([random.normal(size=shape).astype(np.float32) for shape in shapes])
     factored = factored_layers(model, 8, 2)
     kinds, found = computed(model, inputs, factored)
     assert sum(isinstance(each, dense.Factors) for each in kinds) == len(factored) == count

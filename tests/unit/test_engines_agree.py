@@ -143,7 +143,7 @@ mask = torch.tensor([0.0, float("-inf")])
 other = np.array([0.0, float("-inf"), 1.0])
 group = ranks.Ranks({}, None)
 group.total = lambda own: own + 5 * other
-group.agree([mask], 0)
+group.average_buffers([mask], 0)
 assert mask.tolist() == [0.0, float("-inf")]
 """
 #: Layers in a list of Python are not found by PyTorch.

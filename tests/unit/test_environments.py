@@ -119,7 +119,7 @@ def test_what_the_user_chooses_is_used_and_never_replaced(clone, monkeypatch):
 
 
 def test_one_that_cannot_be_made_lets_the_others_be(clone, monkeypatch, capsys):
-    monkeypatch.setattr(environments, "_is_own", lambda engine: False)
+    monkeypatch.setattr(environments, "_is_here", lambda engine: False)
     (clone / "python").write_text("#!/bin/bash\necho tensorflow 9\n")
     (clone / "does").write_text('case "$*" in *torch*) exit 1;; esac')
     monkeypatch.setattr(environments.platform, "python_version", lambda: "3.13.1")
@@ -159,9 +159,9 @@ def test_each_engine_has_its_interpreter(clone, monkeypatch):
         held = {"torch": "2.13", "numpy": "2"}
         patch.setattr(packages, "_version", lambda name: held.get(name, packages.ABSENT))
         patch.setattr(environments.metadata, "requires", lambda name: [])
-        environments._is_own.cache_clear()
+        environments._is_here.cache_clear()
         assert environments.python("torch") == sys.executable
-    environments._is_own.cache_clear()
+    environments._is_here.cache_clear()
     made = executable(clone / ".venv-torch" / "bin" / "python")
     assert environments.python("torch") == made
     named = executable(clone / "mine" / "python")

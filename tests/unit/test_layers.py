@@ -144,7 +144,7 @@ def test_a_rank_adds_the_moments_of_its_rows_and_takes_those_of_all(shape):
 
 def test_ranks_without_a_common_step_are_refused():
     with pytest.raises(Unavailable, match="no step that all ranks make together"):
-        ParameterServerRanks({}, None).summed(tf.zeros(3), "0.layer")
+        ParameterServerRanks({}, None).sum_over_ranks(tf.zeros(3), "0.layer")
 
 
 def test_only_what_a_rank_updates_by_itself_is_its_own():

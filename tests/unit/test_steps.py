@@ -17,7 +17,7 @@ from escala.engines.tensorflow.engine import TensorFlow, calls
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Ranks
-from escala.engines.tensorflow.step import local_sum, make_compute, no_exchange, repeat, train_step
+from escala.engines.tensorflow.step import make_compute, repeat, train_step
 from tests.conftest import KNOBS
 
 STEPS, ROWS, RATE, LARGE = 8, 12, 0.05, 0.5
@@ -83,10 +83,10 @@ def test_control_flow_of_a_workload_may_depend_on_tensors():
     random = np.random.default_rng(0)
     sizes = np.geomspace(8, 0.1, STEPS, dtype=np.float32)
     model, reference, functions = network(), network(), Functions(WORK, SETTINGS)
-    compute = make_compute(model, functions, {}, [], local_sum)
+    compute = make_compute(model, functions, {}, [], Ranks({}, None).sum_over_ranks)
     optimizer, single = tf.keras.optimizers.SGD(RATE), Ranks(KNOBS, None)
     layers = DenseLayers(model, optimizer, ALONE, single)
-    step = train_step(layers, single, DATA, compute, no_exchange)
+    step = train_step(layers, single, DATA, compute, single.exchange)
     evaluate = functions.compile_evaluation(model, SPECS, tf.reduce_sum)
     taken = set()
     for size in sizes:
@@ -177,7 +177,7 @@ def sleeping():
         def start(self):
             return [0], 1
 
-        def summed(self, values, name):
+        def sum_over_ranks(self, values, name):
             return tf.numpy_function(sleep, [values], tf.float32, stateful=False)
 
     return Sleeping({}, None).collective("allreduce", 16), calls

@@ -24,8 +24,8 @@ from tests.warm import put
 ADD_WORKLOAD = """
 from dataclasses import replace
 from pathlib import Path
-from escala.workloads import DECLARATION, WORKLOADS, declared
-added = replace(declared(Path({file!r}, DECLARATION)), package="tests.workloads.{name}")
+from escala.workloads import DECLARATION, WORKLOADS, read_declaration
+added = replace(read_declaration(Path({file!r}, DECLARATION)), package="tests.workloads.{name}")
 """
 
 Snakemake = Callable[..., subprocess.CompletedProcess]

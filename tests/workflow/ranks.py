@@ -37,7 +37,7 @@ from escala.strategies.base import Place
 from escala.training import train
 from escala.training.shards import Shards, gather
 from escala.workloads import WORKLOADS, workload
-from escala.workloads.models import WEIGHTS, given
+from escala.workloads.models import WEIGHTS, as_model_input
 from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS, ROOT
 
@@ -399,9 +399,9 @@ def train_by_keras(case: Case, data: Path, folder: Path) -> None:
     for epoch in range(1, EPOCHS + 1):
         for (rows,) in Shards(SEED, network.rows, BATCH, [1.0]).epoch_batches(epoch):
             inputs, targets = arrays.gather("train", rows[: len(rows) * first // BATCH])
-            losses.append(model.train_on_batch(given(inputs), targets, reset_metrics=True))
+            losses.append(model.train_on_batch(as_model_input(inputs), targets, reset_metrics=True))
     inputs, targets = arrays.gather("test", slice(None))
-    test_loss = model.evaluate(given(inputs), targets, verbose=0)
+    test_loss = model.evaluate(as_model_input(inputs), targets, verbose=0)
     write_json(folder / "losses.json", {"steps": losses, "test": test_loss})
     np.savez(folder / WEIGHTS, *model.get_weights())
     np.savez(

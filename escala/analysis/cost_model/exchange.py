@@ -237,7 +237,7 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
         gradient.item_bytes,
     )
     summed, received = (
-        costs.received_bytes(way, product, ranks) for way in (costs.ALLREDUCE, wanted)
+        costs.count_received_bytes(way, product, ranks) for way in (costs.ALLREDUCE, wanted)
     )
     return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
 

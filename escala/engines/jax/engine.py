@@ -47,8 +47,8 @@ class JAX(Engine):
         threads = dict(self.plan["knobs"]["threads"])
         if threads["intra_op"]:
             names = Path("/proc/self/task").glob("*/comm")
-            found = (each.read_text(encoding="utf-8") for each in names)
-            threads["intra_op"] = sum(name.startswith(_POOL) for name in found)
+            thread_names = (file.read_text(encoding="utf-8") for file in names)
+            threads["intra_op"] = sum(name.startswith(_POOL) for name in thread_names)
         # One pool is for both, so `inter_op` chooses nothing.
         return {"gpus": [], "threads": threads}
 
@@ -66,8 +66,8 @@ class JAX(Engine):
         if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
 
             def whole(state, *rows):
-                found, sums = gradients(state[0], *rows)
-                return update(state, found), sums
+                computed, sums = gradients(state[0], *rows)
+                return update(state, computed), sums
 
             self._whole = jax.jit(whole, donate_argnums=0)
         self._evaluate = functions.evaluation(self.model, self.rows_at_once)
@@ -79,7 +79,7 @@ class JAX(Engine):
             self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *inputs))
         else:
             gradients, (loss, right) = self._compute(inputs)
-            self._apply(self.group.summed(gradients))
+            self._apply(self.group.sum_over_ranks(gradients))
         return float(loss), float(right)
 
     def step_alone(self, inputs):
@@ -94,14 +94,16 @@ class JAX(Engine):
         knobs, began = self.plan["knobs"], time.perf_counter()
         size = -(-len(rows[-1]) // knobs["accumulation"])
         parts = [
-            self._gradients(self._state[0], *(each[start : start + size] for each in rows), divisor)
+            self._gradients(
+                self._state[0], *(array[start : start + size] for array in rows), divisor
+            )
             for start in range(0, len(rows[-1]), size)
         ]
-        found = reduce(_added, parts)
+        result = reduce(_added, parts)
         if (factor := self.slowdown) > 1:
-            jax.block_until_ready(found)
+            jax.block_until_ready(result)
             time.sleep((factor - 1) * (time.perf_counter() - began))
-        return found
+        return result
 
     def _apply(self, gradients: models.Values) -> None:
         self._state = jax.block_until_ready(self._updated(self._state, gradients))
@@ -124,13 +126,13 @@ class JAX(Engine):
         return self._evaluate(self._state[0], inputs, targets)
 
     def weights(self):
-        return [[np.array(each) for each in self._state[0]]]
+        return [[np.array(array) for array in self._state[0]]]
 
     def set_weights(self, weights):
         self._state[0] = self._on_device(weights)
 
     def values(self):
-        return [np.array(each) for part in self._state for each in part]
+        return [np.array(array) for part in self._state for array in part]
 
     def restore(self, values):
         count, held = len(self.model.arrays), self._on_device(values)
@@ -138,14 +140,14 @@ class JAX(Engine):
 
     def _on_device(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
         """Return copies that are bound to the device, as results are: others would compile anew."""
-        return [jax.device_put(each, self._device, may_alias=False) for each in values]
+        return [jax.device_put(value, self._device, may_alias=False) for value in values]
 
     def broadcast(self):
         self.restore(self.group.broadcast(self.values()))
 
     def about(self):
         return {
-            "parameters": sum(math.prod(each.shape) for each in self.model.arrays),
+            "parameters": sum(math.prod(array.shape) for array in self.model.arrays),
             "optimizer": self.optimizer.name,
         }
 

@@ -22,14 +22,14 @@ class Functions(functions.Functions):
         return isinstance(model, models.Model) and bool(model.arrays)
 
     def shapes(self, model):
-        return [each.shape for each in model.arrays]
+        return [array.shape for array in model.arrays]
 
     def with_weights(self, model, weights):
         return lambda *inputs: model.outputs(weights, *inputs)
 
     def output_form(self, model, specs):
         rows = [jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for spec in specs]
-        arrays = [jax.ShapeDtypeStruct(each.shape, jnp.float32) for each in model.arrays]
+        arrays = [jax.ShapeDtypeStruct(array.shape, jnp.float32) for array in model.arrays]
         return jax.eval_shape(model.outputs, arrays, *rows).shape[1:]
 
     def outputs(self, model, inputs):
@@ -52,10 +52,10 @@ class Functions(functions.Functions):
 
         computed = map(np.asarray, jax.grad(loss)(weights))
         named = zip(model.arrays, computed, strict=True)
-        return [(array.name, each if each.any() else None) for array, each in named]
+        return [(array.name, gradient if gradient.any() else None) for array, gradient in named]
 
     def trainable_arrays(self, model):
-        return [(each.name, each.shape, 4) for each in model.arrays]
+        return [(array.name, array.shape, 4) for array in model.arrays]
 
     def gradients_of(self, model: models.Model) -> Callable:
         """Return a function of arrays, inputs, targets, weights of rows and divisor of their loss.
@@ -80,17 +80,17 @@ class Functions(functions.Functions):
         """
 
         @jax.jit
-        def computed(arrays, weights, targets, *inputs):
+        def compute(arrays, weights, targets, *inputs):
             return self.evaluate_rows(
-                self.with_weights(model, arrays), inputs, targets, lambda each: weights @ each
+                self.with_weights(model, arrays), inputs, targets, lambda values: weights @ values
             )
 
         def evaluate(arrays, inputs, targets):
             rows = len(targets)
-            filled = [np.resize(each, (size, *each.shape[1:])) for each in (targets, *inputs)]
+            filled = [np.resize(array, (size, *array.shape[1:])) for array in (targets, *inputs)]
             weights = (np.arange(size) < rows).astype(np.float32)
-            predictions, sums = computed(arrays, weights, *filled)
-            sums = {name: float(each) for name, each in sums.items()}
+            predictions, sums = compute(arrays, weights, *filled)
+            sums = {name: float(value) for name, value in sums.items()}
             return _as_integers(predictions)[:rows], sums
 
         return evaluate
@@ -98,5 +98,5 @@ class Functions(functions.Functions):
 
 def _as_integers(predictions: jax.Array) -> np.ndarray:
     """Return predictions with the integers of other engines; those of JAX have 32 bits."""
-    found = np.asarray(predictions)
-    return found.astype(np.int64) if found.dtype == np.int32 else found
+    array = np.asarray(predictions)
+    return array.astype(np.int64) if array.dtype == np.int32 else array

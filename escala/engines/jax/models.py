@@ -6,7 +6,7 @@ statistics cannot be written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -50,7 +50,7 @@ class Model(NamedTuple):
 
     def begin(self, seed: int) -> list[np.ndarray]:
         """Return the values that a seed gives under every engine."""
-        return list(layers.draw_weights([(each.law, each.shape) for each in self.arrays], seed))
+        return list(layers.draw_weights([(array.law, array.shape) for array in self.arrays], seed))
 
 
 class Optimizer(NamedTuple):
@@ -70,8 +70,8 @@ class Optimizer(NamedTuple):
     def apply(self, state: Sequence[Values], gradients: Values) -> list[list[jax.Array]]:
         """Return all arrays of a model, and what is kept of them, after an update."""
         arrays, *kept = state
-        found = map(self.update, arrays, gradients, *kept)
-        return [list(each) for each in zip(*found, strict=True)]
+        updated = map(self.update, arrays, gradients, *kept)
+        return [list(values) for values in zip(*updated, strict=True)]
 
 
 def sgd(learning_rate: float) -> Optimizer:
@@ -105,9 +105,7 @@ def convolution(name: str, inputs: int, units: int, *places: int) -> tuple[Array
     return kernel, Array(f"{name}/bias", (units,), layers.ZEROS)
 
 
-def class_losses(
-    targets: jax.Array, outputs: jax.Array, settings: Mapping | None = None
-) -> jax.Array:
+def class_losses(targets, outputs, settings=None) -> jax.Array:
     """Return the categorical cross-entropy of every row in nats, as a workload's `row_losses`.
 
     Parameters
@@ -118,12 +116,12 @@ def class_losses(
     return -jnp.take_along_axis(outputs, targets[:, None], axis=1)[:, 0]
 
 
-def squared_distances(targets: jax.Array, outputs: jax.Array) -> jax.Array:
+def class_distances(targets: jax.Array, outputs: jax.Array) -> jax.Array:
     """Return the squared distance of every row's outputs from its one-hot class, (rows,)."""
     wanted = one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
     return jnp.square(wanted - outputs).sum(-1)
 
 
-def probabilities(outputs: jax.Array, settings: Mapping) -> jax.Array:
+def probabilities(outputs, settings) -> jax.Array:
     """Return the probabilities of the classes from their logarithms, as a workload offers it."""
     return jnp.exp(outputs)

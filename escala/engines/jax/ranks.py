@@ -21,7 +21,7 @@ class Ranks(Group):
     By itself it is the only rank of a run.
     """
 
-    def summed(self, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    def sum_over_ranks(self, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
         """Return the sums of some arrays over all ranks; every rank must call it."""
         return arrays
 
@@ -49,11 +49,11 @@ class GlooRanks(Ranks):
         self._total = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=_DIVIDED, out_specs=_WHOLE))
         return [jax.process_index()], jax.process_count()
 
-    def summed(self, arrays):
+    def sum_over_ranks(self, arrays):
         # As one vector: a sum of each array by itself took 2 to 20 times as long.
-        own = _flatten(arrays)
-        over_ranks = (self.place.processes * own.size,)
-        vector = jax.make_array_from_single_device_arrays(over_ranks, self._sharding, [own])
+        local = _join(arrays)
+        over_ranks = (self.place.processes * local.size,)
+        vector = jax.make_array_from_single_device_arrays(over_ranks, self._sharding, [local])
         return _split_like(self._total(vector).addressable_data(0), arrays)
 
     def collective(self, operation, size):
@@ -61,7 +61,7 @@ class GlooRanks(Ranks):
 
         def seconds() -> float:
             began = time.perf_counter()
-            jax.block_until_ready(self.summed(values))
+            jax.block_until_ready(self.sum_over_ranks(values))
             return time.perf_counter() - began
 
         return seconds
@@ -78,15 +78,13 @@ class GlooRanks(Ranks):
         jax.distributed.shutdown()
 
 
-@jax.jit
-def _flatten(arrays):
-    """Return one vector with all numbers of some arrays."""
-    return jnp.concatenate([each.ravel() for each in arrays])
+#: Returns one vector with all numbers of some arrays.
+_join = jax.jit(lambda arrays: jnp.concatenate([array.ravel() for array in arrays]))
 
 
 @jax.jit
 def _split_like(vector, like):
     """Return the arrays that such a vector holds; `like` have their shapes."""
-    ends = np.cumsum([each.size for each in like])[:-1]
+    ends = np.cumsum([array.size for array in like])[:-1]
     parts = jnp.split(vector, ends)
-    return [part.reshape(each.shape) for part, each in zip(parts, like, strict=True)]
+    return [part.reshape(array.shape) for part, array in zip(parts, like, strict=True)]

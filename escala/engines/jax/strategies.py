@@ -9,7 +9,7 @@ class JAX(Strategy):
     """Models are of JAX, and computed by processors."""
 
     @classmethod
-    def refused(cls, knobs, checkpoint_epochs):
+    def find_refusals(cls, knobs, checkpoint_epochs):
         if knobs["device"] == "gpu":
             yield "device", "is not of JAX here, which computes on processors", "use auto or cpu"
         if knobs["products"] == "bfloat16":
@@ -24,7 +24,7 @@ class JAXSingle(JAX):
     """One process of JAX, which has nothing to synchronise."""
 
     name = "jax-single"
-    said = "JAX by itself"
+    title = "JAX by itself"
     position = 30
     engine = "jax.ranks.Ranks"
     layouts = Layouts(one_rank=True)
@@ -37,7 +37,7 @@ class JAXGloo(JAX, EvaluatesInParts):
     """
 
     name = "jax-gloo"
-    said = "JAX over Gloo"
+    title = "JAX over Gloo"
     position = 31
     engine = "jax.ranks.GlooRanks"
     library = "jax-gloo"

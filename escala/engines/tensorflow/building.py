@@ -6,17 +6,16 @@ model's own, would be left out without a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import product
 from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
 from escala.core.errors import InputError
-from escala.data.base import Spec
 from escala.engines import layers
-from escala.engines.functions import STEPS, file_of, unread
-from escala.workloads.models import given
+from escala.engines.functions import STEPS, unread
 
 #: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
 UNCALLED = (
@@ -28,26 +27,6 @@ UNCALLED = (
 #: What `fit` and `compile` of Keras are given, by name; a module `model` that has them expects that
 #: they are used.
 UNREAD = ("callbacks", "class_weight", "compile", "metrics", "sample_weight", *UNCALLED[:2])
-
-
-def require_one_output(work: ModuleType, model: tf.keras.Model, specs: Sequence[Spec]) -> None:
-    """Refuse a model with several outputs.
-
-    A model that makes variables when it is first called, such as one of a user's class, is called
-    once, on symbolic rows.
-    """
-    # Only models of Keras's functional form know their inputs before they are called.
-    if getattr(model, "inputs", None):
-        result = model.output
-    else:
-        result = model(given([tf.keras.Input(spec.shape, dtype=spec.dtype) for spec in specs]))
-    if tf.nest.is_nested(result):
-        kinds = [kind.__name__ for kind in (dict, list, tuple) if isinstance(result, kind)]
-        kind = next(iter(kinds), "structure")
-        reason = f"the model gives {len(tf.nest.flatten(result))} outputs, as a {kind}"
-        remedy = "give one output, such as all of them joined by Concatenate, and one target "
-        remedy += "array, and take them apart in row_losses"
-        raise InputError(file_of(work), None, reason, remedy)
 
 
 def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
@@ -76,23 +55,25 @@ def find_ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple
             "do not call compile, and load a stored model with compile=False",
         )
     yield from unread(work, UNREAD)
+    callback = tf.keras.callbacks.Callback
     for name, value in (vars(work) | vars(model)).items():
-        if any(map(_is_callback, _members(value))):
+        members = [*value.values()] if isinstance(value, dict) else value
+        members = members if isinstance(members, list | tuple) else [members]
+        kinds = (member if isinstance(member, type) else type(member) for member in members)
+        if any(issubclass(kind, callback) for kind in kinds):
             yield (
                 f"the callback {name} is never called: {STEPS}",
                 "remove it; early_stopping, validate and checkpoint_epochs are settings of the "
                 "experiment",
             )
-    if any(map(_is_in_float16, layers_of(model))):
-        yield (
-            "layers compute in float16, and the loss is not scaled, so small gradients become 0",
-            "use the policy float32 or mixed_bfloat16, or the knob products",
-        )
-    yield from _find_ignored_of(optimizer)
-
-
-def _find_ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
-    """Yield what a run would ignore of an optimizer, each with the remedy."""
+    for layer in layers_of(model):
+        policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+        if policy == "mixed_float16" or (policy == "float16" and layer.trainable_weights):
+            yield (
+                f"{layer.name} computes in float16, and the loss is not scaled, so small gradients "
+                "become 0",
+                "use the policy float32 or mixed_bfloat16, or the knob products",
+            )
     if hasattr(optimizer, "get_scaled_loss"):
         reason = "the optimizer scales the loss, and no loss is scaled here"
         yield reason, "give the inner optimizer"
@@ -104,7 +85,7 @@ def _find_ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
         )
     if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
         yield "the optimizer is of the legacy form of Keras", "use keras.optimizers"
-    if any(each.__module__.startswith("horovod") for each in type(optimizer).__mro__):
+    if any(kind.__module__.startswith("horovod") for kind in type(optimizer).__mro__):
         yield (
             "the optimizer is Horovod's; gradients would be exchanged twice",
             "give the optimizer inside it: the strategy exchanges the gradients",
@@ -114,30 +95,10 @@ def _find_ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
         yield reason, "return a keras.optimizers.Optimizer"
 
 
-def _members(value: Any) -> Iterable[Any]:
-    """Return the values of a collection, or one value by itself."""
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _is_callback(value: Any) -> bool:
-    callback = tf.keras.callbacks.Callback
-    return isinstance(value, callback) or (isinstance(value, type) and issubclass(value, callback))
-
-
-def _is_in_float16(layer: Any) -> bool:
-    """Return whether a layer with weights computes in float16, or its variables stay in float32."""
-    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
-    return policy == "mixed_float16" or (policy == "float16" and bool(layer.trainable_weights))
-
-
 _NAMES = (
     *("kernel", "bias", "embeddings", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel"),
     *("gamma", "beta", "moving_mean", "moving_variance"),
 )
-#: Names of initialisers that differ from those of the variables.
-_INITIALISERS = {"recurrent_kernel": "recurrent"}
 _KERAS = tf.keras.initializers
 
 
@@ -148,7 +109,12 @@ def begin(model: tf.keras.Model, seed: int) -> None:
     ------
     InputError : an initialiser has no law here.
     """
-    known = {variable.ref(): law for layer in layers_of(model) for variable, law in _laws(layer)}
+    known = {}
+    for layer, name in product(layers_of(model), _NAMES):
+        if isinstance(variable := getattr(layer, name, None), tf.Variable):
+            forgets = name == "bias" and getattr(layer, "unit_forget_bias", False)
+            initialiser = getattr(layer, f"{name.removesuffix('_kernel')}_initializer", None)
+            known[variable.ref()] = layers.forget_gate if forgets else _law(initialiser)
     laws = [(known.get(variable.ref()), tuple(variable.shape)) for variable in model.weights]
     for variable, value in zip(model.weights, layers.draw_weights(laws, seed), strict=True):
         if value is None:
@@ -160,16 +126,6 @@ def begin(model: tf.keras.Model, seed: int) -> None:
                 "x, Zeros or Ones",
             )
         variable.assign(value)
-
-
-def _laws(layer: tf.keras.layers.Layer) -> Iterator[tuple[tf.Variable, layers.Law | None]]:
-    """Yield the variables of a layer itself with their laws."""
-    for name in _NAMES:
-        variable = getattr(layer, name, None)
-        initialiser = getattr(layer, f"{_INITIALISERS.get(name, name)}_initializer", None)
-        if isinstance(variable, tf.Variable):
-            forgets = name == "bias" and getattr(layer, "unit_forget_bias", False)
-            yield variable, layers.forget_gate if forgets else _law(initialiser)
 
 
 def _law(initialiser: object) -> layers.Law | None:
@@ -185,7 +141,7 @@ def _law(initialiser: object) -> layers.Law | None:
     return next((law for kind, law in constants.items() if isinstance(initialiser, kind)), None)
 
 
-_autograph = tf.__internal__.autograph
+AUTOGRAPH = tf.__internal__.autograph
 
 
 def as_graph(**options: Any) -> Callable[[Callable], Callable]:
@@ -196,20 +152,9 @@ def as_graph(**options: Any) -> Callable[[Callable], Callable]:
     convert them. `options` are those of `tf.function`.
     """
 
-    def compiled(function: Callable) -> Callable:
-        context = _autograph.control_status_ctx()
-        unconverted = _autograph.tf_convert(function, context, convert_by_default=False)
+    def decorate(function: Callable) -> Callable:
+        context = AUTOGRAPH.control_status_ctx()
+        unconverted = AUTOGRAPH.tf_convert(function, context, convert_by_default=False)
         return tf.function(unconverted, autograph=False, **options)
 
-    return compiled
-
-
-def function_of(work: ModuleType, name: str, default: Callable | None = None) -> Callable:
-    """Return a function of a workload, whose control flow may depend on tensors, or the default.
-
-    `work` is the module `model` of the workload. The default is used as it is if the workload does
-    not have the function; without a default this is an AttributeError.
-    """
-    if default and not hasattr(work, name):
-        return default
-    return _autograph.tf_convert(getattr(work, name), _autograph.control_status_ctx())
+    return decorate

@@ -28,7 +28,7 @@ class DistributeRanks(Ranks):
         with self.tf_strategy.scope(), tf.variable_creator_scope(_read_from_first_replica):
             yield
 
-    def compiled(self, step, signature):
+    def compile(self, step, signature):
         @as_graph(reduce_retracing=True)
         def on_all_replicas(*arguments):
             summed = []
@@ -55,22 +55,18 @@ class DistributeRanks(Ranks):
             return [tf.convert_to_tensor(gradient) for gradient in gradients]
         return list(gradients)
 
-    def summed(self, values, name):
+    def sum_over_ranks(self, values, name):
         context = tf.distribute.get_replica_context()
         return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
-    def gathered(self, values, name):
+    def gather(self, values, name):
         return tf.distribute.get_replica_context().all_gather(values, axis=0)
 
     def _collective(self, operation, values, name):
-        def in_replica(values):
-            # A tensor without a device is no destination; the identity has that of the replica.
-            return super(DistributeRanks, self)._collective(operation, tf.identity(values), name)
-
-        [first, *_] = self.tf_strategy.experimental_local_results(
-            self.tf_strategy.run(in_replica, args=(values,))
-        )
-        return first
+        # A tensor without a device is no destination; the identity has that of the replica.
+        run = super()._collective
+        result = self.tf_strategy.run(lambda: run(operation, tf.identity(values), name))
+        return self.tf_strategy.experimental_local_results(result)[0]
 
     def broadcast(self, variables):
         """Do nothing: variables created in the scope start equal on all replicas."""
@@ -135,35 +131,28 @@ HEARTBEAT_SECONDS = 600
 
 class MultiWorkerMirroredRanks(DistributeRanks):
     def start(self):
-        asked = self.knobs["communication"]
+        method = self.knobs["communication"]
         # TensorFlow would silently use another method.
-        if asked == "nccl" and not tf.config.list_physical_devices("GPU"):
-            raise Unavailable(f"communication: {asked} takes GPUs, and there are none")
+        if method == "nccl" and not tf.config.list_physical_devices("GPU"):
+            raise Unavailable(f"communication: {method} takes GPUs, and there are none")
         os.environ["TF_CONFIG"] = json.dumps(
             {
                 "cluster": {"worker": self.place.addresses},
                 "task": {"type": "worker", "index": self.place.process},
             }
         )
-        _wait_for_heartbeats(len(self.place.addresses))
+        # `MultiWorkerMirroredStrategy` has no option for the time, and configures this service only
+        # if nobody did.
+        context.context().configure_coordination_service(
+            service_type="standalone",
+            service_leader="/job:worker/replica:0/task:0",
+            heartbeat_timeout_in_ms=1000 * HEARTBEAT_SECONDS,
+            coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=len(self.place.addresses))],
+        )
         communication = tf.distribute.experimental.CommunicationImplementation
         self.tf_strategy = tf.distribute.MultiWorkerMirroredStrategy(
             communication_options=tf.distribute.experimental.CommunicationOptions(
-                implementation=communication[asked.upper()]
+                implementation=communication[method.upper()]
             )
         )
         return [self.place.process], self.tf_strategy.num_replicas_in_sync
-
-
-def _wait_for_heartbeats(ranks: int) -> None:
-    """Let ranks be silent for `HEARTBEAT_SECONDS`.
-
-    `MultiWorkerMirroredStrategy` configures this service only if nobody did, and has no option for
-    the time.
-    """
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader="/job:worker/replica:0/task:0",
-        heartbeat_timeout_in_ms=1000 * HEARTBEAT_SECONDS,
-        coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=ranks)],
-    )

@@ -5,22 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 
 import tensorflow as tf
 
 from escala import engines
-from escala.core.errors import Unavailable
-from escala.core.hardware import available_gpus
 from escala.data.base import output_shape
-from escala.engines import layers
+from escala.engines import base, layers
 from escala.engines.base import Engine, MadeStep, RankRows, require_products
 from escala.engines.layers import require_whole_steps
 from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.building import begin
 from escala.engines.tensorflow.functions import Functions
-from escala.engines.tensorflow.layers import synchronised
+from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
 from escala.workloads.models import rows_at_once
 
@@ -59,41 +58,42 @@ class TensorFlow(Engine):
                 begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             functions.refuse_ignored(self.model, self.optimizer)
-            require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
-            self.steps_alone = self.group.reads_clock and not synchronised(self.model)
+            normalises = bool(layers_over_ranks(self.model))
+            require_whole_steps(normalises, plan["knobs"]["accumulation"])
+            self.steps_alone = self.group.reads_clock and not normalises
             self._state = states.State(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
-            self._compile(functions, data, probe)
+            self._compile_steps(data, probe)
             specs = *data.inputs, data.targets
             self._evaluate = functions.compile_evaluation(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
-    def _compile(self, functions: Functions, data, probe) -> None:
+    def _compile_steps(self, data, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
         knobs, dense, ranks = self.plan["knobs"], self._state.dense, self.group
+        alone = Ranks(knobs, self.place)
 
-        def computing(kinds: Mapping, summed: Callable) -> Callable:
-            compute = steps.make_compute(self.model, functions, kinds, self._local, summed)
+        def make_compute(kinds: Mapping, total: Callable) -> Callable:
+            compute = steps.make_compute(self.model, self.functions, kinds, self._local, total)
             return steps.slow_down(steps.accumulate(compute, knobs["accumulation"]), self.slowdown)
 
         def together(*arguments):
             dense.begin_step(tf.shape(arguments[0])[0])
             return compute(*arguments)
 
-        compute = computing(dense.kinds, ranks.summed)
-        if module := engines.recording(self.plan["strategy"], probe):
-            variables = self.model.trainable_variables
-            self.recorder = module.recorder(probe, self.place.process, variables, ranks.reads_clock)
+        compute = make_compute(dense.kinds, ranks.sum_over_ranks)
+        exchange = partial(ranks.exchange, sums=dense.sums) if dense.sums else ranks.exchange
+        if module := engines.recorder_module(self.plan["strategy"], probe):
+            path = probe.folder / f"rank{self.place.process}.clocks.csv"
+            self.recorder = module.Moments(path, self.model.trainable_variables, ranks.reads_clock)
         # A probe looks at single steps.
         self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
-            count: steps.train_step(
-                dense, ranks, data, together, ranks.exchange, self.recorder, count
-            )
+            count: steps.train_step(dense, ranks, data, together, exchange, self.recorder, count)
             for count in {1, self._at_once}
         }
-        by_itself = computing({}, steps.local_sum)
-        self._step_alone = steps.train_step(dense, ranks, data, by_itself, steps.no_exchange)
+        by_itself = make_compute({}, alone.sum_over_ranks)
+        self._step_alone = steps.train_step(dense, ranks, data, by_itself, alone.exchange)
 
     def make_steps(self, steps, gather):
         ranks = self.group.driven
@@ -158,7 +158,7 @@ class TensorFlow(Engine):
             "parameters": self.model.count_params(),
             "optimizer": type(self.optimizer).__name__,
             "dense_exchange": {
-                layer.name: each for layer, each in self._state.dense.exchanges.items()
+                layer.name: exchange for layer, exchange in self._state.dense.exchanges.items()
             },
         }
 
@@ -221,17 +221,6 @@ def set_products(kind: str) -> None:
 
 
 def gpus_in_use(device: str) -> list[str]:
-    """Return the identifiers of the GPUs that TensorFlow uses in this process.
-
-    Raises
-    ------
-    Unavailable : `device` is `gpu`, and TensorFlow finds none.
-    """
-    if not tf.config.list_physical_devices("GPU"):
-        if device == "gpu":
-            raise Unavailable(
-                "device: gpu, and TensorFlow finds no GPU; its log in `ranks/` states why. "
-                "Install the TensorFlow with CUDA: uv sync --extra gpu --extra horovod"
-            )
-        return []
-    return [gpu.identifier for gpu in available_gpus()]
+    """Return the identifiers of the GPUs that TensorFlow uses in this process."""
+    gpus = bool(tf.config.list_physical_devices("GPU"))
+    return base.gpus_in_use(device, gpus, "TensorFlow", "uv sync --extra gpu --extra horovod")

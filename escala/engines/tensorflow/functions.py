@@ -7,11 +7,11 @@ import tensorflow as tf
 from escala.engines import functions
 from escala.engines.tensorflow import building
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import as_graph, function_of
+from escala.engines.tensorflow.building import AUTOGRAPH, as_graph
 from escala.engines.tensorflow.fast.dense import products
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.engines.tensorflow.state import local_variables
-from escala.workloads.models import given
+from escala.workloads.models import as_model_input
 
 
 class Functions(functions.Functions):
@@ -20,7 +20,10 @@ class Functions(functions.Functions):
     tensor = staticmethod(tf.constant)
 
     def function(self, name, *default):
-        return function_of(self.work, name, *default)
+        if default and not hasattr(self.work, name):
+            return default[0]
+        # Its control flow may depend on tensors.
+        return AUTOGRAPH.tf_convert(getattr(self.work, name), AUTOGRAPH.control_status_ctx())
 
     def is_model(self, model):
         return isinstance(model, tf.keras.Model)
@@ -29,7 +32,17 @@ class Functions(functions.Functions):
         return building.find_ignored(self.work, model, optimizer)
 
     def require_trainable(self, model, specs):
-        building.require_one_output(self.work, model, specs)
+        # Only models of Keras's functional form know their inputs before they are called. One that
+        # makes variables when it is first called, as of a user's class, is called on symbolic rows.
+        if getattr(model, "inputs", None):
+            result = model.output
+        else:
+            result = model(
+                as_model_input([tf.keras.Input(spec.shape, dtype=spec.dtype) for spec in specs])
+            )
+        kind = next((k.__name__ for k in (dict, list, tuple) if isinstance(result, k)), "structure")
+        count = len(tf.nest.flatten(result))
+        self.require_one_output(not tf.nest.is_nested(result), f"{count} outputs, as a {kind},")
 
     def shapes(self, model):
         return [variable.shape for variable in model.weights]
@@ -44,12 +57,12 @@ class Functions(functions.Functions):
         return tuple(shape)
 
     def outputs(self, model, inputs):
-        return model(given(inputs), training=False)
+        return model(as_model_input(inputs), training=False)
 
     def compile(self, model, function, specs):
         signature = [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in specs]
         graph = as_graph(input_signature=signature)(function)
-        return lambda *rows: tf.nest.map_structure(lambda each: each.numpy(), graph(*rows))
+        return lambda *rows: tf.nest.map_structure(lambda tensor: tensor.numpy(), graph(*rows))
 
     def most_probable(self, outputs):
         return tf.argmax(outputs, axis=-1)
@@ -67,13 +80,18 @@ class Functions(functions.Functions):
 
     def gradients(self, model, weights, inputs, targets):
         with tf.GradientTape() as tape:
-            outputs = model(given([tf.constant(each) for each in inputs]), training=True)
+            outputs = model(as_model_input([tf.constant(array) for array in inputs]), training=True)
             losses = self.work.row_losses(tf.constant(targets), outputs, self.settings)
             loss = tf.add_n([tf.reduce_sum(losses), *model.losses])
         variables = model.trainable_variables
         computed = tape.gradient(loss, variables)
-        dense = [each if each is None else tf.convert_to_tensor(each).numpy() for each in computed]
-        return [(variable.name, each) for variable, each in zip(variables, dense, strict=True)]
+        dense = [
+            gradient if gradient is None else tf.convert_to_tensor(gradient).numpy()
+            for gradient in computed
+        ]
+        return [
+            (variable.name, gradient) for variable, gradient in zip(variables, dense, strict=True)
+        ]
 
     def trainable_arrays(self, model):
         variables = model.trainable_variables
@@ -82,20 +100,22 @@ class Functions(functions.Functions):
 
     def gradient_forms(self, model, data):
         variables = model.trainable_variables
-        compute = steps.make_compute(model, self, {}, local_variables(model), steps.local_sum)
+        compute = steps.make_compute(
+            model, self, {}, local_variables(model), lambda values, name: values
+        )
         traced = []
 
         def note(*arguments):
             gradients, *_ = compute(*arguments)
             # How many rows of a variable one row of the model reads; None if it is not known.
             traced[:] = [
-                each.indices.shape[0] if isinstance(each, tf.IndexedSlices) else None
-                for each in gradients
+                gradient.indices.shape[0] if isinstance(gradient, tf.IndexedSlices) else None
+                for gradient in gradients
             ]
 
         as_graph(input_signature=steps.step_signature(data, 1))(note).get_concrete_function()
         dense_rows = {layer.kernel.ref(): rows for layer, rows in products(model)}
         described = super().gradient_forms(model, data)
-        for each, variable, reads in zip(described, variables, traced, strict=True):
-            each |= {"factor_rows": dense_rows.get(variable.ref()), "sparse_rows": reads}
+        for form, variable, reads in zip(described, variables, traced, strict=True):
+            form |= {"factor_rows": dense_rows.get(variable.ref()), "sparse_rows": reads}
         return described

@@ -36,15 +36,17 @@ class HorovodRanks(Ranks):
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
             if sums:
                 taken = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
-                exchanged |= zip(taken, sums.summed([dense(local[n]) for n in taken]), strict=True)
+                exchanged |= zip(
+                    taken, sums.sum_gradients([dense(local[n]) for n in taken]), strict=True
+                )
             exchanged |= {n: self._sum(n, g) for n, g in local.items() if n not in exchanged}
         return [exchanged[name] for name in names]
 
     def _sum(self, name, gradient):
         if isinstance(gradient, tf.IndexedSlices):
             # Horovod would do the same, but under other names in the timeline.
-            values = self.gathered(gradient.values, name)
-            indices = self.gathered(gradient.indices, f"{name}{INDICES}")
+            values = self.gather(gradient.values, name)
+            indices = self.gather(gradient.indices, f"{name}{INDICES}")
             return tf.IndexedSlices(values, indices, gradient.dense_shape)
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
@@ -59,14 +61,14 @@ class HorovodRanks(Ranks):
         if isinstance(factors, InMemory):
             return factors
         inputs, form = self._compression.compress(factors.inputs)
-        inputs = self.gathered(inputs, f"{name}{INPUTS}")
-        output_gradients = self.gathered(factors.output_gradients, name)
+        inputs = self.gather(inputs, f"{name}{INPUTS}")
+        output_gradients = self.gather(factors.output_gradients, name)
         return Factors(self._compression.decompress(inputs, form), output_gradients)
 
-    def gathered(self, values, name):
+    def gather(self, values, name):
         return hvd.allgather(values, name=name)
 
-    def summed(self, values, name):
+    def sum_over_ranks(self, values, name):
         name = f"{STATISTICS}{name}"
 
         def total(given, suffix=""):

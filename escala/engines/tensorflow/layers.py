@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -30,9 +30,19 @@ OPTIMIZERS = {
 }
 
 
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+def optimizer_by(name: str | None = None) -> Callable:
+    """Return the function `optimizer` of a workload: by a name, or by the setting `optimizer`."""
+    return lambda settings, rate, knobs: OPTIMIZERS[name or settings["optimizer"]](rate)
+
+
+def row_losses(targets, outputs, settings) -> tf.Tensor:
     """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
     return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)
+
+
+def class_squares(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Return the squared differences of outputs from one-hot classes, (rows, classes)."""
+    return tf.square(tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype) - outputs)
 
 
 class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
@@ -62,12 +72,12 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
         weights = tf.ones(tf.shape(values)[:1]) if step is None else step.weights
         moments = _moments(values, weights)
         if step is not None:
-            moments = step.summed(moments, f"{next(step.numbers)}.{self.name}")
+            moments = step.total(moments, f"{next(step.numbers)}.{self.name}")
         channels = values.shape[-1]
         rows, sums, squares = tf.split(moments, [1, channels, channels])
         means = sums / rows
         variances = tf.maximum(squares / rows - tf.square(means), 0.0)
-        rows, mean, variance = (tf.cast(each, tf.float32) for each in (rows, means, variances))
+        rows, mean, variance = (tf.cast(moment, tf.float32) for moment in (rows, means, variances))
         # Keras's layer is fused for pictures, and the fused operation divides by one row less.
         spread = variance * rows / tf.maximum(rows - 1, 1.0) if self.fused else variance
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, spread)):
@@ -91,13 +101,15 @@ def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     rows = tf.reduce_sum(weights) * tf.cast(places, tf.float32)
     mean = tf.reduce_sum(weighted * values, axes) / tf.maximum(rows, 1.0)
     deviations = tf.reduce_sum(weighted * tf.square(values - mean), axes)
-    rows, mean, deviations = (tf.cast(each, tf.float64) for each in (rows, mean, deviations))
+    rows, mean, deviations = (tf.cast(moment, tf.float64) for moment in (rows, mean, deviations))
     return tf.concat([[rows], rows * mean, deviations + rows * tf.square(mean)], 0)
 
 
-def synchronised(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormalization]:
+def layers_over_ranks(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormalization]:
     """Return the layers of a model that normalise over all ranks."""
-    return [each for each in layers_of(model) if isinstance(each, SynchronisedBatchNormalization)]
+    return [
+        layer for layer in layers_of(model) if isinstance(layer, SynchronisedBatchNormalization)
+    ]
 
 
 def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:

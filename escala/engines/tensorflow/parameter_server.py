@@ -52,8 +52,7 @@ class ParameterServerRanks(Ranks):
 
     def _start(self, job):
         argument = json.dumps([self._cluster, job, 0, self.knobs["threads"]])
-        command = [sys.executable, "-m", __name__, argument]
-        return children.start(command, os.environ, None)
+        return children.start([sys.executable, "-m", __name__, argument], os.environ, None)
 
     @cached_property
     def _cluster(self):
@@ -63,7 +62,7 @@ class ParameterServerRanks(Ranks):
     def scope(self):
         return self.tf_strategy.scope()
 
-    def compiled(self, step, signature):
+    def compile(self, step, signature):
         replicas, coordinator = self.tf_strategy, self._coordinator
 
         @as_graph(input_signature=signature)
@@ -71,13 +70,13 @@ class ParameterServerRanks(Ranks):
             return tf.stack(replicas.run(step, args=arguments))
 
         def run(arguments):
-            scheduled = [coordinator.schedule(on_worker, args=each) for each in arguments]
+            scheduled = [coordinator.schedule(on_worker, args=rows) for rows in arguments]
             [sums] = on_worker.get_concrete_function().structured_outputs.shape
             return [_LazySum(scheduled, index) for index in range(sums)]
 
         return run
 
-    def summed(self, values, name):
+    def sum_over_ranks(self, values, name):
         raise Unavailable("parameter-server has no step that all ranks make together")
 
     def join(self):

@@ -45,7 +45,7 @@ class Ranks(Group):
         """Return the context that model and optimizer are built in."""
         return nullcontext()
 
-    def compiled(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
+    def compile(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
         """Compile the step of one rank to a step of all ranks of this process.
 
         The step takes tensors as in `signature` and returns float32 scalars. The result takes one
@@ -68,17 +68,14 @@ class Ranks(Group):
     def exchange(
         self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
     ) -> list[tf.Tensor]:
-        """Return the sums of the gradients over all ranks.
+        """Return the sums of the gradients over all ranks, or the local ones if the optimizer sums.
 
-        Where the optimizer sums them, they are returned as they are. For a gradient that is
-        `Factors`, the factors of all ranks' rows are returned.
-
-        Ranks that `gathers` also take, as `sums`, a `fast.shared_memory.Sums`, which sums the
-        gradients of its variables.
+        For a gradient that is `Factors` these are the factors of all ranks' rows. Ranks with
+        `gathers` also take `sums`, a `fast.shared_memory.Sums` that sums those of its variables.
         """
         return list(gradients)
 
-    def summed(self, values: tf.Tensor, name: str) -> tf.Tensor:
+    def sum_over_ranks(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return the sum of a tensor over all ranks inside a step, with its gradient.
 
         Every rank must call it, with the same name. It is `Unavailable` if the ranks have no common
@@ -86,7 +83,7 @@ class Ranks(Group):
         """
         return values
 
-    def gathered(self, values: tf.Tensor, name: str) -> tf.Tensor:
+    def gather(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return a tensor of all ranks, one below the other in the order of the ranks.
 
         Only ranks that `gathers` have it. Every rank must call it, with the same name; ranks may
@@ -118,7 +115,9 @@ class Ranks(Group):
 
     def _collective(self, operation: str, values: tf.Tensor, name: str) -> tf.Tensor:
         return (
-            self.summed(values, name) if operation == "allreduce" else self.gathered(values, name)
+            self.sum_over_ranks(values, name)
+            if operation == "allreduce"
+            else self.gather(values, name)
         )
 
     def broadcast(self, variables: list[tf.Variable]) -> None:

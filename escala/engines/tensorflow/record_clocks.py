@@ -14,21 +14,11 @@ from escala.probes import clocks
 from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS, Sample
 
 
-def recorder(
-    probe: clocks.Clocks, process: int, variables: Sequence[tf.Variable], inside: bool
-) -> Moments:
-    """Return the recorder of a process for a probe; timing runs have none.
-
-    `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
-    Where they can, its `step` returns the step to compile.
-    """
-    return Moments(probe.folder / f"rank{process}.clocks.csv", variables, inside)
-
-
 class Moments(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
+    Where they can, `step` returns the step to compile.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
@@ -37,9 +27,9 @@ class Moments(clocks.MomentsWriter):
         names = tensor_names(variables)
         self._moments = [(STEP_BEGINS, ""), *((m, name) for m in TENSOR_MOMENTS for name in names)]
         self._now_to_epoch = self._to_epoch
+        self._sampled: dict[str, Sample] = {}
         if inside:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
-            self._sampled: dict[str, Sample] = {}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a rank's step that also records its moments.
@@ -53,21 +43,21 @@ class Moments(clocks.MomentsWriter):
             gradients.
         """
 
-        def noted(*arguments):
+        def note(*arguments):
             begun = _now()
             with tf.control_dependencies([begun, self._sample(ENTERED, after=[begun])]):
                 gradients, *sums = compute(*arguments)
                 gradients = local(gradients)
-            gradients, ready = _each_stamped(gradients)
+            gradients, ready = _stamp(gradients)
             computed = self._sample(COMPUTED, after=ready)
-            gradients, exchanged = _each_stamped(exchange(gradients), after=[*ready, computed])
+            gradients, exchanged = _stamp(exchange(gradients), after=[*ready, computed])
             with tf.control_dependencies([self._sample(SUMMED, after=exchanged)]):
                 gradients = list(map(_copy, gradients))
-            _, updated = _each_stamped([variable.read_value() for variable in apply(gradients)])
+            _, updated = _stamp([variable.read_value() for variable in apply(gradients)])
             self._stamps.assign(tf.stack([begun, *ready, *exchanged, *updated]))
             return tuple(sums)
 
-        return noted
+        return note
 
     def _sample(self, moment: str, after: Sequence[tf.Tensor]) -> tf.Tensor:
         """Sample the process once all of `after` are computed."""
@@ -82,26 +72,21 @@ class Moments(clocks.MomentsWriter):
         return sampled
 
     def samples(self, gathered: float, returned: float) -> dict[str, Sample]:
-        return self._sampled if self._inside else {}
+        return self._sampled
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:
-            stamps = self._steady(self._stamps.numpy(), gathered, returned).tolist()
-            for (moment, tensor), at in zip(self._moments, stamps, strict=True):
+            stamps, before = self._stamps.numpy(), self._now_to_epoch
+            self._now_to_epoch = clocks.to_epoch()
+            # Times of day as of `time.perf_counter`. If the clock was corrected within the step,
+            # those that do not lie in it were taken before the correction.
+            now, then = stamps - self._now_to_epoch, stamps - before
+            steady = np.where((gathered <= now) & (now <= returned), now, then).tolist()
+            for (moment, tensor), at in zip(self._moments, steady, strict=True):
                 yield moment, tensor, at
 
-    def _steady(self, stamps: np.ndarray, gathered: float, returned: float) -> np.ndarray:
-        """Convert times of day of a step to `time.perf_counter`.
 
-        If the clock was corrected within the step, times that do not lie between its begin and its
-        end were taken before the correction.
-        """
-        before, self._now_to_epoch = self._now_to_epoch, clocks.to_epoch()
-        now, then = stamps - self._now_to_epoch, stamps - before
-        return np.where((gathered <= now) & (now <= returned), now, then)
-
-
-def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:
+def _stamp(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:
     """Return copies of values, and the time at which each of them and all of `after` were computed.
 
     A copy is available when its own time was read, and waits for no other. The updates wait for

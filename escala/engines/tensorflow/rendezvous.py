@@ -21,7 +21,7 @@ _REQUEST_SECONDS = 3
 
 
 @contextmanager
-def served(
+def serve(
     nodes: Sequence[Node], places: Sequence[dict], here: str | None
 ) -> Iterator[dict[str, str]]:
     """Serve the rendezvous of the processes of a run on one address.
@@ -82,16 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_SECONDS
     server: _Store
 
-    def do_GET(self) -> None:
-        self._answer("get")
-
-    def do_PUT(self) -> None:
-        self._answer("put")
-
-    def do_DELETE(self) -> None:
-        self._answer("delete")
-
-    def _answer(self, asked: str) -> None:
+    def _answer(self) -> None:
         """Answer a request for `/SCOPE/KEY`."""
         _, *names = self.path.split("/")
         if len(names) != 2:
@@ -100,14 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
         scope, key = names
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.server.lock:
-            found: bytes | None = b""
-            if asked == "get":
-                found = self.server.values[scope].get(key)
-            elif asked == "put":
+            value: bytes | None = b""
+            if self.command == "GET":
+                value = self.server.values[scope].get(key)
+            elif self.command == "PUT":
                 self.server.values[scope][key] = content
             else:
                 self.server.leave(scope, key)
-        self._send(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, found or b"")
+        self._send(HTTPStatus.NOT_FOUND if value is None else HTTPStatus.OK, value or b"")
+
+    do_GET = do_PUT = do_DELETE = _answer
 
     def _send(self, status: HTTPStatus, content: bytes = b"") -> None:
         self.send_response(status)

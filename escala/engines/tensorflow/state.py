@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from escala.engines.tensorflow.building import layers_of
 from escala.engines.tensorflow.fast.dense import DenseLayers
-from escala.engines.tensorflow.layers import synchronised
+from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
 
 #: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
@@ -68,7 +68,7 @@ class State:
         values = [variable.numpy() for variable in self.model.variables]
         for number, variable in enumerate(self.optimizer.variables):
             if variable.ref() in self.dense.parts:
-                variable = self._ranks.gathered(variable, f"{_OPTIMIZER}{number}")
+                variable = self._ranks.gather(variable, f"{_OPTIMIZER}{number}")
             values.append(variable.numpy())
         return values
 
@@ -86,7 +86,7 @@ def local_variables(model: tf.keras.Model) -> list[tf.Variable]:
     Weights of a frozen layer are not among them: they remain trainable variables. Neither are
     statistics of the rows of all ranks, which are equal on all.
     """
-    shared = {id(v) for layer in synchronised(model) for v in layer.non_trainable_variables}
+    shared = {id(v) for layer in layers_over_ranks(model) for v in layer.non_trainable_variables}
     variables = model.non_trainable_variables
     return [v for v in variables if not v.trainable and v.dtype.is_floating and id(v) not in shared]
 
@@ -115,14 +115,16 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
     process and the epoch.
     """
     kind = tf.keras.__internal__.layers.BaseRandomLayer
-    found = [
+    generators = [
         getattr(getattr(layer, "_random_generator", None), "_generator", None)
         for layer in layers_of(model)
         if isinstance(layer, kind)
     ]
     # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or one without
     # chance. Such a layer has no generator.
-    for number, generator in enumerate(each for each in found if each is not None):
+    for number, generator in enumerate(
+        generator for generator in generators if generator is not None
+    ):
         [key] = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)
         generator.reset_from_seed(int(key))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +14,7 @@ from escala.engines.layers import over_ranks
 from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.ranks import Ranks
 from escala.probes import Recorder
-from escala.workloads.models import given
+from escala.workloads.models import as_model_input
 
 
 def make_compute(
@@ -23,14 +22,14 @@ def make_compute(
     functions: Functions,
     kinds: Mapping[dense.Layer, type[dense.Factors]],
     local: Sequence[tf.Variable],
-    summed: Callable,
+    total: Callable,
 ) -> Callable:
     """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
 
     These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
     the sum of the losses. `local` are the variables that the model itself updates; a rank without
-    rows does not change them. `summed` sums over ranks for layers that normalise over all of them
-    (`Ranks.summed`).
+    rows does not change them. `total` sums over ranks for layers that normalise over all of them
+    (`Ranks.sum_over_ranks`).
 
     The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of
     regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
@@ -41,8 +40,8 @@ def make_compute(
     def compute(*arguments):
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in local]
-        with tf.GradientTape() as tape, over_ranks(weights, summed):
-            outputs, recorded = dense.forward(model, given(inputs), kinds)
+        with tf.GradientTape() as tape, over_ranks(weights, total):
+            outputs, recorded = dense.forward(model, as_model_input(inputs), kinds)
             losses = functions.row_losses(targets, outputs)
             if added := model.losses:
                 losses += tf.add_n(added)
@@ -131,20 +130,18 @@ def train_step(
 
     With a `count` it makes several steps; see `repeat`.
     """
-    if layers.sums and exchange is not no_exchange:
-        exchange = partial(exchange, sums=layers.sums)
 
-    def exchanged(gradients):
-        return layers.exchanged(exchange(gradients, layers.updated), gradients)
+    def exchange_all(gradients):
+        return layers.exchange_in_memory(exchange(gradients, layers.updated), gradients)
 
     def step(*arguments):
         gradients, loss_sum, right = compute(*arguments)
-        layers.update(exchanged(gradients))
+        layers.update(exchange_all(gradients))
         return loss_sum, right
 
     if recorder and ranks.reads_clock:
-        step = recorder.step(compute, ranks.local, exchanged, layers.update)
-    return ranks.compiled(repeat(step, count), step_signature(data))
+        step = recorder.step(compute, ranks.local, exchange_all, layers.update)
+    return ranks.compile(repeat(step, count), step_signature(data))
 
 
 def repeat(step: Callable, count: int) -> Callable:
@@ -173,19 +170,9 @@ def repeat(step: Callable, count: int) -> Callable:
         _, *results = tf.while_loop(
             lambda number, *_: number < count, one, (0, *results), parallel_iterations=1
         )
-        return [value for each in results for value in tf.unstack(each.stack(), count)]
+        return [value for array in results for value in tf.unstack(array.stack(), count)]
 
     return make
-
-
-def local_sum(values: tf.Tensor, name: str) -> tf.Tensor:
-    """Return the sum over the ranks of a rank that trains by itself."""
-    return values
-
-
-def no_exchange(gradients: Sequence, variables: Sequence) -> list:
-    """Return the gradients of a rank that trains by itself."""
-    return list(gradients)
 
 
 def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:

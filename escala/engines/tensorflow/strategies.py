@@ -20,7 +20,7 @@ class Single(Strategy):
     """One process, which has nothing to synchronise."""
 
     name = "single"
-    said = "by itself"
+    title = "by itself"
     position = 0
     engine = "tensorflow.ranks.Ranks"
     programs = UNKNOWN
@@ -54,7 +54,7 @@ class WrappedSingle(Horovod):
     """One process that makes Horovod's calls: shows the wrapper's cost without communication."""
 
     name = "wrapped-single"
-    said = "with Horovod's calls"
+    title = "with Horovod's calls"
     position = 1
     layouts = Layouts(one_rank=True)
     carried_by = "gloo"
@@ -64,7 +64,7 @@ class HorovodMPI(OpenMPI, Horovod):
     """Horovod with control messages and data over MPI."""
 
     name = "horovod-mpi"
-    said = "Horovod over MPI"
+    title = "Horovod over MPI"
     position = 2
     programs = "horovod"
     option = Option(
@@ -80,17 +80,17 @@ class HorovodGloo(Horovod):
     """Horovod with control messages and data over Gloo, without MPI."""
 
     name = "horovod-gloo"
-    said = "Horovod over Gloo"
+    title = "Horovod over Gloo"
     position = 3
     programs = "horovod"
     library = carried_by = "gloo"
     numbers = "HOROVOD_RANK", "HOROVOD_SIZE"
 
     @classmethod
-    def served(cls, nodes, places, here):
+    def serve_rendezvous(cls, nodes, places, here):
         from escala.engines.tensorflow import rendezvous
 
-        return rendezvous.served(nodes, places, here)
+        return rendezvous.serve(nodes, places, here)
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -114,7 +114,7 @@ class Hybrid(HorovodMPI):
     """
 
     name = "hybrid"
-    said = "Horovod with unequal shares"
+    title = "Horovod with unequal shares"
     position = 4
     programs = None
 
@@ -123,7 +123,7 @@ class Distribute(Strategy):
     """Ranks whose gradients `tf.distribute` sums, as a part of Keras's updates."""
 
     @classmethod
-    def refused(cls, knobs, checkpoint_epochs):
+    def find_refusals(cls, knobs, checkpoint_epochs):
         if knobs.get("optimizer") == "one-pass":
             reason = (
                 "does not sum the gradients of ranks by tf.distribute, which Keras's updates do"
@@ -138,7 +138,7 @@ class Mirrored(Distribute):
     """
 
     name = "mirrored"
-    said = "TensorFlow's MirroredStrategy"
+    title = "TensorFlow's MirroredStrategy"
     position = 5
     engine = "tensorflow.distribute.MirroredRanks"
     layouts = Layouts(one_node=True, process_per_node=True)
@@ -148,7 +148,7 @@ class MultiWorkerMirrored(Distribute, EvaluatesInParts):
     """`tf.distribute.MultiWorkerMirroredStrategy`: one process a rank, sums over gRPC."""
 
     name = "multiworker-mirrored"
-    said = "TensorFlow's MultiWorkerMirroredStrategy"
+    title = "TensorFlow's MultiWorkerMirroredStrategy"
     position = 6
     engine = "tensorflow.distribute.MultiWorkerMirroredRanks"
     library = "tensorflow"
@@ -165,7 +165,7 @@ class ParameterServer(Distribute):
     """
 
     name = "parameter-server"
-    said = "TensorFlow's ParameterServerStrategy"
+    title = "TensorFlow's ParameterServerStrategy"
     position = 7
     engine = "tensorflow.parameter_server.ParameterServerRanks"
     meets_by = SERVERS
@@ -179,7 +179,7 @@ class TFConfig(Strategy):
     """A program with `tf.distribute.MultiWorkerMirroredStrategy`, which reads `TF_CONFIG`."""
 
     name = "tf-config"
-    said = "TF_CONFIG"
+    title = "TF_CONFIG"
     position = 11
     programs = UNKNOWN
     option = Option(

@@ -21,9 +21,19 @@ from escala.engines import layers
 
 #: Axes of Keras's array in the tensor.
 Axes = tuple[int, ...]
-_CONVOLUTIONS: dict[type[nn.Module], Axes] = {
-    nn.Conv1d: (2, 1, 0),
-    nn.Conv2d: (2, 3, 1, 0),
+#: By the type of a layer, Keras's array of each attribute, and its axes; no name if Keras has none.
+_LAYERS: dict[type[nn.Module], dict[str, tuple]] = {
+    nn.Linear: {"weight": ("kernel", 1, 0), "bias": ("bias", 0)},
+    nn.Conv1d: {"weight": ("kernel", 2, 1, 0), "bias": ("bias", 0)},
+    nn.Conv2d: {"weight": ("kernel", 2, 3, 1, 0), "bias": ("bias", 0)},
+    nn.Embedding: {"weight": ("embeddings", 0, 1)},
+    nn.modules.batchnorm._BatchNorm: {
+        "weight": ("gamma", 0),
+        "bias": ("beta", 0),
+        "running_mean": ("moving_mean", 0),
+        "running_var": ("moving_variance", 0),
+        "num_batches_tracked": ("",),
+    },
 }
 
 
@@ -56,10 +66,7 @@ class Array:
 
     def to_numpy(self, tensor: torch.Tensor) -> np.ndarray:
         """Return a copy of a tensor of this form, such as the gradient, in the array's layout."""
-        tensor = whole(tensor.detach()).permute(self.axes).cpu()
-        # NumPy has no bfloat16.
-        tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        return np.array(tensor.numpy(), order="C")
+        return np.array(as_array(tensor).transpose(self.axes), order="C")
 
     @torch.no_grad()
     def set(self, value: np.ndarray) -> None:
@@ -78,25 +85,25 @@ class Array:
 
 def arrays(model: nn.Module) -> list[Array]:
     """Return the arrays of a model. One that several layers share is the first one's."""
-    found, seen = [], set()
+    result, seen = [], set()
     for path, module in model.named_modules():
         laws = getattr(module, "laws", {})
         for name, tensor, axes in _arrays_of(module):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                found.append(Array(f"{path}/{name}".lstrip("/"), tensor, axes, laws.get(name)))
-    return found
+                result.append(Array(f"{path}/{name}".lstrip("/"), tensor, axes, laws.get(name)))
+    return result
 
 
 def values(model: nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the arrays of a model by name."""
-    return {each.name: each.to_numpy(each.tensor) for each in arrays(model)}
+    return {array.name: array.to_numpy(array.tensor) for array in arrays(model)}
 
 
 def gradients(model: nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the gradients of the trained arrays by name, each in its layout."""
-    trained = [each for each in arrays(model) if each.tensor.grad is not None]
-    return {each.name: each.to_numpy(each.tensor.grad) for each in trained}
+    trained = [array for array in arrays(model) if array.tensor.grad is not None]
+    return {array.name: array.to_numpy(array.tensor.grad) for array in trained}
 
 
 def set_values(model: nn.Module, given: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> None:
@@ -115,11 +122,11 @@ def set_values(model: nn.Module, given: Sequence[np.ndarray] | Mapping[str, np.n
         array.set(value)
 
 
-def trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def list_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield name and tensor of the trained arrays, of a compiled model with its names before."""
-    for each in arrays(getattr(model, "_orig_mod", model)):
-        if each.trained:
-            yield each.name, each.tensor
+    for array in arrays(getattr(model, "_orig_mod", model)):
+        if array.trained:
+            yield array.name, array.tensor
 
 
 def begin(model: nn.Module, seed: int) -> None:
@@ -129,9 +136,9 @@ def begin(model: nn.Module, seed: int) -> None:
     ------
     InputError : an array has no law.
     """
-    own = arrays(model)
-    drawn = layers.draw_weights(((each.law, each.shape) for each in own), seed)
-    for array, value in zip(own, drawn, strict=True):
+    targets = arrays(model)
+    drawn = layers.draw_weights(((array.law, array.shape) for array in targets), seed)
+    for array, value in zip(targets, drawn, strict=True):
         if value is None:
             raise InputError(
                 "initial_weights",
@@ -144,45 +151,34 @@ def begin(model: nn.Module, seed: int) -> None:
 
 def parameters(model: nn.Module) -> int:
     """Return the number of numbers in all arrays, trained or not, as Keras counts them."""
-    return sum(each.tensor.numel() for each in arrays(model))
+    return sum(array.tensor.numel() for array in arrays(model))
 
 
 def _arrays_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor, Axes]]:
     """Yield name, tensor and axes of the arrays of a layer itself, without layers in it."""
-    kept = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-    hidden = module._non_persistent_buffers_set
-    remaining = {id(tensor): (name, tensor) for name, tensor in kept if name not in hidden}
-    for name, tensor, axes in _by_rule(module):
+    tensors = dict(module.named_parameters(recurse=False))
+    tensors |= dict(module.named_buffers(recurse=False))
+    for name in module._non_persistent_buffers_set:
+        del tensors[name]
+    rules = next((rules for kind, rules in _LAYERS.items() if isinstance(module, kind)), {})
+    for attribute, (name, *axes) in rules.items():
         # A parametrised layer computes its weight, and keeps other tensors.
-        if remaining.pop(id(tensor), None) and name:
-            yield name, tensor, axes
-    for name, tensor in remaining.values():
+        if (tensor := tensors.pop(attribute, None)) is not None and name:
+            yield name, tensor, tuple(axes)
+    for name, tensor in tensors.items():
         yield name, tensor, tuple(range(tensor.dim()))
 
 
-def _by_rule(module: nn.Module) -> list[tuple[str, torch.Tensor | None, Axes]]:
-    """Return what Keras has of a layer of this type; without a name what Keras has not."""
-    if isinstance(module, nn.Linear):
-        return [("kernel", module.weight, (1, 0)), ("bias", module.bias, (0,))]
-    for kind, axes in _CONVOLUTIONS.items():
-        if isinstance(module, kind):
-            return [("kernel", module.weight, axes), ("bias", module.bias, (0,))]
-    if isinstance(module, nn.Embedding):
-        return [("embeddings", module.weight, (0, 1))]
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return [
-            ("gamma", module.weight, (0,)),
-            ("beta", module.bias, (0,)),
-            ("moving_mean", module.running_mean, (0,)),
-            ("moving_variance", module.running_var, (0,)),
-            ("", module.num_batches_tracked, ()),
-        ]
-    return []
+def as_array(value: torch.Tensor | float) -> np.ndarray:
+    """Return a copy of a whole tensor or number; bfloat16, which NumPy lacks, as float32.
 
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole tensor, for which every rank must call this."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    Every rank must call it for a tensor that they divide.
+    """
+    if not isinstance(value, torch.Tensor):
+        return np.array(value)
+    whole = value.detach()
+    whole = whole.full_tensor() if hasattr(whole, "full_tensor") else whole
+    return (whole.float() if whole.dtype == torch.bfloat16 else whole).cpu().numpy().copy()
 
 
 @torch.no_grad()

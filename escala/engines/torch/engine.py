@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
-from collections.abc import Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
 
 from escala import engines
 from escala.core.environment import call
 from escala.core.errors import Unavailable
-from escala.core.hardware import available_gpus
 from escala.data.base import output_shape
 from escala.engines import layers
-from escala.engines.base import Engine, require_products
+from escala.engines.base import Engine, gpus_in_use, require_products
 from escala.engines.layers import require_whole_steps
 from escala.engines.torch import arrays
-from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
 from escala.engines.torch.functions import Functions
-from escala.engines.torch.layers import synchronised
+from escala.engines.torch.layers import layers_over_ranks
 from escala.engines.torch.ranks import Ranks
-from escala.workloads.models import rows_at_once
+from escala.workloads.models import as_model_input, rows_at_once
 
 
 class Torch(Engine):
@@ -35,7 +35,8 @@ class Torch(Engine):
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
         set_products(self.plan["knobs"]["products"])
-        self._gpus = gpus_in_use(self.plan["knobs"]["device"])
+        device, remedy = self.plan["knobs"]["device"], call("install torch")
+        self._gpus = gpus_in_use(device, torch.cuda.is_available(), "PyTorch", remedy)
         self._device = torch.device("cuda", 0) if self._gpus else torch.device("cpu")
         return self.group.start()
 
@@ -52,62 +53,120 @@ class Torch(Engine):
         self.model = model.to(self._device)
         if settings.get("initial_weights") == layers.SEEDED:
             arrays.begin(self.model, plan["seed"])
-        self._local = states.local_buffers(self.model)
+        # Statistics of the rows of all ranks are equal on all; other buffers a rank updates by its
+        # rows, and the ranks agree on them at the end of an epoch.
+        normalising = layers_over_ranks(self.model)
+        shared = {id(buffer) for layer in normalising for buffer in layer.buffers()}
+        self._local = [
+            buffer
+            for buffer in self.model.buffers()
+            if buffer.is_floating_point() and id(buffer) not in shared
+        ]
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
-        self.steps_alone = not synchronised(self.model)
-        if module := engines.recording(plan["strategy"], probe):
-            self.recorder = module.recorder(probe, plan, self.place.process, self._device)
-        watch = self.recorder and self.recorder.watched_exchange
-        require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
-        compiles = plan["knobs"]["torch_compile"]
-        called = torch.compile(self.model) if compiles else self.model
+        self.steps_alone = not normalising
+        if module := engines.recorder_module(plan["strategy"], probe):
+            self.recorder = module.Recorder(probe, plan, self.place.process, self._device)
+        watch = self.recorder and self.recorder.watch_exchange
+        require_whole_steps(not self.steps_alone, plan["knobs"]["accumulation"])
+        called = torch.compile(self.model) if plan["knobs"]["torch_compile"] else self.model
         called = self.group.wrap(called, watch)
-        trained = [each for each in self.model.parameters() if each.requires_grad]
+        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         functions.refuse_ignored(self.model, self.optimizer)
-        self._state = states.State(self.model, self.optimizer)
-        self._step = self._steps(called, functions)
+        self._form: list[tuple[torch.Tensor, str, Any]] = []
+        steps.slow_down(self.model, self.slowdown)
+        self._computed = steps.Computed(called, functions.row_losses, functions.correct)
+        if self.recorder:
+            self._computed = self.recorder.watch(self._computed, self.optimizer)
         self._evaluate = functions.compile_evaluation(
             self.model, (*data.inputs, data.targets), torch.sum
         )
         # A process has one profiler, so that of a trace is the only one.
         self._profiled = plan["knobs"]["profiler"] and plan["instrument"] != "torch-trace"
 
-    def _steps(self, called: nn.Module, functions: Functions) -> steps.Step:
-        """Return the steps of this rank, and slow them down if the knob says so."""
-        knobs = self.plan["knobs"]
-        steps.slow_down(self.model, self.slowdown)
-        computed = steps.Computed(called, functions.row_losses, functions.correct)
-        if self.recorder:
-            computed = self.recorder.watched(computed, self.optimizer)
-        return steps.Step(
-            computed,
-            self.optimizer,
-            self.group,
-            self._local,
-            self._device,
-            knobs["accumulation"],
-            normalises=bool(synchronised(self.model)),
-        )
-
     def step(self, inputs):
-        return self._step.together(inputs)
+        return self._make_step(inputs, self.group.divides_by, self.group.sum_over_ranks)
 
     def step_alone(self, inputs):
-        self._step.by_itself(inputs)
+        self._make_step(inputs, 1, None, alone=True)
+
+    def _make_step(
+        self, inputs: tuple, scale: int, total: Callable | None, alone: bool = False
+    ) -> tuple[float, float]:
+        """Make a step; return this rank's sums of losses and of hits.
+
+        Gradients of the sum of the losses ÷ divisor are summed over all ranks with the last part of
+        the rows, unless the rank is `alone`. The exchange divides them by the number of ranks, so
+        they are multiplied by it, `scale`, before. `total` sums for layers over all ranks.
+        """
+        *arrays, divisor = inputs
+        tensors = [torch.from_numpy(array) for array in arrays]
+        if self._gpus:
+            tensors = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
+        factor, rows = scale / float(divisor), len(arrays[-1])
+        self.optimizer.zero_grad()
+        # A rank without rows does not change its buffers.
+        has_rows = not self._local or arrays[-1].any()
+        kept = [] if has_rows else [buffer.clone() for buffer in self._local]
+        # Fewer rows than parts give one part a row.
+        size, sums = -(-rows // self.plan["knobs"]["accumulation"]), []
+        for start in range(0, rows, size):
+            exchanges = start + size >= rows and not alone
+            with nullcontext() if exchanges else self.group.alone():
+                part = [tensor[start : start + size] for tensor in tensors]
+                sums.append(self._add_gradients(part, factor, total))
+        loss, right = (sum(parts) for parts in zip(*sums, strict=True))
+        for buffer, value in zip(self._local, kept, strict=False):
+            buffer.copy_(value)
+        self.optimizer.step()
+        return loss.item(), right.item()
+
+    def _add_gradients(
+        self, tensors: list[torch.Tensor], factor: float, total: Callable | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add the gradients of some rows, and return the sums of their losses and hits."""
+        *inputs, targets, weights = tensors
+        model, row_losses, correct = self._computed
+        with nullcontext() if self.steps_alone else layers.over_ranks(weights, total):
+            outputs = model(as_model_input(inputs))
+            loss = torch.dot(weights, row_losses(targets, outputs))
+            (loss * factor).backward()
+        with torch.no_grad():
+            return loss.detach(), torch.dot(weights, correct(targets, outputs))
 
     @contextmanager
     def preserve(self):
-        self.group.divide()
-        taken = self._state.snapshot()
+        self.group.reshard()
+        tensors = [tensor.detach().clone() for tensor in self._tensors()]
+        of_optimizer = copy.deepcopy(self.optimizer.state_dict())
         try:
             yield
         finally:
-            self.group.divide()
-            self._state.restore_snapshot(taken)
+            self.group.reshard()
+            # PyTorch's optimizers make their tensors in the first step. A resumed run, which has
+            # made steps while it warmed up, can set these.
+            self._form = [*self._optimizer_values()]
+            with torch.no_grad():
+                for tensor, value in zip(self._tensors(), tensors, strict=True):
+                    tensor.copy_(value)
+            self.optimizer.load_state_dict(of_optimizer)
+
+    def _tensors(self) -> list[torch.Tensor]:
+        """Return the tensors of the model that a step may change."""
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    def _optimizer_values(self) -> Iterator[tuple[torch.Tensor, str, Any]]:
+        """Yield what the optimizer keeps: the parameter, the name, and the value."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
+                    if value is not None:
+                        yield parameter, key, value
 
     def seed(self, *numbers):
-        states.seed_random_layers(*numbers)
+        # An epoch does not depend on earlier ones: a resumed run draws the same numbers.
+        [key] = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+        torch.manual_seed(int(key))
         if self._profiled:  # An epoch begins with it.
             self._profiler = torch.profiler.profile()
             self._profiler.start()
@@ -115,7 +174,7 @@ class Torch(Engine):
     @torch.no_grad()
     def end_epoch(self, rows):
         if self._local:
-            self.group.agree(self._local, sum(rows))
+            self.group.average_buffers(self._local, sum(rows))
         if self._profiled:
             self._profiler.stop()
             with tempfile.TemporaryDirectory() as folder:
@@ -128,19 +187,35 @@ class Torch(Engine):
         return [[*arrays.values(self.model).values()]]
 
     def set_weights(self, weights):
-        self.group.divide()
+        self.group.reshard()
         arrays.set_values(self.model, weights)
 
     def values(self):
-        return self._state.values()
+        kept = [value for _, _, value in self._optimizer_values()]
+        for value in kept:
+            if not isinstance(value, torch.Tensor | int | float):
+                raise Unavailable(
+                    f"the optimizer {type(self.optimizer).__name__} keeps a {type(value).__name__},"
+                    " which no checkpoint holds. Remedy: set checkpoint_epochs: null"
+                )
+        return [arrays.as_array(value) for value in (*self._tensors(), *kept)]
 
+    @torch.no_grad()
     def restore(self, values):
-        self.group.divide()
-        self._state.restore(values)
+        self.group.reshard()
+        tensors = self._tensors()
+        for tensor, value in zip(tensors, values[: len(tensors)], strict=True):
+            arrays.fill(tensor, torch.from_numpy(value))
+        for (parameter, key, like), value in zip(self._form, values[len(tensors) :], strict=True):
+            if isinstance(like, torch.Tensor):
+                value = arrays.distribute_like(like, torch.from_numpy(np.array(value)))
+            else:
+                value = type(like)(value)
+            self.optimizer.state[parameter][key] = value
 
     @torch.no_grad()
     def broadcast(self):
-        self.group.broadcast(self._state.tensors)
+        self.group.broadcast(self._tensors())
 
     def about(self):
         return {
@@ -198,25 +273,3 @@ def set_products(kind: str) -> None:
         operations.fp32_precision = on_gpu
     for operations in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):
         operations.fp32_precision = on_processor
-
-
-def gpus_in_use(device: str) -> list[str]:
-    """Return the identifiers of the GPUs that PyTorch uses in this process.
-
-    Raises
-    ------
-    Unavailable : `device` is `gpu`, and PyTorch finds none; or what it finds has no identifier.
-    """
-    if not torch.cuda.is_available():
-        if device == "gpu":
-            raise Unavailable(
-                "device: gpu, and PyTorch finds no GPU; its log in `ranks/` states why. Remedy: "
-                f"set device: cpu, or install the PyTorch with CUDA: {call('install torch')}"
-            )
-        return []
-    if not (gpus := available_gpus()):
-        raise Unavailable(
-            "PyTorch finds a GPU, and NVIDIA's library does not name it. Remedy: install "
-            "nvidia-ml-py in the environment of PyTorch, or set device: cpu"
-        )
-    return [gpu.identifier for gpu in gpus]

@@ -13,7 +13,7 @@ from escala.core.errors import InputError
 from escala.engines import functions
 from escala.engines.functions import STEPS, file_of, unread
 from escala.engines.torch import arrays
-from escala.workloads.models import given
+from escala.workloads.models import as_model_input
 
 #: What trainers of other libraries call, by name.
 UNCALLED = ("training_step", "validation_step", "configure_optimizers", "compute_loss")
@@ -33,7 +33,7 @@ class Functions(functions.Functions):
         return isinstance(model, torch.nn.Module)
 
     def require_trainable(self, model, specs):
-        if not any(each.requires_grad for each in model.parameters()):
+        if not any(weight.requires_grad for weight in model.parameters()):
             remedy = "keep layers as attributes of the module, or in an nn.ModuleList in place of "
             reason, remedy = "nothing of the model is trained", f"{remedy}a list"
             raise InputError(file_of(self.work), None, reason, remedy)
@@ -61,7 +61,7 @@ class Functions(functions.Functions):
             reason = "LBFGS computes the loss several times in a step, and a step here computes it "
             reason += "once"
             yield reason, "return another optimizer, such as torch.optim.Adam"
-        updated = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad and id(parameter) not in updated:
                 yield (
@@ -71,7 +71,7 @@ class Functions(functions.Functions):
                 )
 
     def shapes(self, model):
-        return [each.shape for each in arrays.arrays(model)]
+        return [array.shape for array in arrays.arrays(model)]
 
     def with_weights(self, model, weights):
         arrays.set_values(model, weights)
@@ -84,20 +84,14 @@ class Functions(functions.Functions):
             for spec in specs
         ]
         with torch.no_grad(), evaluation(model):
-            result = model(given(rows))
-        if not isinstance(result, torch.Tensor) or result.shape[:1] != (1,):
-            kind = f"a {type(result).__name__}"
-            if isinstance(result, torch.Tensor):
-                kind = f"a tensor of the shape {tuple(result.shape)}"
-            remedy = "give one tensor with the rows in front, such as all outputs joined by "
-            remedy += "torch.cat, and one target array, and take them apart in row_losses"
-            raise InputError(
-                file_of(self.work), None, f"the model gives {kind} for one row", remedy
-            )
-        return tuple(result.shape[1:])
+            result = model(as_model_input(rows))
+        shape = tuple(result.shape) if isinstance(result, torch.Tensor) else ()
+        form = f" of the shape {shape}" if shape else ""
+        self.require_one_output(shape[:1] == (1,), f"a {type(result).__name__}{form}")
+        return shape[1:]
 
     def outputs(self, model, inputs):
-        return model(given(inputs))
+        return model(as_model_input(inputs))
 
     def compile(self, model, function, specs):
         device = next(model.parameters()).device
@@ -105,12 +99,12 @@ class Functions(functions.Functions):
         @torch.no_grad()
         def run(*rows: np.ndarray):
             # The arrays may be mapped files, which no model may change.
-            tensors = [torch.from_numpy(np.array(each)).to(device) for each in rows]
+            tensors = [torch.from_numpy(np.array(array)).to(device) for array in rows]
             with evaluation(model):
-                found = function(*tensors)
-            if isinstance(found, torch.Tensor):
-                return found.cpu().numpy()
-            predictions, sums = found
+                result = function(*tensors)
+            if isinstance(result, torch.Tensor):
+                return result.cpu().numpy()
+            predictions, sums = result
             return predictions.cpu().numpy(), sums
 
         return run
@@ -127,23 +121,23 @@ class Functions(functions.Functions):
             return super().outputs_of(model, weights, inputs)
 
     def gradients(self, model, weights, inputs, targets):
-        outputs = model(given([self.tensor(each) for each in inputs]))
+        outputs = model(as_model_input([self.tensor(array) for array in inputs]))
         loss = self.work.row_losses(self.tensor(targets), outputs, self.settings).sum()
-        named = [each for each in model.named_parameters() if each[1].requires_grad]
+        named = [pair for pair in model.named_parameters() if pair[1].requires_grad]
         computed = [None] * len(named)
         if loss.requires_grad:
-            computed = torch.autograd.grad(loss, [each for _, each in named], allow_unused=True)
+            computed = torch.autograd.grad(loss, [weight for _, weight in named], allow_unused=True)
         return [
-            (name, each if each is None else each.to_dense().numpy())
-            for (name, _), each in zip(named, computed, strict=True)
+            (name, gradient if gradient is None else gradient.to_dense().numpy())
+            for (name, _), gradient in zip(named, computed, strict=True)
         ]
 
     def trainable_arrays(self, model):
         # In Keras's layout, as elsewhere; how many numbers there are is all that counts here.
         return [
-            (each.name, each.shape, each.tensor.element_size())
-            for each in arrays.arrays(model)
-            if each.trained
+            (array.name, array.shape, array.tensor.element_size())
+            for array in arrays.arrays(model)
+            if array.trained
         ]
 
 

@@ -7,7 +7,7 @@ so that the rows of the following dense kernel are those of Keras's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import nn
@@ -74,8 +74,8 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
         step = STEP.get()
         weights = torch.ones(len(values), device=values.device) if step is None else step.weights
         moments = _moments(values, weights)
-        if step is not None and step.summed is not None:
-            moments = step.summed(moments)
+        if step is not None and step.total is not None:
+            moments = step.total(moments)
         rows, sums, squares = moments.split([1, values.shape[1], values.shape[1]])
         mean = sums / rows
         variance = (squares / rows - mean.square()).clamp(min=0).float()
@@ -111,9 +111,9 @@ def _moments(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return torch.cat([rows.view(1), rows * mean, deviations + rows * mean.square()])
 
 
-def synchronised(model: nn.Module) -> Sequence[SynchronisedBatchNorm]:
+def layers_over_ranks(model: nn.Module) -> Sequence[SynchronisedBatchNorm]:
     """Return the layers of a model that normalise over all ranks."""
-    return [each for each in model.modules() if isinstance(each, SynchronisedBatchNorm)]
+    return [layer for layer in model.modules() if isinstance(layer, SynchronisedBatchNorm)]
 
 
 def dense(inputs: int, units: int, kernel: Law = GLOROT, bias: Law = ZEROS) -> nn.Linear:
@@ -126,15 +126,9 @@ def embedding(numbers: int, units: int) -> nn.Embedding:
     return with_laws(nn.Embedding(numbers, units), embeddings=uniform(0.05))
 
 
-def convolution_1d(inputs: int, filters: int, width: int, channels_last: bool = False) -> nn.Conv1d:
-    """Return a convolution of (rows, inputs, places) without padding.
-
-    Parameters
-    ----------
-    channels_last : in memory, which takes 0.6 of the time where there are many channels.
-    """
-    kind = _Conv1d if channels_last else nn.Conv1d
-    return with_laws(kind(inputs, filters, width), kernel=GLOROT, bias=ZEROS)
+def convolution_1d(inputs: int, filters: int, width: int) -> nn.Conv1d:
+    """Return a convolution of (rows, inputs, places) without padding."""
+    return with_laws(_Conv1d(inputs, filters, width), kernel=GLOROT, bias=ZEROS)
 
 
 def convolution_2d(
@@ -221,7 +215,10 @@ class Flatten(nn.Module):
 
 
 class _Conv1d(nn.Conv1d):
-    """A convolution computed as that of pictures of one row, with the channels last in memory."""
+    """A convolution computed as that of pictures of one row, with the channels last in memory.
+
+    So it takes 0.6 of the time where there are many channels.
+    """
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         kernel = self.weight.unsqueeze(2)
@@ -247,7 +244,7 @@ class MaxPool2d(nn.Module):
         self.width, self.stride = width, stride
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        padded = padded_same(values, self.width, self.stride, float("-inf"))
+        padded = pad_same(values, self.width, self.stride, float("-inf"))
         return functional.max_pool2d(padded, self.width, self.stride)
 
 
@@ -255,12 +252,10 @@ class _PaddedConv2d(nn.Conv2d):
     """A convolution with steps and Keras's padding `same`."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return super().forward(padded_same(values, self.kernel_size[0], self.stride[0]))
+        return super().forward(pad_same(values, self.kernel_size[0], self.stride[0]))
 
 
-def padded_same(
-    pictures: torch.Tensor, width: int, stride: int, value: float = 0.0
-) -> torch.Tensor:
+def pad_same(pictures: torch.Tensor, width: int, stride: int, value: float = 0.0) -> torch.Tensor:
     """Return pictures padded so that squares of `width` have ⌈size / stride⌉ places.
 
     Where an odd number is to be added, the end gets one more than the beginning, as in Keras.
@@ -286,14 +281,12 @@ def last_activation(cost: str, output: str) -> nn.Module:
     return nn.Softmax(-1) if output == "softmax" else ACTIVATIONS[output]()
 
 
-def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+def probabilities(outputs, settings) -> torch.Tensor:
     """Return the probabilities of the classes from their logarithms, as a workload offers it."""
     return outputs.exp()
 
 
-def class_losses(
-    targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping | None = None
-) -> torch.Tensor:
+def class_losses(targets, outputs, settings=None) -> torch.Tensor:
     """Return the categorical cross-entropy of every row in nats, as a workload's `row_losses`.
 
     Parameters
@@ -305,7 +298,7 @@ def class_losses(
     return functional.nll_loss(outputs, targets.long(), reduction="none")
 
 
-def squared_distances(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+def class_distances(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
     """Return the squared distance of every row's outputs from its one-hot class, (rows,)."""
     wanted = functional.one_hot(targets.long(), outputs.shape[-1])
     return (wanted - outputs).square().sum(-1)
@@ -324,27 +317,23 @@ class RMSprop(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": learning_rate, "rho": rho, "eps": EPSILON})
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: None = None):
         """Update the parameters that have a gradient."""
-        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            weights = [each for each in group["params"] if each.grad is not None]
+            weights = [weight for weight in group["params"] if weight.grad is not None]
             if not weights:
                 continue
-            gradients = [each.grad for each in weights]
-            squares = [self._squares(each) for each in weights]
+            gradients = [weight.grad for weight in weights]
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight]["squares"] = torch.zeros_like(weight)
+            # Means of the squared gradients, at first 0.
+            squares = [self.state[weight]["squares"] for weight in weights]
             torch._foreach_mul_(squares, group["rho"])
             torch._foreach_addcmul_(squares, gradients, gradients, 1 - group["rho"])
             roots = torch._foreach_add(squares, group["eps"])
             torch._foreach_sqrt_(roots)
             torch._foreach_addcdiv_(weights, gradients, roots, -group["lr"])
-        return loss
-
-    def _squares(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the mean of the squared gradients of a parameter, at first 0."""
-        if not self.state[weight]:
-            self.state[weight]["squares"] = torch.zeros_like(weight)
-        return self.state[weight]["squares"]
 
 
 class Adam(torch.optim.Adam):
@@ -360,7 +349,7 @@ class Adam(torch.optim.Adam):
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
             _, beta = group["betas"]
-            made = (self.state[each].get("step", 0) for each in group["params"])
+            made = (self.state[weight].get("step", 0) for weight in group["params"])
             group["eps"] = EPSILON / math.sqrt(1 - beta ** (int(next(made, 0)) + 1))
         return super().step(closure)
 
@@ -371,3 +360,10 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "rmsprop": RMSprop,
     "sgd": torch.optim.SGD,
 }
+
+
+def optimizer_by(name: str | None = None) -> Callable:
+    """Return the function `optimizer` of a workload: by a name, or by the setting `optimizer`."""
+    return lambda parameters, settings, rate, knobs: OPTIMIZERS[name or settings["optimizer"]](
+        parameters, rate
+    )

@@ -50,8 +50,8 @@ class Ranks(Group):
     def wrap(self, model: nn.Module, watch: Callable | None = None) -> nn.Module:
         """Return what a step calls in place of the model, so that gradients are exchanged.
 
-        It is called once, before the optimizer is built. It must leave the model's buffers alone,
-        of which `agree` makes the mean; PyTorch's own wrappers send those of rank 0 by default.
+        It is called once, before the optimizer is built. It must leave the model's buffers to
+        `average_buffers`; PyTorch's own wrappers send those of rank 0 by default.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class Ranks(Group):
         """Return the context of forward and backward passes whose gradients are not exchanged."""
         return nullcontext()
 
-    def summed(self, values: torch.Tensor) -> torch.Tensor:
+    def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of a tensor over all ranks inside a step, with its gradient.
 
         Every rank must call it.
@@ -73,7 +73,7 @@ class Ranks(Group):
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """Give every rank the values that rank 0 holds."""
 
-    def agree(self, buffers: Sequence[torch.Tensor], rows: int) -> None:
+    def average_buffers(self, buffers: Sequence[torch.Tensor], rows: int) -> None:
         """Make the buffers of all ranks equal: their mean, weighted by the rows of each rank.
 
         A rank without rows has not updated its buffers and has weight 0. Every process calls this.
@@ -86,7 +86,7 @@ class Ranks(Group):
         for buffer, mean in zip(buffers, self.mean([copy], [rows]), strict=True):
             buffer.copy_(torch.from_numpy(mean))
 
-    def divide(self) -> None:
+    def reshard(self) -> None:
         """Let this rank hold its part of each parameter only, if it does between steps."""
 
 
@@ -107,7 +107,7 @@ class Distributed(Ranks):
         )
         return [dist.get_rank()], dist.get_world_size()
 
-    def summed(self, values):
+    def sum_over_ranks(self, values):
         return _Sum.apply(values)
 
     def broadcast(self, tensors):
@@ -172,12 +172,12 @@ class DDPRanks(Distributed):
     def alone(self):
         return self._model.no_sync()
 
-    def summed(self, values):
-        return values if self._bare else super().summed(values)
+    def sum_over_ranks(self, values):
+        return values if self._bare else super().sum_over_ranks(values)
 
-    def agree(self, buffers, rows):
+    def average_buffers(self, buffers, rows):
         if not self._bare:
-            super().agree(buffers, rows)
+            super().average_buffers(buffers, rows)
 
 
 class _Sum(torch.autograd.Function):
@@ -269,8 +269,8 @@ class FSDPRanks(Distributed):
         finally:
             self._model.set_requires_gradient_sync(True)
 
-    def divide(self):
+    def reshard(self):
         self._model.reshard()
 
     def broadcast(self, tensors):
-        super().broadcast([each for each in tensors if not hasattr(each, "full_tensor")])
+        super().broadcast([tensor for tensor in tensors if not hasattr(tensor, "full_tensor")])

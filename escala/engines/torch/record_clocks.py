@@ -18,7 +18,7 @@ from functools import partial
 
 import torch
 
-from escala.engines.torch.arrays import trained
+from escala.engines.torch.arrays import list_trained
 from escala.engines.torch.step import Computed
 from escala.probes import clocks
 from escala.probes.clocks import (
@@ -39,22 +39,16 @@ from escala.probes.clocks import (
 GRADIENTS = "gradients"
 
 
-def recorder(probe: clocks.Clocks, plan: Mapping, process: int, device: torch.device) -> Moments:
-    """Return the recorder of a process for a probe; timing runs have none."""
-    path = probe.folder / f"rank{process}.clocks.csv"
-    return Moments(path, device.type == "cuda", plan["knobs"]["accumulation"] == 1)
+class Recorder(clocks.MomentsWriter):
+    """Records when the parts of each step of one process begin and end."""
 
-
-class Moments(clocks.MomentsWriter):
-    """Records when the parts of each step of one process begin and end.
-
-    `on_gpu` is whether it computes on a GPU, and `whole` whether a step has one forward pass.
-    """
-
-    def __init__(self, path, on_gpu: bool, whole: bool):
-        super().__init__(path)
-        self._on_gpu, self._whole = on_gpu, whole
-        self.watched_exchange = None if on_gpu else self._add_times
+    def __init__(self, probe: clocks.Clocks, plan: Mapping, process: int, device: torch.device):
+        super().__init__(probe.folder / f"rank{process}.clocks.csv")
+        self._on_gpu = device.type == "cuda"
+        # Otherwise a step has several forward passes.
+        self._whole = plan["knobs"]["accumulation"] == 1
+        if self._on_gpu:
+            self.watch_exchange = None
         self._in_buckets = False
         self._at: dict[str, float] = {}
         self._known: dict[str, float] = {}
@@ -62,7 +56,7 @@ class Moments(clocks.MomentsWriter):
         self._exchanged: dict[str, float] = {}
         self._sampled: dict[str, Sample] = {}
 
-    def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
+    def watch(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
         def model(inputs):
             if UPDATED in self._at or not self._at:
                 self._begin()
@@ -80,42 +74,42 @@ class Moments(clocks.MomentsWriter):
                 self._sampled[COMPUTED] = self._on_core.sample()
             return computed.correct(targets, outputs)
 
+        def know(name, _):
+            self._known[name] = time.perf_counter()
+
+        def begin_update(*_):
+            self._sampled[SUMMED] = self._on_core.sample()
+            self._note(UPDATE_BEGINS)
+
         if not self._in_buckets and not self._on_gpu:
-            for name, tensor in trained(computed.model):
-                tensor.register_post_accumulate_grad_hook(partial(self._know, name))
-        optimizer.register_step_pre_hook(self._begin_update)
+            for name, tensor in list_trained(computed.model):
+                tensor.register_post_accumulate_grad_hook(partial(know, name))
+        optimizer.register_step_pre_hook(begin_update)
         optimizer.register_step_post_hook(lambda *_: self._note(UPDATED))
         return Computed(model, row_losses, correct)
 
-    def _know(self, name: str, _: torch.Tensor) -> None:
-        self._known[name] = time.perf_counter()
-
-    def _add_times(self, hook: Callable) -> Callable:
+    def watch_exchange(self, hook: Callable) -> Callable:
         """Return a communication hook that also notes when each bucket is ready and summed."""
         self._in_buckets = True
 
         # PyTorch refuses the annotations of a hook that are texts.
-        def timed(state, bucket):
+        def note_bucket(state, bucket):
             name = f"bucket {bucket.index()}"
 
-            def summed(future):
+            def note_sum(future):
                 self._exchanged[name] = time.perf_counter()
                 return future.value()
 
             self._ready[name] = time.perf_counter()
             self._sampled[COMPUTED] = self._on_core.sample()
-            return hook(state, bucket).then(summed)
+            return hook(state, bucket).then(note_sum)
 
-        return timed
+        return note_bucket
 
     def _begin(self) -> None:
         self._at, self._ready, self._exchanged = {}, {}, {}
         self._note(STEP_BEGINS)
         self._sampled[ENTERED] = self._on_core.sample()
-
-    def _begin_update(self, *_) -> None:
-        self._sampled[SUMMED] = self._on_core.sample()
-        self._note(UPDATE_BEGINS)
 
     def _note(self, moment: str) -> None:
         if self._on_gpu:

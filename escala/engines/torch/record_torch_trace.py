@@ -11,17 +11,15 @@ from escala.hook import escala_trace
 from escala.probes.torch_trace import TorchTrace
 
 
-def recorder(probe: TorchTrace, plan: Mapping, process: int, device: torch.device) -> Steps:
-    """Return the recorder of a process for a probe; timing runs have none."""
-    return Steps()
-
-
-class Steps:
+class Recorder:
     """The profiler sees what a step does, so only the end of each step is told."""
 
-    watched_exchange = None
+    watch_exchange = None
 
-    def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
+    def __init__(self, probe: TorchTrace, plan: Mapping, process: int, device: torch.device):
+        """Take the arguments of every recorder."""
+
+    def watch(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
         return computed
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:

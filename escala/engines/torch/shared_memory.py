@@ -54,8 +54,8 @@ class Sums:
 
     def __init__(self, ranks: Group, model: nn.Module, longest: timedelta):
         place = ranks.place
-        trained = [each for each in model.parameters() if each.requires_grad]
-        on_processors = all(each.device.type == "cpu" for each in trained)
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        on_processors = all(weight.device.type == "cpu" for weight in trained)
         if place.nodes > 1 or not on_processors or platform.machine() not in _ORDERED:
             raise Unavailable(
                 f"communication_hook: {SHARED_MEMORY} needs ranks on the x86-64 processors of one "
@@ -63,7 +63,7 @@ class Sums:
             )
         self._rank, self._longest, self._step = place.process, longest, 0
         # The bytes of a rank. A bucket holds whole gradients.
-        size = sum(_in_lines(each.nbytes) for each in trained)
+        size = sum(_in_lines(weight.nbytes) for weight in trained)
         counted = _LINE * place.processes
         memory = ranks.share_memory(
             lambda path: _map(path, counted + place.processes * size, place.process == 0),

@@ -19,7 +19,7 @@ class TorchSingle(PyTorch):
     """One process of PyTorch, which has nothing to synchronise."""
 
     name = "torch-single"
-    said = "PyTorch by itself"
+    title = "PyTorch by itself"
     position = 20
     engine = "torch.ranks.Ranks"
     layouts = Layouts(one_rank=True)
@@ -35,7 +35,7 @@ class DDP(PyTorch, Numbered, EvaluatesInParts):
         return knobs["trained_module"] != BARE
 
     @classmethod
-    def refused(cls, knobs, checkpoint_epochs):
+    def find_refusals(cls, knobs, checkpoint_epochs):
         hook = knobs["communication_hook"]
         if hook == "bf16" and not cls.has_nccl:
             reason = "needs ddp-nccl, because PyTorch takes this hook with NCCL only"
@@ -56,7 +56,7 @@ class DDPSingle(DDP):
     """One process inside DistributedDataParallel: shows its cost without communication."""
 
     name = "ddp-single"
-    said = "with the calls of PyTorch's DDP"
+    title = "with the calls of PyTorch's DDP"
     position = 21
     layouts = Layouts(one_rank=True)
 
@@ -65,7 +65,7 @@ class DDPGloo(DDP):
     """DistributedDataParallel over Gloo, for processors, and for GPUs by way of node memory."""
 
     name = "ddp-gloo"
-    said = "PyTorch's DDP over Gloo"
+    title = "PyTorch's DDP over Gloo"
     position = 22
     library = "torch-gloo"
 
@@ -74,7 +74,7 @@ class DDPNccl(DDP):
     """DistributedDataParallel over NCCL: every rank has a GPU."""
 
     name = "ddp-nccl"
-    said = "PyTorch's DDP over NCCL"
+    title = "PyTorch's DDP over NCCL"
     position = 23
     engine = "torch.ranks.NCCLRanks"
     library = "nccl"
@@ -89,7 +89,7 @@ class DDPHybrid(DDP):
     """
 
     name = "ddp-hybrid"
-    said = "PyTorch's DDP with unequal shares"
+    title = "PyTorch's DDP with unequal shares"
     position = 24
     library = "torch-gloo"
 
@@ -98,13 +98,13 @@ class FSDP(PyTorch, Numbered, EvaluatesInParts):
     """Fully sharded data parallelism: between steps each rank holds a part of the model."""
 
     name = "fsdp"
-    said = "PyTorch's FSDP"
+    title = "PyTorch's FSDP"
     position = 25
     engine = "torch.ranks.FSDPRanks"
     has_nccl = True
 
     @classmethod
-    def refused(cls, knobs, checkpoint_epochs):
+    def find_refusals(cls, knobs, checkpoint_epochs):
         for name, usual in (("torch_compile", False), ("slowdown", [])):
             if knobs[name] != usual:
                 yield name, "is not supported by fsdp", "use ddp-gloo"
@@ -114,7 +114,7 @@ class TorchDDP(Numbered):
     """PyTorch's DistributedDataParallel in a program that reads its place from the environment."""
 
     name = "torch-ddp"
-    said = "PyTorch's DDP"
+    title = "PyTorch's DDP"
     position = 8
     programs = "torch"
     option = Option(

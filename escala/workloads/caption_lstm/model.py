@@ -12,19 +12,14 @@ The outputs are logits. Their softmax gives the probabilities of the published m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.data.base import Spec
 from escala.data.captions.words import END, NEVER_WRITTEN, PADDING, START
-from escala.engines.tensorflow.layers import OPTIMIZERS
+from escala.engines.tensorflow.layers import optimizer_by
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int, int], settings: Mapping, knobs: Mapping
-) -> tf.keras.Model:
+def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build the network for features of a picture and the words of its captions.
 
     The model gives logits of the next word, float32 (rows, captions, length, V). At padding they
@@ -56,14 +51,10 @@ def build(
     return tf.keras.Model([picture, prefixes], by_caption, name="caption_lstm")
 
 
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping
-) -> tf.keras.optimizers.Optimizer:
-    """Return Adam or RMSprop."""
-    return OPTIMIZERS[settings["optimizer"]](learning_rate)
+optimizer = optimizer_by()
 
 
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+def row_losses(targets, outputs, settings) -> tf.Tensor:
     """Return the sum of the cross-entropies of a picture's next words, in nats, float32 (rows,).
 
     So every next word of a batch has the same weight, however its pictures are divided. `targets`
@@ -75,16 +66,16 @@ def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.
     return tf.reduce_sum(tf.where(numbers > PADDING, losses, 0.0), axis=[1, 2])
 
 
-def correct(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def correct(targets, outputs) -> tf.Tensor:
     """Return the fraction of a picture's next words that are the most probable, float32 (rows,)."""
     numbers = tf.cast(targets, tf.int32)
     is_word = numbers > PADDING
     right = is_word & (tf.argmax(outputs, axis=-1, output_type=tf.int32) == numbers)
-    hits, total = (tf.reduce_sum(tf.cast(each, tf.float32), [1, 2]) for each in (right, is_word))
+    hits, total = (tf.reduce_sum(tf.cast(words, tf.float32), [1, 2]) for words in (right, is_word))
     return tf.math.divide_no_nan(hits, total)
 
 
-def generate(model: tf.keras.Model, inputs: Sequence[tf.Tensor], settings: Mapping) -> tf.Tensor:
+def generate(model, inputs, settings) -> tf.Tensor:
     """Return a caption for each picture, uint16 (rows, length): its words, END, and padding.
 
     A beam search keeps the `beam` captions of largest probability, and ends when all hold END or
@@ -101,18 +92,21 @@ def generate(model: tf.keras.Model, inputs: Sequence[tf.Tensor], settings: Mappi
     forbidden = tf.reduce_min(tf.one_hot(NEVER_WRITTEN, sizes, float("-inf"), 0.0), axis=0)
     only_padding = tf.one_hot(PADDING, sizes, 0.0, float("-inf"))
 
-    def extended(position, captions, scores, last, *states):
+    def extend(position, captions, scores, last, *states):
         """Extend each caption of the beam by a word, and keep the best ones of a picture."""
         output, states = cell(embedding(tf.reshape(last, [-1])), list(states))
         logits = next_word(merged(output + scenes)) + forbidden
         log_probabilities = tf.reshape(tf.nn.log_softmax(logits), (rows, beam, sizes))
-        added = tf.where(_ended(last)[..., None], only_padding, log_probabilities)
+        added = tf.where(_are_complete(last)[..., None], only_padding, log_probabilities)
         totals = tf.reshape(scores[..., None] + added, (rows, beam * sizes))
         scores, selected = tf.math.top_k(totals, beam)
         parents, last = selected // sizes, selected % sizes
         captions = tf.gather(captions, parents, batch_dims=1)
         captions += last[..., None] * tf.one_hot(position, length, dtype=tf.int32)
-        states = [_parents_states(state, parents) for state in states]
+        # Those of the captions that were extended.
+        by_row = [tf.reshape(state, (rows, beam, cell.units)) for state in states]
+        states = [tf.gather(state, parents, batch_dims=1) for state in by_row]
+        states = [tf.reshape(state, (-1, cell.units)) for state in states]
         return position + 1, captions, scores, last, *states
 
     first = tf.fill((rows, beam), START)
@@ -121,21 +115,14 @@ def generate(model: tf.keras.Model, inputs: Sequence[tf.Tensor], settings: Mappi
     states = [tf.zeros((rows * beam, cell.units))] * 2
     captions = tf.zeros((rows, beam, length), tf.int32)
     _, captions, *_ = tf.while_loop(
-        lambda position, captions, scores, last, *_: ~tf.reduce_all(_ended(last)),
-        extended,
+        lambda position, captions, scores, last, *_: ~tf.reduce_all(_are_complete(last)),
+        extend,
         (0, captions, scores, first, *states),
         maximum_iterations=length,
     )
     return tf.cast(captions[:, 0], tf.uint16)
 
 
-def _ended(last: tf.Tensor) -> tf.Tensor:
+def _are_complete(last: tf.Tensor) -> tf.Tensor:
     """Return whether captions are complete, by their last words."""
     return (last == END) | (last == PADDING)
-
-
-def _parents_states(states: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
-    """Return the states, (rows · beam, width), of the captions that were extended."""
-    rows, beam = tf.unstack(tf.shape(parents))
-    by_row = tf.reshape(states, (rows, beam, states.shape[-1]))
-    return tf.reshape(tf.gather(by_row, parents, batch_dims=1), (-1, states.shape[-1]))

@@ -7,21 +7,21 @@ import numpy as np
 from escala.data.captions import words
 
 
-def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict[str, float]:
+def score(targets, predictions, description) -> dict[str, float]:
     """Return BLEU-1 to BLEU-4 of the captions, and as `shuffled_…` those of a control.
 
     In the control, each picture is given the caption of the picture before it. A network that
     ignores the pictures has the same score in both. A single picture has no other, and no control.
     Targets and predictions are those of `counts`, in the order of the dataset.
     """
-    own = scores_of(counts(targets, predictions).sum(axis=0))
+    scores = scores_of(counts(targets, predictions).sum(axis=0))
     if len(predictions) < 2:
-        return own
+        return scores
     control = scores_of(counts(targets, np.roll(predictions, 1, axis=0)).sum(axis=0))
-    return own | {f"shuffled_{name}": value for name, value in control.items()}
+    return scores | {f"shuffled_{name}": value for name, value in control.items()}
 
 
-def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+def counts(targets, predictions) -> np.ndarray:
     """Return the counts of n-grams that BLEU is computed from, int64 (rows, 10).
 
     `escala.data.captions.words.counts` describes them. `targets` are the next words of each
@@ -35,15 +35,16 @@ def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     return np.array(row_counts, np.int64).reshape(-1, words.COUNTS)
 
 
-def scores_of(sums: np.ndarray) -> dict[str, float]:
+def scores_of(sums) -> dict[str, float]:
     """Return BLEU-1 to BLEU-4 of a corpus, from the sum of the counts of its rows."""
     return words.bleu(sums)
 
 
-def columns(predictions: np.ndarray, description: dict) -> dict[str, str]:
+def columns(predictions, description) -> dict[str, str]:
     """Return the captions of a user's picture as the text `predicted`."""
     vocabulary = description["vocabulary"]
     captions = [
-        " ".join(vocabulary[number] for number in words.word_numbers(each)) for each in predictions
+        " ".join(vocabulary[number] for number in words.word_numbers(caption))
+        for caption in predictions
     ]
     return {"predicted": "; ".join(captions)}

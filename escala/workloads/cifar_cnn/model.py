@@ -6,14 +6,11 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.errors import InputError
-from escala.data.base import Spec
-from escala.engines.tensorflow.layers import picture_input, row_losses
+from escala.engines.tensorflow.layers import optimizer_by, picture_input, row_losses
 
 __all__ = ["build", "optimizer", "row_losses"]
 #: Filters of the two convolutions of each block, and neurons of the dense layer.
@@ -22,27 +19,21 @@ FILTERS, NEURONS = (32, 64, 64), 512
 SMALLEST = 22
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
-) -> tf.keras.Model:
+def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build the network for pictures, (height, width, colours); too small ones are refused."""
     [pictures], [classes] = specs, outputs
     if min(size := pictures.shape[:2]) < SMALLEST:
         reason = f"is less than {SMALLEST} × {SMALLEST}, which three blocks of cifar-cnn take"
         raise InputError("size", size, reason, "set the dataset's size")
     dropout = settings["dropout"]
-    given, found = picture_input(pictures)
+    inputs, values = picture_input(pictures)
     for filters in FILTERS:
-        found = layers.Conv2D(filters, 3, padding="same", activation="relu")(found)
-        found = layers.Conv2D(filters, 3, activation="relu")(found)
-        found = layers.Dropout(dropout)(layers.MaxPooling2D()(found))
-    found = layers.Dense(NEURONS, "relu")(layers.Flatten()(found))
-    found = layers.Dropout(2 * dropout)(found)
-    return tf.keras.Model(given, layers.Dense(classes, "softmax")(found), name="cifar_cnn")
+        values = layers.Conv2D(filters, 3, padding="same", activation="relu")(values)
+        values = layers.Conv2D(filters, 3, activation="relu")(values)
+        values = layers.Dropout(dropout)(layers.MaxPooling2D()(values))
+    values = layers.Dense(NEURONS, "relu")(layers.Flatten()(values))
+    values = layers.Dropout(2 * dropout)(values)
+    return tf.keras.Model(inputs, layers.Dense(classes, "softmax")(values), name="cifar_cnn")
 
 
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping
-) -> tf.keras.optimizers.Optimizer:
-    """Return RMSprop."""
-    return tf.keras.optimizers.RMSprop(learning_rate)
+optimizer = optimizer_by("rmsprop")

@@ -5,7 +5,7 @@ Counts of canonical k-mers depend neither on where a genome begins nor on its st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -13,14 +13,10 @@ from scipy import sparse
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from escala.data.base import Spec
-
 OPTIMIZER = "lbfgs"
 
 
-def fit(
-    inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
-) -> dict[str, np.ndarray]:
+def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
     """Fit scikit-learn's logistic regression, one probability per class, to k-mer frequencies.
 
     The arguments are described in `escala.workloads`; the only input is codes, uint8 (rows,
@@ -43,21 +39,18 @@ def fit(
     return {"weights": weights, "intercepts": biases}
 
 
-def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
+def shapes(specs, outputs, settings) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
     return {"weights": (*outputs, columns(settings["k"])), "intercepts": outputs}
 
 
-def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
+def probabilities(weights, inputs) -> np.ndarray:
     """Return the probability of every class, float32 (rows, classes); see `escala.workloads`."""
     [codes] = inputs
     k = letters(weights["weights"].shape[1])
-    return np.concatenate(
-        [
-            softmax(block @ weights["weights"].T + weights["intercepts"], axis=1)
-            for block in frequency_blocks(codes, k)
-        ]
-    )
+    kernel, bias = weights["weights"].T, weights["intercepts"]
+    blocks = frequency_blocks(codes, k)
+    return np.concatenate([softmax(block @ kernel + bias, axis=1) for block in blocks])
 
 
 #: Letters, and cells of the table of counts, that are processed at a time: some 100 MB.
@@ -77,8 +70,8 @@ def columns(k: int) -> int:
     """
     if k not in range(1, MOST_LETTERS + 1):
         raise ValueError(f"k is {k}, and not from 1 to {MOST_LETTERS}")
-    own = LETTERS ** (k // 2) if k % 2 == 0 else 0
-    return (LETTERS**k + own) // 2
+    palindromes = LETTERS ** (k // 2) if k % 2 == 0 else 0
+    return (LETTERS**k + palindromes) // 2
 
 
 def letters(kmers: int) -> int:
@@ -130,8 +123,8 @@ def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
             words += block[:, position : position + words.shape[1]]
         cells = table[words]
         cells += width * np.arange(len(block))[:, np.newaxis]
-        found = np.bincount(cells.ravel(), minlength=len(block) * width)
-        yield found.reshape(len(block), width)[:, :-1]
+        block_counts = np.bincount(cells.ravel(), minlength=len(block) * width)
+        yield block_counts.reshape(len(block), width)[:, :-1]
 
 
 @cache

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-
-from escala.data.base import Spec
 
 OPTIMIZER = "counting"
 
 
-def fit(
-    inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
-) -> dict[str, np.ndarray]:
+def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
     """Return the fraction of each class among the training rows before oversampling.
 
     It is `fractions`, float32 (classes,). Oversampled classes are often of equal size, which would
@@ -23,11 +17,11 @@ def fit(
     return {"fractions": (counts / counts.sum()).astype(np.float32)}
 
 
-def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
+def shapes(specs, outputs, settings) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
     return {"fractions": outputs}
 
 
-def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
+def probabilities(weights, inputs) -> np.ndarray:
     """Return the fractions for every row, float32 (rows, classes)."""
     return np.tile(weights["fractions"], (len(inputs[0]), 1))

@@ -9,19 +9,14 @@ it is the network of 152 650 parameters by which Cruz Varona (2021) compared Ten
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.data.base import Spec
-from escala.engines.tensorflow import layers as picture_losses
-from escala.engines.tensorflow.layers import OPTIMIZERS, picture_input
+from escala.engines.tensorflow import layers as losses
+from escala.engines.tensorflow.layers import class_squares, optimizer_by, picture_input
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
-) -> tf.keras.Model:
+def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
     inputs, pixels = picture_input(pictures)
@@ -34,16 +29,11 @@ def build(
     return tf.keras.Model(inputs, layers.Dense(classes, last)(hidden), name="mnist_mlp")
 
 
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping
-) -> tf.keras.optimizers.Optimizer:
-    """Return RMSprop, or stochastic gradient descent without momentum."""
-    return OPTIMIZERS[settings["optimizer"]](learning_rate)
+optimizer = optimizer_by()
 
 
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+def row_losses(targets, outputs, settings) -> tf.Tensor:
     """Return the cost of every row, float32 (rows,); targets are class numbers."""
     if settings["cost"] == "cross-entropy":
-        return picture_losses.row_losses(targets, outputs, settings)
-    wanted = tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
-    return tf.reduce_mean(tf.square(wanted - outputs), axis=-1)
+        return losses.row_losses(targets, outputs, settings)
+    return tf.reduce_mean(class_squares(targets, outputs), axis=-1)

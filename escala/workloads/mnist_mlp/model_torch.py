@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
-from escala.data.base import Spec
 from escala.engines.torch import layers
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
-) -> nn.Module:
+def build(specs, outputs, settings, knobs) -> nn.Module:
     """Build the network for one input, pictures of shape (height, width, colours).
 
     With `cross-entropy` it gives the logarithms of the probabilities.
     """
     [pictures], [classes] = specs, outputs
-    found: list[nn.Module] = [layers.Pixels(pictures), nn.Flatten()]
+    modules: list[nn.Module] = [layers.Pixels(pictures), nn.Flatten()]
     inputs = math.prod(pictures.shape)
     for neurons in settings["neurons"]:
         activation = layers.ACTIVATIONS[settings["activation"]]()
-        found += [layers.dense(inputs, neurons), activation, nn.Dropout(settings["dropout"])]
+        modules += [layers.dense(inputs, neurons), activation, nn.Dropout(settings["dropout"])]
         inputs = neurons
     last = layers.last_activation(settings["cost"], settings["output"])
-    return nn.Sequential(*found, layers.dense(inputs, classes), last)
+    return nn.Sequential(*modules, layers.dense(inputs, classes), last)
 
 
-def optimizer(
-    parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
-) -> torch.optim.Optimizer:
-    """Return RMSprop, or stochastic gradient descent without momentum."""
-    return layers.OPTIMIZERS[settings["optimizer"]](parameters, learning_rate)
+optimizer = layers.optimizer_by()
 
 
-def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+def row_losses(targets, outputs, settings) -> torch.Tensor:
     """Return the cost of every row, float32 (rows,); targets are class numbers."""
     if settings["cost"] == "cross-entropy":
         return layers.class_losses(targets, outputs)
-    return layers.squared_distances(targets, outputs) / outputs.shape[-1]
+    return layers.class_distances(targets, outputs) / outputs.shape[-1]

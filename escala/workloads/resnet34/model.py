@@ -9,15 +9,15 @@ PyTorch's DistributedDataParallel, or over those of all ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.data.base import Spec
 from escala.engines.tensorflow.layers import (
     SynchronisedBatchNormalization,
+    optimizer_by,
     picture_input,
     row_losses,
 )
@@ -32,45 +32,48 @@ NORMALISATIONS = {
 }
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
-) -> tf.keras.Model:
+def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
     convolved = partial(
         _convolve, form=settings["form"], normalisation=NORMALISATIONS[knobs["batch_norm"]]
     )
-    given, pixels = picture_input(pictures)
-    found = layers.ReLU()(convolved(pixels, settings["width"], 7, 2))
+    inputs, pixels = picture_input(pictures)
+    values = layers.ReLU()(convolved(pixels, settings["width"], 7, 2))
     # After ReLU, a maximum over added zeros is that over the rest.
-    found, padding = _pad(found, 3, settings["form"])
-    found = layers.MaxPooling2D(3, 2, padding=padding)(found)
+    values, padding = _pad(values, 3, settings["form"])
+    values = layers.MaxPooling2D(3, 2, padding=padding)(values)
     for stage, blocks in enumerate(BLOCKS[settings["depth"]]):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
-            found = _block(found, settings["width"] * 2**stage, stride, convolved)
-    found = layers.GlobalAveragePooling2D()(found)
-    initial = _dense_initial(found.shape[-1]) if settings["form"] == "pytorch" else {}
-    last = layers.Dense(classes, "softmax", **initial)(found)
-    return tf.keras.Model(given, last, name=f"resnet{settings['depth']}")
+            values = _block(values, settings["width"] * 2**stage, stride, convolved)
+    values = layers.GlobalAveragePooling2D()(values)
+    initial = {}
+    if settings["form"] == "pytorch":
+        # Kernel and bias begin by one uniform law, as in PyTorch's dense layer.
+        limit = 1 / math.sqrt(values.shape[-1])
+        for name in ("kernel_initializer", "bias_initializer"):
+            initial[name] = tf.keras.initializers.RandomUniform(-limit, limit)
+    last = layers.Dense(classes, "softmax", **initial)(values)
+    return tf.keras.Model(inputs, last, name=f"resnet{settings['depth']}")
 
 
-def _block(given: tf.Tensor, filters: int, stride: int, convolved: Callable) -> tf.Tensor:
+def _block(inputs: tf.Tensor, filters: int, stride: int, convolved: Callable) -> tf.Tensor:
     """Return the sum of two convolutions and their input, after ReLU."""
-    found = layers.ReLU()(convolved(given, filters, 3, stride))
-    found = convolved(found, filters, 3, 1)
-    same = stride == 1 and given.shape[-1] == filters
-    shortcut = given if same else convolved(given, filters, 1, stride)
-    return layers.ReLU()(layers.Add()([found, shortcut]))
+    values = layers.ReLU()(convolved(inputs, filters, 3, stride))
+    values = convolved(values, filters, 3, 1)
+    same = stride == 1 and inputs.shape[-1] == filters
+    shortcut = inputs if same else convolved(inputs, filters, 1, stride)
+    return layers.ReLU()(layers.Add()([values, shortcut]))
 
 
 def _convolve(
-    given: tf.Tensor, filters: int, width: int, stride: int, form: str, normalisation: type
+    inputs: tf.Tensor, filters: int, width: int, stride: int, form: str, normalisation: type
 ) -> tf.Tensor:
     """Return a convolution without bias, normalised over the batch by a layer of this class."""
     law = "untruncated_normal" if form == "pytorch" else "truncated_normal"
-    padded, padding = _pad(given, width, form)
-    found = layers.Conv2D(
+    padded, padding = _pad(inputs, width, form)
+    values = layers.Conv2D(
         filters,
         width,
         stride,
@@ -79,25 +82,14 @@ def _convolve(
         # As PyTorch's models: He et al. 2015 (arXiv 1502.01852), by the outputs of a layer.
         kernel_initializer=tf.keras.initializers.VarianceScaling(2.0, "fan_out", law),
     )(padded)
-    return normalisation(momentum=MOMENTUM, epsilon=EPSILON)(found)
+    return normalisation(momentum=MOMENTUM, epsilon=EPSILON)(values)
 
 
-def _pad(given: tf.Tensor, width: int, form: str) -> tuple[tf.Tensor, str]:
+def _pad(inputs: tf.Tensor, width: int, form: str) -> tuple[tf.Tensor, str]:
     """Return pictures with zeros on each side in PyTorch's form, and the padding that is left."""
     if form != "pytorch":
-        return given, "same"
-    return (layers.ZeroPadding2D(width // 2)(given) if width > 1 else given), "valid"
+        return inputs, "same"
+    return (layers.ZeroPadding2D(width // 2)(inputs) if width > 1 else inputs), "valid"
 
 
-def _dense_initial(inputs: int) -> dict[str, tf.keras.initializers.Initializer]:
-    """Return the initial weights of PyTorch's dense layer: kernel and bias by one uniform law."""
-    limit = 1 / math.sqrt(inputs)
-    law = tf.keras.initializers.RandomUniform
-    return {"kernel_initializer": law(-limit, limit), "bias_initializer": law(-limit, limit)}
-
-
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping
-) -> tf.keras.optimizers.Optimizer:
-    """Return stochastic gradient descent without momentum."""
-    return tf.keras.optimizers.SGD(learning_rate)
+optimizer = optimizer_by("sgd")

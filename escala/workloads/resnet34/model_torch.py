@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -41,7 +41,10 @@ class ResNet(nn.Module):
                 stride, filters = 2 if stage and not number else 1, width * 2**stage
                 self.blocks.append(Block(inputs, filters, stride, form, kind))
                 inputs = filters
-        self.dense = _dense(inputs, classes, form)
+        law, bias = layers.GLOROT, layers.ZEROS
+        if form == "pytorch":
+            law = bias = layers.uniform(1 / math.sqrt(inputs))
+        self.dense = layers.dense(inputs, classes, law, bias)
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         stem = self.norm(self.stem(self.pixels(pictures))).relu()
@@ -67,16 +70,14 @@ class Block(nn.Module):
             None if same else layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
         )
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        found = self.first_norm(self.first(given)).relu()
-        found = self.second_norm(self.second(found))
-        shortcut = self.shortcut_norm(self.shortcut(given)) if self.shortcut else given
-        return (found + shortcut).relu()
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        values = self.first_norm(self.first(inputs)).relu()
+        values = self.second_norm(self.second(values))
+        shortcut = self.shortcut_norm(self.shortcut(inputs)) if self.shortcut else inputs
+        return (values + shortcut).relu()
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
-) -> nn.Module:
+def build(specs, outputs, settings, knobs) -> nn.Module:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
     blocks, kind = BLOCKS[settings["depth"]], NORMALISATIONS[knobs["batch_norm"]]
@@ -92,18 +93,7 @@ def _convolution(inputs: int, filters: int, width: int, stride: int, form: str) 
     return layers.convolution_2d(inputs, filters, width, stride, padding, bias=False, kernel=law)
 
 
-def _dense(inputs: int, classes: int, form: str) -> nn.Linear:
-    if form != "pytorch":
-        return layers.dense(inputs, classes)
-    law = layers.uniform(1 / math.sqrt(inputs))
-    return layers.dense(inputs, classes, law, law)
-
-
-def optimizer(
-    parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
-) -> torch.optim.Optimizer:
-    """Return stochastic gradient descent without momentum."""
-    return layers.OPTIMIZERS["sgd"](parameters, learning_rate)
+optimizer = layers.optimizer_by("sgd")
 
 
 #: The outputs are logarithms of the probabilities.

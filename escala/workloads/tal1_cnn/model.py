@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.errors import InputError
-from escala.data.base import Spec
+from escala.engines.tensorflow.layers import optimizer_by
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
-) -> tf.keras.Model:
+def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build convolution, global maximum, and one sigmoid unit: 993 parameters by default.
 
     The output of the model is the probability of both classes, of which the sigmoid gives the
@@ -33,14 +29,10 @@ def build(
     return tf.keras.Model(given, layers.Concatenate()([background, motif]), name="tal1_cnn")
 
 
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping
-) -> tf.keras.optimizers.Optimizer:
-    """Return Adam."""
-    return tf.keras.optimizers.Adam(learning_rate)
+optimizer = optimizer_by("adam")
 
 
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+def row_losses(targets, outputs, settings) -> tf.Tensor:
     """Return the binary cross-entropy of every row in nats, float32 (rows,)."""
     labels = tf.cast(targets[:, None], outputs.dtype)
     return tf.keras.losses.binary_crossentropy(labels, outputs[:, 1:])

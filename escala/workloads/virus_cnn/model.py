@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.data.base import Spec
 from escala.engines.tensorflow.fast.lookup import Lookup
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.layers import row_losses
+
+__all__ = ["build", "optimizer", "row_losses"]
 
 CODES = 5
 LAYERS, TABLE, OPERATION = "layers", "lookup-table", "lookup-operation"
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
-) -> tf.keras.Model:
+def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build `network` for the only input, the codes, as the knob `convolution` says."""
     [codes], [classes] = specs, outputs
     return network(*codes.shape, classes, knobs["convolution"])
@@ -36,21 +35,19 @@ def network(
     `lookup-operation` an operation in C++ does the lookups. The weights and the results are the
     same.
     """
-    convolutions = [
+    stem = [
         layers.Embedding(CODES, 8),
         layers.Conv1D(128, 2, activation="relu"),
         layers.MaxPool1D(2),
         layers.Conv1D(64, 2, activation="relu"),
         layers.MaxPool1D(2),
     ]
+    if convolution != LAYERS:
+        stem = [Lookup(stem, operation=convolution == OPERATION)]
     return tf.keras.Sequential(
         [
             layers.Input((length,), dtype="uint8"),
-            *(
-                convolutions
-                if convolution == LAYERS
-                else [Lookup(convolutions, operation=convolution == OPERATION)]
-            ),
+            *stem,
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
             layers.Dense(64, activation="relu"),
@@ -60,9 +57,7 @@ def network(
     )
 
 
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping[str, Any]
-) -> tf.keras.optimizers.Optimizer:
+def optimizer(settings, learning_rate, knobs) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop.
 
     With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop. With
@@ -76,8 +71,3 @@ def optimizer(
         # Keras uses this option of the constructor only if there is a GPU.
         selected.jit_compile = True
     return selected
-
-
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
-    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
-    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
-from escala.core.errors import Unavailable
-from escala.data.base import Spec
 from escala.engines.jax import models
+from escala.workloads.virus_cnn import require_plain_layers
 
 CODES = 5
-#: The values of the knobs that are not TensorFlow's.
-OWN = {"convolution": "layers", "optimizer": "keras"}
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
-) -> models.Model:
+def build(specs, outputs, settings, knobs) -> models.Model:
     """Build the network for codes (rows, letters), uint8 from 0 to 4; it gives log-probabilities.
 
     Raises
     ------
     Unavailable : a knob has a value that only TensorFlow's engine has.
     """
-    for name, value in OWN.items():
-        if knobs[name] != value:
-            raise Unavailable(f"{name}: {knobs[name]} is TensorFlow's; use {name}: {value}")
+    require_plain_layers(knobs)
     [codes], [classes] = specs, outputs
     places = ((codes.shape[0] - 1) // 2 - 1) // 2
     arrays = (
@@ -68,9 +58,7 @@ def _halve(values: jax.Array) -> jax.Array:
     return jnp.where(one >= other, one, other)
 
 
-def optimizer(
-    settings: Mapping, learning_rate: float, knobs: Mapping[str, Any]
-) -> models.Optimizer:
+def optimizer(settings, learning_rate, knobs) -> models.Optimizer:
     """Return RMSprop."""
     return models.rmsprop(learning_rate)
 

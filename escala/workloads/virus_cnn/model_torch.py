@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
 import torch
 from torch import nn
 
-from escala.core.errors import Unavailable
-from escala.data.base import Spec
 from escala.engines.torch import layers
+from escala.workloads.virus_cnn import require_plain_layers
 
 CODES = 5
-#: The values of the knobs that are not TensorFlow's.
-OWN = {"convolution": "layers", "optimizer": "keras"}
 
 
 class VirusCNN(nn.Module):
@@ -25,10 +19,10 @@ class VirusCNN(nn.Module):
         self.embedding = layers.embedding(CODES, 8)
         self.convolutions = nn.Sequential(
             layers.ChannelsFirst(),
-            layers.convolution_1d(8, 128, 2, channels_last=True),
+            layers.convolution_1d(8, 128, 2),
             nn.ReLU(),
             layers.MaxPool1d(2),
-            layers.convolution_1d(128, 64, 2, channels_last=True),
+            layers.convolution_1d(128, 64, 2),
             nn.ReLU(),
             layers.MaxPool1d(2),
             layers.Flatten(),
@@ -47,27 +41,19 @@ class VirusCNN(nn.Module):
         return self.dense(self.convolutions(self.embedding(codes.int())))
 
 
-def build(
-    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
-) -> nn.Module:
+def build(specs, outputs, settings, knobs) -> nn.Module:
     """Build the network for the only input, the codes.
 
     Raises
     ------
     Unavailable : a knob has a value that only TensorFlow's engine has.
     """
-    for name, value in OWN.items():
-        if knobs[name] != value:
-            raise Unavailable(f"{name}: {knobs[name]} is TensorFlow's; use {name}: {value}")
+    require_plain_layers(knobs)
     [codes], [classes] = specs, outputs
     return VirusCNN(*codes.shape, classes)
 
 
-def optimizer(
-    parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
-) -> torch.optim.Optimizer:
-    """Return RMSprop."""
-    return layers.OPTIMIZERS["rmsprop"](parameters, learning_rate)
+optimizer = layers.optimizer_by("rmsprop")
 
 
 #: The outputs are logarithms of the probabilities.

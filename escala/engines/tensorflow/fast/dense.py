@@ -25,7 +25,7 @@ from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.fast.shared_memory import SharedKernel, Sums, can_be_shared
 from escala.engines.tensorflow.ranks import Ranks
-from escala.workloads.models import given
+from escala.workloads.models import as_model_input
 
 Layer = tf.keras.layers.Dense
 Optimizer = tf.keras.optimizers.Optimizer
@@ -79,9 +79,9 @@ class DenseLayers:
     ):
         self.exchanges = exchanges(model, optimizer, plan, ranks)
         self.kinds = {
-            layer: InMemory if each == costs.SHARED_MEMORY else Factors
-            for layer, each in self.exchanges.items()
-            if each != costs.ALLREDUCE
+            layer: InMemory if exchange == costs.SHARED_MEMORY else Factors
+            for layer, exchange in self.exchanges.items()
+            if exchange != costs.ALLREDUCE
         }
         trained = model.trainable_variables
         shared = {
@@ -107,17 +107,17 @@ class DenseLayers:
             numbers = sum(variable.shape.num_elements() for variable in others)
             if costs.sums_in_memory(numbers, ranks.place.processes):
                 self.sums = Sums(others, ranks)
-        rows = {each.local.ref(): each for each in self._shared}
+        rows = {kernel.local.ref(): kernel for kernel in self._shared}
         add = optimizer.add_variable_from_reference
         self._optimizer, self.parts = optimizer, {}
 
-        def added(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
+        def add_variable(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
             created = add(model_variable, *arguments, **options)
             if model_variable.ref() in rows:
                 self.parts[created.ref()] = rows[model_variable.ref()]
             return created
 
-        optimizer.add_variable_from_reference = added
+        optimizer.add_variable_from_reference = add_variable
         try:
             optimizer.build(self.updated)
         finally:
@@ -126,41 +126,43 @@ class DenseLayers:
     @property
     def local(self) -> list[tf.Variable]:
         """The rows of shared kernels that this rank updates."""
-        return [each.local for each in self._shared]
+        return [kernel.local for kernel in self._shared]
 
     def begin_step(self, rows: tf.Tensor) -> None:
         """Begin a step of `rows` rows on this rank: wait for the kernels that it reads."""
-        for each in self._shared:
-            each.begin_step(rows)
+        for kernel in self._shared:
+            kernel.begin_step(rows)
 
     def wait(self) -> None:
         """Wait until the model's variables are current and equal on all ranks."""
-        for each in self._shared:
-            each.wait()
+        for kernel in self._shared:
+            kernel.wait()
 
     def place(self) -> None:
         """Share the kernels of the first rank, and set the rows of each rank."""
-        for each in self._shared:
-            each.place()
+        for kernel in self._shared:
+            kernel.place()
 
-    def exchanged(self, gradients: Sequence[Gradient], computed: Sequence[Gradient]) -> list:
+    def exchange_in_memory(
+        self, gradients: Sequence[Gradient], computed: Sequence[Gradient]
+    ) -> list:
         """Return gradients with the factors that ranks exchange through memory.
 
         They are given as the strategy exchanged them, and as this rank `computed` them.
         """
         # While gradients of layers before it are computed, a rank still reads a kernel. All ranks
         # must exchange through memory in one order, because each waits there for the others.
-        before = [each for each in computed if not isinstance(each, Factors)]
+        before = [gradient for gradient in computed if not isinstance(gradient, Factors)]
         if self.sums:
-            before = [each for each in gradients if not isinstance(each, Factors)]
-        exchanged = []
+            before = [gradient for gradient in gradients if not isinstance(gradient, Factors)]
+        results = []
         for gradient, part in zip(gradients, self._by_variable, strict=True):
             if isinstance(gradient, InMemory):
                 with tf.control_dependencies(tf.nest.flatten(before, expand_composites=True)):
-                    gradient = Factors(*part.exchanged(*gradient))
+                    gradient = Factors(*part.exchange_factors(*gradient))
                 before = [*gradient]
-            exchanged.append(gradient)
-        return exchanged
+            results.append(gradient)
+        return results
 
     def update(self, gradients: Sequence[Gradient]) -> list[tf.Variable]:
         """Apply the sums of the gradients over all ranks, and return the variables updated.
@@ -201,14 +203,16 @@ def exchanges(
         if not isinstance(optimizer, OnePassRMSprop):
             return {}
         layers = [layer for layer, _ in products(model)]
-        return {each: costs.FACTORS for each in layers if takes_factors(optimizer, each.kernel)}
+        return {layer: costs.FACTORS for layer in layers if takes_factors(optimizer, layer.kernel)}
     if knobs["dense_exchange"] == costs.ALLREDUCE:
         return {}
     one_node = ranks.place.nodes == 1 and ranks.place.processes == total
-    return selected(model, optimizer, knobs["dense_exchange"], plan["step_rows"], total, one_node)
+    return select_exchanges(
+        model, optimizer, knobs["dense_exchange"], plan["step_rows"], total, one_node
+    )
 
 
-def selected(
+def select_exchanges(
     model: tf.keras.Model,
     optimizer: Optimizer,
     wanted: str,
@@ -225,18 +229,19 @@ def selected(
     """
     if wanted == costs.SHARED_MEMORY and not one_node:
         wanted = costs.ALLREDUCE
-    found: dict[Layer, str] = {}
+    by_layer: dict[Layer, str] = {}
     for layer, rows_of_one in products(model):
         product = costs.Product(*layer.kernel.shape, rows_of_one * rows, layer.kernel.dtype.size)
         unfit = wanted == costs.SHARED_MEMORY and (
             rows_of_one > 1 or not can_be_shared(optimizer, layer, ranks)
         )
         summed, received = (
-            costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
+            costs.count_received_bytes(exchange, product, ranks)
+            for exchange in (costs.ALLREDUCE, wanted)
         )
         saves = summed - received > costs.MIN_SAVED_BYTES
-        found[layer] = wanted if saves and not unfit else costs.ALLREDUCE
-    return found
+        by_layer[layer] = wanted if saves and not unfit else costs.ALLREDUCE
+    return by_layer
 
 
 def takes_factors(optimizer: Optimizer, variable: tf.Variable) -> bool:
@@ -280,14 +285,14 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
         shapes[id(layer)].append(values.shape)
         return type(layer).call(layer, values)
 
-    one_row = [tf.TensorSpec((1, *each.shape[1:]), each.dtype) for each in model.inputs]
+    one_row = [tf.TensorSpec((1, *tensor.shape[1:]), tensor.dtype) for tensor in model.inputs]
 
     @as_graph(input_signature=one_row)
-    def traced(*inputs):
+    def trace(*inputs):
         with _replace_calls(note, layers):
-            return model(given(inputs), training=True)
+            return model(as_model_input(inputs), training=True)
 
-    traced.get_concrete_function()
+    trace.get_concrete_function()
     once = [(layer, *shapes[id(layer)]) for layer in layers if len(shapes[id(layer)]) == 1]
     return [(layer, shape[0]) for layer, shape in once if shape.rank == 2 and shape[0]]
 
@@ -366,4 +371,6 @@ def gradients(
             )
         return factors.product() + tf.convert_to_tensor(taped)
 
-    return [combine(variable, each) for variable, each in zip(variables, taped, strict=True)]
+    return [
+        combine(variable, gradient) for variable, gradient in zip(variables, taped, strict=True)
+    ]

@@ -90,18 +90,18 @@ class Lookup(layers.Layer):
         letters = tf.gather(tf.range(alphabet), tf.cast(codes, tf.int32))
         positions = self.compute_output_shape(codes.shape)[1]
 
-        def convolved(start: int) -> tf.Tensor:
+        def convolve(start: int) -> tf.Tensor:
             """Return the convolution at position `start` of every last pool."""
-            found = []
+            values = []
             for table, offset in zip(tables, offsets, strict=True):
                 first = stride * start + offset
                 numbers = tf.zeros((), tf.int32)
                 for at in range(first, first + k):
                     numbers = numbers * alphabet + letters[:, at :: stride * pooled][:, :positions]
-                found.append(_rows(table, numbers))
-            return tf.add_n(found)
+                values.append(_rows(table, numbers))
+            return tf.add_n(values)
 
-        largest = _largest(*map(convolved, range(pooled)))
+        largest = _largest(*map(convolve, range(pooled)))
         return largest if joined else tf.nn.relu(largest)
 
     @property
@@ -231,12 +231,12 @@ def look_up(
     @tf.custom_gradient
     def values(tables: tf.Tensor):
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            found = compiled.escala_lookups_gradient(kmers, tables, upstream, **options)
-            found.set_shape(tables.shape)
-            return found
+            gradients = compiled.escala_lookups_gradient(kmers, tables, upstream, **options)
+            gradients.set_shape(tables.shape)
+            return gradients
 
-        found = compiled.escala_lookups(kmers, tables, **options)
-        found.set_shape(shape)
-        return found, gradient
+        results = compiled.escala_lookups(kmers, tables, **options)
+        results.set_shape(shape)
+        return results, gradient
 
     return values(tables)

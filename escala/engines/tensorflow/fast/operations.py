@@ -66,7 +66,7 @@ def library(source: Path, folder: Path, instead: str, compiler: str = packages.C
     version = packages.compiler(compiler)
     path = folder / f"{name}-{_digest(version)}.so"
     if version is None:
-        made = sorted(folder.glob(f"{name}-*.so"), key=lambda each: each.stat().st_mtime)
+        made = sorted(folder.glob(f"{name}-*.so"), key=lambda file: file.stat().st_mtime)
         path = made[-1] if made else path
     if path.is_file():
         return path

@@ -14,6 +14,11 @@ from escala.engines.tensorflow.fast.operations import operations
 #: Kernels with fewer weights are updated as all other variables are: their update is a small part
 #: of a step.
 LEAST_WEIGHTS = 2**16
+#: Options of Keras's RMSprop with which an update is another one.
+_OTHER_UPDATES = (
+    *("momentum", "centered", "weight_decay"),
+    *("clipnorm", "clipvalue", "global_clipnorm", "use_ema"),
+)
 #: The knob that needs no compiler.
 INSTEAD = "optimizer: fused"
 
@@ -92,17 +97,8 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
 
     def __init__(self, learning_rate: float = 0.001, **options: Any):
         super().__init__(learning_rate, **options)
-        others = {
-            "momentum": self.momentum,
-            "centered": self.centered,
-            "weight_decay": self.weight_decay,
-            "clipnorm": self.clipnorm,
-            "clipvalue": self.clipvalue,
-            "global_clipnorm": self.global_clipnorm,
-            "use_ema": self.use_ema,
-        }
-        for name, value in others.items():
-            if value:
+        for name in _OTHER_UPDATES:
+            if value := getattr(self, name):
                 raise ValueError(f"{name} is {value}; an update in one pass does not have it")
         # For what Keras updates. It uses this option of the constructor only if there is a GPU.
         self.jit_compile = True
@@ -120,11 +116,15 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple], **options: Any) -> tf.Variable:
         """Update variables by their gradients, of which some may be factors."""
-        pairs = [(_dense_if_small(each), variable) for each, variable in grads_and_vars]
-        tensors = tf.nest.flatten(
-            [each for each, _ in pairs if each is not None and not _are_factors(each)],
-            expand_composites=True,
-        )
+        pairs = []
+        for gradient, variable in grads_and_vars:
+            if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is not None:
+                size = tf.get_static_value(gradient.dense_shape)
+                if size is not None and math.prod(size) < LEAST_WEIGHTS:
+                    gradient = tf.convert_to_tensor(gradient)
+            pairs.append((gradient, variable))
+        others = [g for g, _ in pairs if g is not None and not _are_factors(g)]
+        tensors = tf.nest.flatten(others, expand_composites=True)
         self._compute_current_learning_rate()
         by_keras = []
         for gradient, variable in pairs:
@@ -145,15 +145,6 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
     def _update(self, by: Callable, variable: tf.Variable, *gradient: tf.Tensor) -> None:
         mean_square = self._velocities[self._index_dict[self._var_key(variable)]]
         by(variable, mean_square, *gradient, self.learning_rate, self.rho, self.epsilon)
-
-
-def _dense_if_small(gradient: Any) -> Any:
-    """Return a gradient of which only some rows are given as a tensor, if it is small."""
-    if not isinstance(gradient, tf.IndexedSlices) or gradient.dense_shape is None:
-        return gradient
-    size = tf.get_static_value(gradient.dense_shape)
-    small = size is not None and math.prod(size) < LEAST_WEIGHTS
-    return tf.convert_to_tensor(gradient) if small else gradient
 
 
 def _are_factors(gradient: Any) -> bool:

@@ -26,7 +26,7 @@ from escala.engines.tensorflow.ranks import Ranks
 INSTEAD = "dense_exchange: factors"
 
 
-def compiled() -> ModuleType:
+def load_operations() -> ModuleType:
     """Return the operations, see `escala.engines.tensorflow.fast.operations`."""
     return operations("shared_memory", INSTEAD)
 
@@ -88,13 +88,13 @@ class SharedKernel:
         """Divide a kernel evenly among the ranks of a node, each in its own process.
 
         They have started, and all together have `rows` at most in a step. It is `Unavailable` if
-        the operations cannot be compiled or loaded, or the memory is not available.
+        the operations cannot be load_operations or loaded, or the memory is not available.
         """
         [rank] = ranks.place.ranks
         sizes = partition(kernel.shape[0], ranks.place.processes)
         memory = _open(
             ranks,
-            compiled().escala_open_layer,
+            load_operations().escala_open_layer,
             sizes=sizes,
             outputs=kernel.shape[1],
             # A rank without rows computes one that counts nothing.
@@ -110,36 +110,36 @@ class SharedKernel:
 
     def begin_step(self, rows: tf.Tensor) -> None:
         """Begin a step in which this rank has a number of rows, int32."""
-        compiled().escala_begin_step(self.memory, rows)
+        load_operations().escala_begin_step(self.memory, rows)
         self.wait()
 
     def wait(self) -> None:
         """Wait until all ranks have updated their rows."""
-        compiled().escala_await_kernel(self.memory, self.kernel.handle)
+        load_operations().escala_await_kernel(self.memory, self.kernel.handle)
 
-    def exchanged(
+    def exchange_factors(
         self, inputs: tf.Tensor, output_gradients: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the factors of all ranks, the first for this rank's rows of the kernel.
 
         Then no rank reads the kernel any more in a step.
         """
-        found = compiled().escala_exchange_factors(
+        factors = load_operations().escala_exchange_factors(
             self.memory, self.local.handle, inputs, output_gradients
         )
         rows, outputs = self.local.shape
         return (
-            tf.ensure_shape(found.own_columns, (None, rows)),
-            tf.ensure_shape(found.all_output_gradients, (None, outputs)),
+            tf.ensure_shape(factors.own_columns, (None, rows)),
+            tf.ensure_shape(factors.all_output_gradients, (None, outputs)),
         )
 
     def end_step(self) -> None:
         """End a step in which this rank's rows were updated."""
-        compiled().escala_publish_kernel(self.memory, self.local.handle)
+        load_operations().escala_publish_kernel(self.memory, self.local.handle)
 
     def place(self) -> None:
         """Place the kernel of the first rank into the memory, where it and the rows now are."""
-        compiled().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
+        load_operations().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
 
 
 class Sums:
@@ -151,7 +151,7 @@ class Sums:
     def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
         self._memory = _open(
             ranks,
-            compiled().escala_open_sums,
+            load_operations().escala_open_sums,
             ranks=ranks.place.processes,
             numbers=sum(variable.shape.num_elements() for variable in variables),
         )
@@ -161,9 +161,9 @@ class Sums:
         """Return whether the gradient of a variable is summed here."""
         return variable.ref() in self._of
 
-    def summed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def sum_gradients(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the sums of the gradients of all variables of this object, in their order."""
-        totals = list(compiled().escala_sum_in_memory(self._memory, list(gradients)))
+        totals = list(load_operations().escala_sum_in_memory(self._memory, list(gradients)))
         for total, gradient in zip(totals, gradients, strict=True):
             total.set_shape(gradient.shape)
         return totals
