@@ -28,7 +28,8 @@ A workload has the name of its folder, with `-` for `_`. The folder is a package
 modules tell what trains it: `model` and the like, which an `engine.yaml` names, by steps under the
 strategies of that engine; `model_fit`, by one fit in one process. They are imported only where the
 workload is trained or loaded. `specs` are the specs of the inputs, `outputs` the shape of the
-model's output for one row; see `escala.data.base`. `settings` are those of the experiment.
+model's output for one row; see `escala.data.base`. `settings` are those of the experiment. These
+types hold for every workload, and its functions do not repeat them.
 
 By *steps*, here in TensorFlow:
 

@@ -115,7 +115,8 @@ def test_control_flow_of_a_workload_may_depend_on_tensors():
 def test_what_steps_change_is_put_back_where_one_fails():
     weight = tf.Variable(1.0)
     engine = TensorFlow({}, Ranks(KNOBS, None))
-    engine._state = SimpleNamespace(changed=[weight])
+    engine.model = SimpleNamespace(variables=[weight])
+    engine.optimizer, engine._dense = SimpleNamespace(variables=[]), SimpleNamespace(local=[])
     with pytest.raises(ArithmeticError), engine.preserve():
         weight.assign(2.0)
         raise ArithmeticError

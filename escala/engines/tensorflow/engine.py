@@ -18,6 +18,7 @@ from escala.engines.layers import require_whole_steps
 from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.building import begin
+from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
@@ -61,7 +62,7 @@ class TensorFlow(Engine):
             normalises = bool(layers_over_ranks(self.model))
             require_whole_steps(normalises, plan["knobs"]["accumulation"])
             self.steps_alone = self.group.reads_clock and not normalises
-            self._state = states.State(self.model, self.optimizer, plan, self.group)
+            self._dense = DenseLayers(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
             self._compile_steps(data, probe)
             specs = *data.inputs, data.targets
@@ -70,7 +71,7 @@ class TensorFlow(Engine):
 
     def _compile_steps(self, data, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
-        knobs, dense, ranks = self.plan["knobs"], self._state.dense, self.group
+        knobs, dense, ranks = self.plan["knobs"], self._dense, self.group
         alone = Ranks(knobs, self.place)
 
         def make_compute(kinds: Mapping, total: Callable) -> Callable:
@@ -120,18 +121,19 @@ class TensorFlow(Engine):
 
     @contextmanager
     def preserve(self):
-        saved = [variable.numpy() for variable in self._state.changed]
+        changed = [*self._variables, *self._dense.local]
+        saved = [variable.numpy() for variable in changed]
         try:
             yield
         finally:
-            for variable, value in zip(self._state.changed, saved, strict=True):
+            for variable, value in zip(changed, saved, strict=True):
                 variable.assign(value)
 
     def seed(self, *numbers):
         states.seed_random_layers(self.model, *numbers)
 
     def end_epoch(self, rows):
-        self._state.dense.wait()
+        self._dense.wait()
         states.average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
@@ -145,20 +147,37 @@ class TensorFlow(Engine):
             variable.assign(value)
 
     def values(self):
-        return self._state.values()
+        # Of a shared kernel a rank updates some rows, and the optimizer has variables for these
+        # only. They are gathered, so a checkpoint is that of a run without shared kernels.
+        values = [variable.numpy() for variable in self.model.variables]
+        for number, variable in enumerate(self.optimizer.variables):
+            if variable.ref() in self._dense.parts:
+                variable = self.group.gather(variable, f"optimizer/{number}")
+            values.append(variable.numpy())
+        return values
 
     def restore(self, values):
-        self._state.restore(values)
+        for variable, value in zip(self._variables, values, strict=True):
+            part = self._dense.parts.get(variable.ref())
+            variable.assign(value[part.rows] if part else value)
+        self._dense.place()
 
     def broadcast(self):
-        self._state.broadcast()
+        # The optimizer's variables for rows of a shared kernel stay: newly built, or restored.
+        parts = self._dense.parts
+        self.group.broadcast([v for v in self._variables if v.ref() not in parts])
+        self._dense.place()
+
+    @property
+    def _variables(self) -> list[tf.Variable]:
+        return [*self.model.variables, *self.optimizer.variables]
 
     def about(self):
         return {
             "parameters": self.model.count_params(),
             "optimizer": type(self.optimizer).__name__,
             "dense_exchange": {
-                layer.name: exchange for layer, exchange in self._state.dense.exchanges.items()
+                layer.name: exchange for layer, exchange in self._dense.exchanges.items()
             },
         }
 

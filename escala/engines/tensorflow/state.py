@@ -1,4 +1,4 @@
-"""All variables that the steps of a process change: of the model, and of the optimizer.
+"""What ranks agree on, and what they draw, of the variables that steps change.
 
 Trainable variables and variables of the optimizer are *replicated*: equal on all ranks after any
 step, except under `parameter-server`, which has one copy. Other variables, such as the moving
@@ -9,75 +9,14 @@ normalise over the rows of all ranks (`normalisation`) keep theirs equal after a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from escala.engines.tensorflow.building import layers_of
-from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
-
-#: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
-_OPTIMIZER = "optimizer/"
-
-
-class State:
-    """The variables of model and optimizer, some of them divided among the ranks.
-
-    Of a shared kernel a rank updates some rows, and the optimizer has variables for these only.
-    Such variables are gathered where they leave the process, so a checkpoint has the same content
-    as one of a run without shared kernels. The arguments are those of `DenseLayers`, the attribute
-    `dense`.
-    """
-
-    def __init__(
-        self,
-        model: tf.keras.Model,
-        optimizer: tf.keras.optimizers.Optimizer,
-        plan: Mapping[str, Any],
-        ranks: Ranks,
-    ):
-        self.model, self.optimizer, self._ranks = model, optimizer, ranks
-        self.dense = DenseLayers(model, optimizer, plan, ranks)
-
-    @property
-    def _variables(self) -> list[tf.Variable]:
-        return [*self.model.variables, *self.optimizer.variables]
-
-    @property
-    def changed(self) -> list[tf.Variable]:
-        """All variables of this process that a step may change."""
-        return [*self._variables, *self.dense.local]
-
-    def broadcast(self) -> None:
-        """Give every rank the values of rank 0, and of a shared kernel its rows.
-
-        The optimizer's variables for these rows are left as they are: newly built or restored.
-        """
-        self._ranks.broadcast([v for v in self._variables if v.ref() not in self.dense.parts])
-        self.dense.place()
-
-    def values(self) -> list[np.ndarray]:
-        """Return the values of all variables of model and optimizer, gathered where divided.
-
-        Every process calls this, after `DenseLayers.wait`.
-        """
-        values = [variable.numpy() for variable in self.model.variables]
-        for number, variable in enumerate(self.optimizer.variables):
-            if variable.ref() in self.dense.parts:
-                variable = self._ranks.gather(variable, f"{_OPTIMIZER}{number}")
-            values.append(variable.numpy())
-        return values
-
-    def restore(self, values: Sequence[np.ndarray]) -> None:
-        """Set the variables to what `values` returned in a process of a run with as many ranks."""
-        for variable, value in zip(self._variables, values, strict=True):
-            part = self.dense.parts.get(variable.ref())
-            variable.assign(value[part.rows] if part else value)
-        self.dense.place()
 
 
 def local_variables(model: tf.keras.Model) -> list[tf.Variable]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from escala import engines
 from escala.core.environment import call
@@ -19,18 +21,30 @@ from escala.engines import layers
 from escala.engines.base import Engine, gpus_in_use, require_products
 from escala.engines.layers import require_whole_steps
 from escala.engines.torch import arrays
-from escala.engines.torch import step as steps
 from escala.engines.torch.functions import Functions
 from escala.engines.torch.layers import layers_over_ranks
 from escala.engines.torch.ranks import Ranks
 from escala.workloads.models import as_model_input, rows_at_once
 
 
+class Computed(NamedTuple):
+    """The functions that a step calls: the model, the losses of rows, and their correctness.
+
+    A recorder of a probe, the class `Recorder` of a module `record_NAME`, also has `watch`, which
+    returns what a step calls in their place, and may add hooks to the optimizer. Its
+    `watch_exchange` returns a communication hook of DistributedDataParallel with what the recorder
+    adds, or is None.
+    """
+
+    model: nn.Module
+    row_losses: Callable
+    correct: Callable
+
+
 class Torch(Engine):
     """A process that trains with PyTorch; its group are `Ranks`."""
 
     group: Ranks
-    recorder: steps.StepRecorder | None = None
 
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
@@ -74,8 +88,8 @@ class Torch(Engine):
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         functions.refuse_ignored(self.model, self.optimizer)
         self._form: list[tuple[torch.Tensor, str, Any]] = []
-        steps.slow_down(self.model, self.slowdown)
-        self._computed = steps.Computed(called, functions.row_losses, functions.correct)
+        slow_down(self.model, self.slowdown)
+        self._computed = Computed(called, functions.row_losses, functions.correct)
         if self.recorder:
             self._computed = self.recorder.watch(self._computed, self.optimizer)
         self._evaluate = functions.compile_evaluation(
@@ -273,3 +287,26 @@ def set_products(kind: str) -> None:
         operations.fp32_precision = on_gpu
     for operations in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):
         operations.fp32_precision = on_processor
+
+
+def slow_down(model: nn.Module, factor: float) -> None:
+    """Let a model take `factor` times as long for its passes, as on a slower processor.
+
+    It sleeps, so the core is free meanwhile. In the backward pass it sleeps before each gradient is
+    complete, so an exchange during it begins as late as there.
+    """
+    if factor == 1:
+        return
+    since = [0.0]
+
+    def begin(*_: object) -> None:
+        since[0] = time.perf_counter()
+
+    def sleep(*_: object) -> None:
+        time.sleep((factor - 1) * (time.perf_counter() - since[0]))
+        begin()
+
+    model.register_forward_pre_hook(begin)
+    model.register_forward_hook(sleep)
+    for parameter in filter(lambda weight: weight.requires_grad, model.parameters()):
+        parameter.register_hook(sleep)

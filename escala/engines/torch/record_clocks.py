@@ -19,7 +19,7 @@ from functools import partial
 import torch
 
 from escala.engines.torch.arrays import list_trained
-from escala.engines.torch.step import Computed
+from escala.engines.torch.engine import Computed
 from escala.probes import clocks
 from escala.probes.clocks import (
     BACKWARD_ENDS,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from escala.engines.torch.step import Computed
+from escala.engines.torch.engine import Computed
 from escala.hook import escala_trace
 from escala.probes.torch_trace import TorchTrace
 
