@@ -41,7 +41,7 @@ RECORD = 2
 #: The key of a request that only says where things are, and determines no result.
 WHERE = "start"
 #: What the declaration of a strategy says to people, or before they measure.
-FOR_PEOPLE = ("position", "said", "option")
+FOR_PEOPLE = ("position", "title", "option")
 
 
 def code(workload: str, strategy: str, probe: str | None = None) -> Code:
