@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
+from escala.core.errors import InputError
 from escala.core.readable import duration
 from escala.experiment import Run
 from escala.runtime import allocation
@@ -59,12 +60,26 @@ class Allocated:
         InputError : with the remedy.
         """
         if self._number and not self._is_here():
-            raise allocation.refuse_submission(self._number)
-        if self.names:
-            allocation.require_host()
-            allocation.require_exclusive(self.job)
-            for layout in dict.fromkeys(run.layout for run in runs):
-                allocation.require_nodes(self.job, self.names, layout)
+            raise InputError(
+                "executor: slurm",
+                f"SLURM_JOB_ID={self._number}",
+                "this call is inside a job, and would submit further jobs from there",
+                "to measure on the nodes of this job: snakemake --cores all, without --profile; to "
+                "submit them as a job, call it on the login node, outside of salloc",
+            )
+        if not self.names:
+            return
+        allocation.require_host()
+        if self.job.exclusive is False:
+            reason = "shares its nodes with other jobs, which would disturb the measurements"
+            raise InputError("SLURM_JOB_ID", self._number, reason, "submit it with --exclusive")
+        for layout in dict.fromkeys(run.layout for run in runs):
+            if layout.nodes > len(self.names):
+                reason = (
+                    f"needs {layout.nodes} nodes, and the job {self._number} has {len(self.names)}"
+                )
+                remedy = f"submit the job with --nodes={layout.nodes}, or leave the layout out"
+                raise InputError("layout", layout, reason, remedy)
 
     def late(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
         """Return why runs would not end within the job, None if they may.

@@ -18,10 +18,7 @@ from datetime import datetime
 
 from escala.core.errors import InputError
 from escala.runtime import slurm
-from escala.runtime.layout import Layout
 
-#: The call that starts what runs inside a job.
-INSIDE = "snakemake --cores all, without --profile"
 #: Lines of `scontrol show job` begin so. A name or a comment, which may hold any text, stands after
 #: another key, and within one line.
 _LINES = {
@@ -184,47 +181,3 @@ def same_host(first: str, second: str) -> bool:
     """Return whether two names are one machine's: the domain may be missing in either."""
     first, second = first.lower(), second.lower()
     return second in (first, first.partition(".")[0]) or first == second.partition(".")[0]
-
-
-def require_exclusive(job: Job) -> None:
-    """Refuse a job whose nodes other jobs may use.
-
-    Raises
-    ------
-    InputError : with the remedy.
-    """
-    if job.exclusive is False:
-        raise InputError(
-            "SLURM_JOB_ID",
-            job.number,
-            "shares its nodes with other jobs, which would disturb the measurements",
-            "submit it with --exclusive",
-        )
-
-
-def require_nodes(job: Job, names: Sequence[str], layout: Layout) -> None:
-    """Refuse a layout of more nodes than the job has.
-
-    Raises
-    ------
-    InputError : with the remedy.
-    """
-    needed = layout.nodes
-    if needed > len(names):
-        raise InputError(
-            "layout",
-            layout,
-            f"needs {needed} nodes, and the job {job.number} has {len(names)}",
-            f"submit the job with --nodes={needed}, or leave the layout out",
-        )
-
-
-def refuse_submission(job: str) -> InputError:
-    """Return the error of a call inside a job that would submit further jobs."""
-    return InputError(
-        "executor: slurm",
-        f"SLURM_JOB_ID={job}",
-        "this call is inside a job, and would submit further jobs from there",
-        f"to measure on the nodes of this job: {INSIDE}; to submit them as a job, call it on "
-        "the login node, outside of salloc",
-    )

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from escala.core import children, variables
@@ -22,7 +21,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.runtime import allocation, slurm
 from escala.runtime.allocation import number, same_host, srun
-from escala.runtime.layout import Launch, Layout, Node
+from escala.runtime.layout import Launch, Node
 from escala.runtime.mpi import cause, own_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
 
@@ -35,54 +34,50 @@ def step_environment(job: str) -> dict[str, str]:
     return variables.passed() | {"SLURM_JOB_ID": job}
 
 
-@dataclass(frozen=True)
-class Asking:
-    """A job step that describes each node of a run."""
+def describe_nodes(
+    job: str, count: int, names: Sequence[str], interface: str | None, ports: int, mpi: bool
+) -> tuple[list[Node], int]:
+    """Run `escala.runtime.node` on each node of a run, without MPI if `srun` does not support it.
 
-    job: str
-    layout: Layout
-    names: tuple[str, ...]
-    interface: str | None
-    ports: int
+    Parameters
+    ----------
+    names : of the nodes; empty: the first `count` of the job.
 
-    def nodes(self, mpi: bool) -> tuple[list[Node], int | None]:
-        """Run `escala.runtime.node` on each node, without MPI if `srun` does not support it.
+    Returns
+    -------
+    The nodes, and the number of processes that MPI joined.
+    """
+    program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(ports)]
+    nodes = ",".join(names) or allocation.job_of(job).nodes
+    program += ["--addresses", json.dumps(_addresses(nodes))]
+    program += ["--interface", interface] if interface else []
+    base = [*srun(job, count, count, names), "--overlap"]
+    calls = [[*base, "--mpi=none", *program]]
+    if mpi and "pmix" in slurm.printed(["srun", "--mpi=list"]):
+        calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
+    environment = step_environment(job) | own_mpi()
+    for call in calls:
+        done = children.completed(call, env=environment, timeout=_SURVEY_SECONDS)
+        lines = [line for line in done.stdout.splitlines() if MARK in line]
+        if done.returncode == 0 and len(lines) == count:
+            break
+    else:
+        raise RuntimeError(f"srun failed on the nodes: {cause(done.stderr)}")
+    answers = [json.loads(line.partition(MARK)[2]) for line in lines]
+    answers.sort(key=lambda node: node.pop("number"))
+    world = min((node.pop("world") or 1) for node in answers)
+    return [Node(**node) for node in answers], world
 
-        Returns
-        -------
-        The nodes, and the number of processes that MPI joined.
-        """
-        program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(self.ports)]
-        nodes = ",".join(self.names) or allocation.job_of(self.job).nodes
-        program += ["--addresses", json.dumps(_addresses(nodes))]
-        program += ["--interface", self.interface] if self.interface else []
-        count = self.layout.nodes
-        base = [*srun(self.job, count, count, self.names), "--overlap"]
-        calls = [[*base, "--mpi=none", *program]]
-        if mpi and "pmix" in slurm.printed(["srun", "--mpi=list"]):
-            calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
-        environment = step_environment(self.job) | own_mpi()
-        for call in calls:
-            done = children.completed(call, env=environment, timeout=_SURVEY_SECONDS)
-            lines = [line for line in done.stdout.splitlines() if MARK in line]
-            if done.returncode == 0 and len(lines) == count:
-                break
-        else:
-            raise RuntimeError(f"srun failed on the nodes: {cause(done.stderr)}")
-        said = [json.loads(line.partition(MARK)[2]) for line in lines]
-        said.sort(key=lambda node: node.pop("number"))
-        world = min((node.pop("world") or 1) for node in said)
-        return [Node(**node) for node in said], world
 
-    def here(self, nodes: Sequence[Node]) -> str:
-        """Return the address by which the nodes of a run reach this machine, one of them or not."""
-        host = socket.gethostname()
-        for node in nodes:
-            if same_host(node.host, host):
-                return node.address
-        across = None if self.interface == LOOPBACK else self.interface
-        name = os.environ.get("SLURMD_NODENAME") or host.partition(".")[0]
-        return describe(across, 0, _addresses(name).get(name)).address
+def address_here(nodes: Sequence[Node], interface: str | None) -> str:
+    """Return the address by which the nodes of a run reach this machine, one of them or not."""
+    host = socket.gethostname()
+    for node in nodes:
+        if same_host(node.host, host):
+            return node.address
+    across = None if interface == LOOPBACK else interface
+    name = os.environ.get("SLURMD_NODENAME") or host.partition(".")[0]
+    return describe(across, 0, _addresses(name).get(name)).address
 
 
 def silent(names: Sequence[str]) -> list[str]:
@@ -155,7 +150,7 @@ def measured(launch: Launch, known: Path) -> dict[str, float | None]:
     program += ["--address", first.address, "--port", str(first.ports[0])]
     count = len(launch.nodes)
     step = allocation.srun(launch.job, count, count, launch.names)
-    found: dict[str, float | None] = {"mbit_per_second": None, "latency_ms": None}
+    link: dict[str, float | None] = {"mbit_per_second": None, "latency_ms": None}
     try:
         done = children.completed(
             [*step, "--overlap", "--mpi=none", *program],
@@ -164,15 +159,15 @@ def measured(launch: Launch, known: Path) -> dict[str, float | None]:
         )
         for line in done.stdout.splitlines():
             if LINK_MARK in line:
-                found |= json.loads(line.partition(LINK_MARK)[2])
+                link |= json.loads(line.partition(LINK_MARK)[2])
         why = done.stderr.strip().splitlines()[-1:]
     except (OSError, subprocess.TimeoutExpired) as error:
         why = [str(error)]
-    if None in found.values():
+    if None in link.values():
         say(f"The link between {first.host} and {second.host} was not measured: {' '.join(why)}")
     else:  # A later run of the job tries again.
-        write_json(known, found)
-    return found
+        write_json(known, link)
+    return link
 
 
 def serve(address: str, port: int) -> dict[str, float]:
@@ -198,7 +193,16 @@ def serve(address: str, port: int) -> dict[str, float]:
 
 def connect(address: str, port: int) -> dict[str, float]:
     """Time single bytes there and back, then send for some time; return the median of the times."""
-    with _connect(address, port) as connection:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:  # The other end may not listen yet.
+        try:
+            connection = socket.create_connection((address, port), timeout=_PATIENCE_SECONDS)
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    with connection:
         _prepare(connection)
         seconds = []
         for _ in range(_PINGS):
@@ -214,18 +218,6 @@ def connect(address: str, port: int) -> dict[str, float]:
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1)
     return {"latency_ms": 1e3 * statistics.median(seconds)}
-
-
-def _connect(address: str, port: int) -> socket.socket:
-    """Return a connection to the other end, which may not listen yet."""
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return socket.create_connection((address, port), timeout=_PATIENCE_SECONDS)
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
 
 
 def _prepare(connection: socket.socket) -> None:

@@ -27,7 +27,7 @@ from escala.core.variables import CALLERS_PATH
 from escala.programs.environment import extra_variables
 from escala.programs.program import Program
 from escala.runtime import allocation, mpi, slurm
-from escala.runtime.asking import Asking
+from escala.runtime.asking import address_here, describe_nodes
 from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, processes_per_node
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
@@ -47,7 +47,7 @@ def survey(
     layout: Layout,
     strategy: type[Strategy],
     interface: str | None,
-    asked: str,
+    launcher: str,
     names: Sequence[str] = (),
 ) -> Launch:
     """Choose the launcher of a run, and read the description of each of its nodes.
@@ -56,7 +56,7 @@ def survey(
     ----------
     interface : interface of the network to use between nodes; the default is the one by which the
         scheduler knows a node.
-    asked : `auto` or a launcher.
+    launcher : `auto` or one of them.
     names : nodes of the job that this process is in, on which the run is a job step, also a run of
         one node. Empty: a run of one node uses this machine, another one the first of the job's.
 
@@ -66,27 +66,28 @@ def survey(
         is not of the allocation; `local`, with nodes of a job.
     """
     ports = processes_per_node(layout, strategy) + EXTRA_PORTS
-    if names and asked == LOCAL:
+    if names and launcher == LOCAL:
         reason = f"starts processes on this machine only, and the run is given {', '.join(names)}"
-        raise InputError("launcher", asked, reason, f"use auto, {SRUN} or {MPIRUN}")
-    if layout.nodes == 1 and asked != SRUN and not names:
+        raise InputError("launcher", launcher, reason, f"use auto, {SRUN} or {MPIRUN}")
+    if layout.nodes == 1 and launcher != SRUN and not names:
         allocation.require_host()
         selected = MPIRUN if strategy.meets_by == "mpi" else LOCAL
-        return Launch(selected if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
+        selected = selected if launcher == "auto" else launcher
+        return Launch(selected, [describe(LOOPBACK, ports)], None)
     job = allocation.number()
     if job is None or not shutil.which("srun"):
         remedy = f"or run through SLURM: {call('run --profile profiles/slurm')}"
         if layout.nodes > 1:
             reason = "needs several nodes, and this is one machine"
             raise InputError("layout", str(layout), reason, f"use a layout 1xN, {remedy}")
-        raise InputError("launcher", asked, "needs a SLURM allocation", f"use auto, {remedy}")
+        raise InputError("launcher", launcher, "needs a SLURM allocation", f"use auto, {remedy}")
     if names and layout.nodes == 1:
         interface = LOOPBACK
-    asking = Asking(job, layout, tuple(names), interface, ports)
-    nodes, world = asking.nodes(strategy.meets_by == "mpi")
-    selected = SRUN if strategy.meets_by != "mpi" or world == layout.nodes else MPIRUN
-    here = asking.here(nodes) if names else None
-    return Launch(selected if asked == "auto" else asked, nodes, job, tuple(names), here)
+    is_mpi = strategy.meets_by == "mpi"
+    nodes, world = describe_nodes(job, layout.nodes, names, interface, ports, is_mpi)
+    selected = MPIRUN if is_mpi and world != layout.nodes else SRUN
+    here = address_here(nodes, interface) if names else None
+    return Launch(selected if launcher == "auto" else launcher, nodes, job, tuple(names), here)
 
 
 def environment(
@@ -99,29 +100,29 @@ def environment(
     program : what the processes start, if they train nothing themselves. It also gets the variables
         that it names, and the project's Open MPI only where it needs it.
     """
-    declared, found = STRATEGIES[strategy], variables.passed()
-    found.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    declared, result = STRATEGIES[strategy], variables.passed()
+    result.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if program:
-        found |= extra_variables(program)
-        found.setdefault(CALLERS_PATH, found.get("PATH", ""))
-    found |= mpi.variables(program, declared.meets_by == "mpi")
+        result |= extra_variables(program)
+        result.setdefault(CALLERS_PATH, result.get("PATH", ""))
+    result |= mpi.variables(program, declared.meets_by == "mpi")
     if threads := knobs["threads"]["intra_op"]:
-        found["OMP_NUM_THREADS"] = str(threads)
+        result["OMP_NUM_THREADS"] = str(threads)
     if launch and declared.meets_by == "mpi":
-        copies = found["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
+        copies = result["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
         if copies == "none":  # Release 5 has another name for it.
-            found["OMPI_MCA_smsc"] = "^cma"
+            result["OMPI_MCA_smsc"] = "^cma"
     if launch and launch.job:
         # By the older name mpirun recognises that srun starts its daemons.
-        found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
+        result |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
         # By this the ranks of a job step exchange over their network. On one node no transport
         # listens on a port, as under `mpirun`.
         if (interface := launch.nodes[0].interface) == LOOPBACK:
-            found["OMPI_MCA_btl"] = ON_ONE_NODE
+            result["OMPI_MCA_btl"] = ON_ONE_NODE
         else:
             names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
-            found |= dict.fromkeys(names, interface)
-    return found | declared.environment(readable(knobs, strategy, takes_steps=program is None))
+            result |= dict.fromkeys(names, interface)
+    return result | declared.environment(readable(knobs, strategy, takes_steps=program is None))
 
 
 @contextmanager
@@ -140,19 +141,26 @@ def command_line(
     ----------
     program : see `environment`.
     """
+    private = ["--private-network"] if strategy.meets_by == "servers" else []
+    start = [sys.executable, "-m", "escala.runtime.spawn", *private, str(len(places))]
     if launch.launcher == MPIRUN:
         mpirun = mpi.mpirun(program)
-        arguments = [mpirun, *_mpirun(launch, len(places), mpi.release(mpirun)), *command]
-    else:
-        starts = _local if launch.launcher == LOCAL else _by_srun
-        arguments = [*starts(launch, strategy, len(places)), *command]
+        start = [mpirun, *_mpirun(launch, len(places), mpi.release(mpirun))]
+    elif launch.launcher == SRUN:
+        # On one node, `spawn` gives servers that accept calls from everybody a private network.
+        is_private = bool(private) and len(launch.nodes) == 1
+        tasks = 1 if is_private else len(places)
+        start = [
+            *allocation.srun(launch.job, len(launch.nodes), tasks, launch.names),
+            # A probe's program is another job step at the same time.
+            "--overlap",
+            f"--mpi={'pmix' if strategy.meets_by == 'mpi' else 'none'}",
+            "--kill-on-bad-exit=1",
+            f"--job-name={_step_name(launch.job)}",
+            *(start if is_private else []),
+        ]
     with strategy.serve_rendezvous(launch.nodes, places, launch.here) as variables:
-        yield arguments, variables
-
-
-def _local(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
-    private = ["--private-network"] if strategy.meets_by == "servers" else []
-    return [sys.executable, "-m", "escala.runtime.spawn", *private, str(processes)]
+        yield [*start, *command], variables
 
 
 def _mpirun(launch: Launch, processes: int, release: int) -> Command:
@@ -186,25 +194,6 @@ def _mpirun(launch: Launch, processes: int, release: int) -> Command:
     return options + [word for item in parameters.items() for word in ("--mca", *item)]
 
 
-def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
-    """Return the job step of the processes.
-
-    On one node, those whose servers listen to everybody are started there as `local` starts them.
-    """
-    inside = []
-    if strategy.meets_by == "servers" and len(launch.nodes) == 1:
-        inside, processes = _local(launch, strategy, processes), 1
-    return [
-        *allocation.srun(launch.job, len(launch.nodes), processes, launch.names),
-        # A probe's program is another job step at the same time.
-        "--overlap",
-        f"--mpi={'pmix' if strategy.meets_by == 'mpi' else 'none'}",
-        "--kill-on-bad-exit=1",
-        f"--job-name={_step_name(launch.job)}",
-        *inside,
-    ]
-
-
 def on_each_node(
     launch: Launch, program: Command, environment: Environment, log: Path
 ) -> subprocess.Popen:
@@ -225,10 +214,8 @@ def end_job_step(launch: Launch) -> None:
     """End the job step of `srun`, which may still run on other nodes; do nothing without a job."""
     if launch.job is None or launch.launcher != SRUN:
         return
-    said = slurm.printed(
-        ["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"]
-    )
-    for line in said.splitlines():
+    ask = ["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"]
+    for line in slurm.printed(ask).splitlines():
         number, _, name = line.strip().partition(" ")
         if name.strip() == _step_name(launch.job):
             slurm.printed(["scancel", "--signal=KILL", number])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from escala.core.engines import ENGINES
@@ -109,24 +109,15 @@ def transport(asked: str | None, interface: str | None) -> dict[str, str]:
     if asked == "ucx":
         found["OMPI_MCA_pml"] = "ucx"
     if asked == "ucx" and interface:
-        device = _rdma_device(interface)
-        found["UCX_NET_DEVICES"] = device or interface
-        if device is None:
+        found["UCX_NET_DEVICES"] = interface
+        if devices := sorted((INTERFACES / interface / "device/infiniband").glob("*")):
+            file = INTERFACES / interface / "dev_port"
+            port = int(file.read_text(encoding="utf-8")) + 1 if file.exists() else 1
+            found["UCX_NET_DEVICES"] = f"{devices[0].name}:{port}"  # Such as `mlx5_0:1`.
+        else:
             # By default Open MPI leaves UCX out where it finds no such device.
             found |= dict.fromkeys(_ANY_OF_UCX, "any")
     return found
-
-
-def _rdma_device(interface: str) -> str | None:
-    """Return device and port of an interface as UCX names them, such as `mlx5_0:1`."""
-    folder = INTERFACES / interface
-    devices = sorted((folder / "device/infiniband").glob("*"))
-    if not devices:
-        return None
-    number = folder / "dev_port"
-    return (
-        f"{devices[0].name}:{int(number.read_text(encoding='utf-8')) + 1 if number.exists() else 1}"
-    )
 
 
 def _project_mpirun() -> Path:
@@ -147,7 +138,7 @@ def _as_root() -> dict[str, str]:
     return dict.fromkeys(_AS_ROOT, "1") if os.geteuid() == 0 else {}
 
 
-_LONGEST = 800
+_MOST_LINES, _LONGEST = 6, 800
 #: Lines of Open MPI, PMIx and SLURM that say nothing of a cause.
 _NOISE = re.compile(
     r"""^[-=*\s]*$
@@ -175,26 +166,22 @@ _SENDER = re.compile(r"^\[[\w.-]+:\d+\] (\[\[\d+,\d+\],\d+\] )?")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def cause(said: str, lines: int = 6) -> str:
+def cause(output: str) -> str:
     """Return the first lines of a launcher's output that name a cause, or an empty text.
 
     Rules of dashes, Open MPI's remarks on its own end, and repeated lines are left out. Of a
     traceback only the error stays. What follows from another message comes after it.
     """
-    messages = sorted(_RULE.split(said), key=lambda message: bool(_CONSEQUENCE.search(message)))
-    found = list(dict.fromkeys(_meaningful("".join(messages))))
-    if not found:
-        found = [line.strip() for line in said.splitlines() if re.search(r"\w", line)]
-    return " | ".join(found[:lines])[:_LONGEST]
-
-
-def _meaningful(said: str) -> Iterator[str]:
-    inside = False
-    for line in said.splitlines():
+    messages = sorted(_RULE.split(output), key=lambda message: bool(_CONSEQUENCE.search(message)))
+    lines, in_traceback = [], False
+    for line in "".join(messages).splitlines():
         if _TRACEBACK in line:
-            inside = True
-        elif inside and (line.startswith(" ") or not line.strip()):
+            in_traceback = True
+        elif in_traceback and (line.startswith(" ") or not line.strip()):
             continue
         elif not _NOISE.search(line.strip()):
-            inside = False
-            yield _SENDER.sub("", line.strip())
+            in_traceback = False
+            lines.append(_SENDER.sub("", line.strip()))
+    if not lines:
+        lines = [line.strip() for line in output.splitlines() if re.search(r"\w", line)]
+    return " | ".join([*dict.fromkeys(lines)][:_MOST_LINES])[:_LONGEST]
