@@ -38,7 +38,7 @@ def in_a_job() -> bool:
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
 def _pmix() -> str:
     """Ask which ways of starting MPI ranks `srun` has."""
-    listed = slurm.printed(["srun", "--mpi=list"], _SECONDS)
+    listed = slurm.output_of(["srun", "--mpi=list"], _SECONDS)
     return pmix(listed)
 
 
@@ -58,7 +58,7 @@ def pmix(listed: str) -> str:
     among=CHECKS,
 )
 def _groups() -> str:
-    settings = settings_of(slurm.printed(["scontrol", "show", "config"], _SECONDS))
+    settings = settings_of(slurm.output_of(["scontrol", "show", "config"], _SECONDS))
     plugins = settings.get("TaskPlugin", "unknown")
     if "cgroup" not in plugins:
         raise Unavailable(f"TaskPlugin is {plugins}")
@@ -179,7 +179,7 @@ def file_system(folder: Path) -> str:
 
 @check("time limit", "submit with --time=HH:MM:SS", among=CHECKS)
 def _time() -> str:
-    limits = slurm.printed(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
+    limits = slurm.output_of(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
     ends, partition = (
         allocation.job_of(allocation.number()).ends,
         os.environ.get("SLURM_JOB_PARTITION", ""),

@@ -145,7 +145,7 @@ def _mpi() -> str:
     with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
         # Lines of two ranks may come one within the other.
         try:
-            ranks = sorted("".join(_output(command, mpi.own_mpi()).split()))
+            ranks = sorted("".join(_output(command, mpi.project_mpi()).split()))
         except FileNotFoundError:
             raise Unavailable("there is no mpirun") from None
     if ranks != ["0", "1"]:

@@ -29,7 +29,7 @@ from escala.core.engines import ENGINES, FOLDER
 from escala.core.environment import call
 from escala.core.errors import InputError, Unavailable
 from escala.core.variables import passed
-from escala.runtime.mpi import own_mpi
+from escala.runtime.mpi import project_mpi
 
 #: The folder of the project: a clone, or that of an installation.
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,7 +184,7 @@ def _run(interpreter: str, code: str) -> str:
     """Return what a program prints under an interpreter, as ranks are started."""
     try:
         words = [interpreter, "-P", "-c", code]
-        environment = variables(interpreter, passed()) | own_mpi()
+        environment = variables(interpreter, passed()) | project_mpi()
         done = children.completed(words, env=environment, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{interpreter} cannot be used: {error}") from None

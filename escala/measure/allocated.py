@@ -50,7 +50,7 @@ class Allocated:
         """Return the nodes of a run, none if it uses this machine."""
         if not self.names:
             return []
-        return allocation.nested(self.names, run.layout.nodes, run.repeat or 1)
+        return allocation.rotate_nodes(self.names, run.layout.nodes, run.repeat or 1)
 
     def require(self, runs: Iterable[Run]) -> None:
         """Refuse runs that cannot be measured in this job, or from there.

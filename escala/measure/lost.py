@@ -112,7 +112,7 @@ def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
     # A job that SLURM has started again has the number that it had.
     if mark["job"] and mark["job"] != allocation.number():
         log = Path(mark["log"]) if mark["log"] else None
-        return slurm.ending(mark["job"], log, mark["interrupted"])
+        return slurm.job_ending(mark["job"], log, mark["interrupted"])
     if mark["job"] or is_here:
         if not mark["job"] and mark["session"] != session():
             return None, "its call was killed"

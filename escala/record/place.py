@@ -115,7 +115,7 @@ def set_links(request: dict, started: Launch, links: Links | None, folder: Path)
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        link |= asking.measured(started, known) | {"measured_by": asking.BY}
+        link |= asking.measure_link(started, known) | {"measured_by": asking.BY}
     return Outcome("ok", found={"link": link})
 
 

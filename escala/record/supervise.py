@@ -81,7 +81,7 @@ def supervise(
             if probe and probe.program:
                 sampler = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
-                started.append(launch.on_each_node(launch_choice, sampler, environment, log))
+                started.append(launch.start_on_nodes(launch_choice, sampler, environment, log))
             stops = _Stops(launcher.pid)
             while launcher.poll() is None:
                 interrupts.end_if_received()

@@ -62,7 +62,7 @@ def number() -> str | None:
     return os.environ.get("SLURM_JOB_ID") or os.environ.get("SLURM_JOBID") or None
 
 
-def described(job: str, text: str) -> Job:
+def parse_job(job: str, text: str) -> Job:
     """Read what `scontrol show job` prints of a job; its JSON form is not in all versions.
 
     Parameters
@@ -70,20 +70,18 @@ def described(job: str, text: str) -> Job:
     text : may be an error message, or lack lines; what it does not tell is unknown.
     """
     records = re.split(r"\n[ \t]*\n", text)
-    own = [each for each in records if re.match(rf"\s*JobId={job}\b", each)] or records
-    text = next((each for each in own if not _WAITING.search(each)), own[0])
-    said = {}
-    for name, pattern in _LINES.items():
-        found = re.search(pattern, text, re.MULTILINE)
-        said[name] = found[1] if found else None
-    nodes, shared, output = (said.pop(name) for name in ("nodes", "shared", "output"))
+    records = [text for text in records if re.match(rf"\s*JobId={job}\b", text)] or records
+    text = next((text for text in records if not _WAITING.search(text)), records[0])
+    matches = {name: re.search(line, text, re.MULTILINE) for name, line in _LINES.items()}
+    values = {name: match[1] if match else None for name, match in matches.items()}
+    nodes, shared, output = (values.pop(name) for name in ("nodes", "shared", "output"))
     return Job(
         number=job,
         nodes="" if nodes in (None, "(null)") else nodes,
         # SLURM prints NO for a job that shares its nodes with no other one.
         exclusive=None if shared is None else shared == "NO",
         output=output,
-        **{name: _time(value) for name, value in said.items()},
+        **{name: _time(value) for name, value in values.items()},
     )
 
 
@@ -97,7 +95,7 @@ def _time(text: str | None) -> datetime | None:
 
 def job_of(job: str) -> Job:
     """Ask SLURM for a job. Where it does not answer, all but the number is unknown."""
-    return described(job, _scontrol("show", "job", job))
+    return parse_job(job, _scontrol("show", "job", job))
 
 
 def hosts(job: Job) -> list[str]:
@@ -120,11 +118,11 @@ def _scontrol(*words: str) -> str:
 
 def version() -> str | None:
     """Return SLURM's version, or None if it does not tell it."""
-    found = _VERSION.search(_scontrol("--version"))
-    return found[1] if found else None
+    match = _VERSION.search(_scontrol("--version"))
+    return match[1] if match else None
 
 
-def nested(names: Sequence[str], count: int, repeat: int) -> list[str]:
+def rotate_nodes(names: Sequence[str], count: int, repeat: int) -> list[str]:
     """Return the nodes of a run: the first ones, after the list is rotated by the repeat.
 
     Within a repeat those of fewer nodes are among those of more.

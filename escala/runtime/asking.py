@@ -22,7 +22,7 @@ from escala.core.files import read_json, write_json
 from escala.runtime import allocation, slurm
 from escala.runtime.allocation import number, same_host, srun
 from escala.runtime.layout import Launch, Node
-from escala.runtime.mpi import cause, own_mpi
+from escala.runtime.mpi import cause, project_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
 
 _SURVEY_SECONDS = 120
@@ -53,9 +53,9 @@ def describe_nodes(
     program += ["--interface", interface] if interface else []
     base = [*srun(job, count, count, names), "--overlap"]
     calls = [[*base, "--mpi=none", *program]]
-    if mpi and "pmix" in slurm.printed(["srun", "--mpi=list"]):
+    if mpi and "pmix" in slurm.output_of(["srun", "--mpi=list"]):
         calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
-    environment = step_environment(job) | own_mpi()
+    environment = step_environment(job) | project_mpi()
     for call in calls:
         done = children.completed(call, env=environment, timeout=_SURVEY_SECONDS)
         lines = [line for line in done.stdout.splitlines() if MARK in line]
@@ -121,7 +121,7 @@ def require_answers(names: Sequence[str]) -> None:
 
 def _addresses(nodes: str) -> dict[str, str]:
     """Return the address of each node of a list such as `n[1-4]`, as SLURM knows it."""
-    listed = slurm.printed(["scontrol", "--oneliner", "show", "node", nodes]) if nodes else ""
+    listed = slurm.output_of(["scontrol", "--oneliner", "show", "node", nodes]) if nodes else ""
     return dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", listed))
 
 
@@ -135,7 +135,7 @@ _OMITTED, _COUNTED = 0.3, 1.0
 _PATIENCE_SECONDS, _STEP_SECONDS = 30, 120
 
 
-def measured(launch: Launch, known: Path) -> dict[str, float | None]:
+def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
     """Return `mbit_per_second` and `latency_ms`; None where they could not be measured.
 
     Parameters

@@ -194,7 +194,7 @@ def _mpirun(launch: Launch, processes: int, release: int) -> Command:
     return options + [word for item in parameters.items() for word in ("--mca", *item)]
 
 
-def on_each_node(
+def start_on_nodes(
     launch: Launch, program: Command, environment: Environment, log: Path
 ) -> subprocess.Popen:
     """Start a program once on each node of a run, alongside its ranks."""
@@ -215,7 +215,7 @@ def end_job_step(launch: Launch) -> None:
     if launch.job is None or launch.launcher != SRUN:
         return
     ask = ["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"]
-    for line in slurm.printed(ask).splitlines():
+    for line in slurm.output_of(ask).splitlines():
         number, _, name = line.strip().partition(" ")
         if name.strip() == _step_name(launch.job):
-            slurm.printed(["scancel", "--signal=KILL", number])
+            slurm.output_of(["scancel", "--signal=KILL", number])

@@ -109,25 +109,25 @@ def places(
     process gets those of all its ranks. A process that is not bound gets all cores of the node.
     """
     per_node = processes_per_node(layout, strategy)
-    ranks_each = layout.processes // per_node
-    count = knobs["cores_per_process"] * ranks_each
+    process_ranks = layout.processes // per_node
+    count = knobs["cores_per_process"] * process_ranks
     addresses = [
         f"{node.address}:{node.ports[local]}" for node in nodes for local in range(per_node)
     ]
     extra_addresses = [f"{nodes[0].address}:{port}" for port in nodes[0].ports[per_node:]]
-    found = []
+    entries = []
     for number, node in enumerate(nodes):
         for local in range(per_node):
             # Cores are shared where there are too few.
             first = local * count
             cores = sorted({node.cores[(first + i) % len(node.cores)] for i in range(count)})
             process = number * per_node + local
-            found.append(
+            entries.append(
                 asdict(
                     Place(
                         process=process,
                         processes=layout.nodes * per_node,
-                        ranks=list(range(process * ranks_each, (process + 1) * ranks_each)),
+                        ranks=list(range(process * process_ranks, (process + 1) * process_ranks)),
                         node=number,
                         nodes=layout.nodes,
                         local=local,
@@ -140,4 +140,4 @@ def places(
                     )
                 )
             )
-    return found
+    return entries

@@ -19,7 +19,7 @@ MPIRUN_PROGRAM = "mpirun"
 #: Where the kernel describes network interfaces.
 INTERFACES = Path("/sys/class/net")
 
-_OF_ENGINES = {each.environment.folder for each in ENGINES.values()}
+_OF_ENGINES = {engine.environment.folder for engine in ENGINES.values()}
 _ANY_OF_UCX = ("OMPI_MCA_opal_common_ucx_devices", "OMPI_MCA_opal_common_ucx_tls")
 # Open MPI refuses to start anything as root unless both are set.
 _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -36,24 +36,24 @@ def mpirun(program: Program | None = None) -> str:
     InputError : `mpirun` in the program's environment is not Open MPI's.
     """
     if program is None or (
-        _project_mpirun().exists() and _is_own(which(program, program.command[0]))
+        _project_mpirun().exists() and _uses_project_mpi(which(program, program.command[0]))
     ):
         return str(_project_mpirun())
-    found = which(program, MPIRUN_PROGRAM)
-    if found and not _is_project(found) and "Open MPI" not in slurm.printed([found, "--version"]):
+    path = which(program, MPIRUN_PROGRAM)
+    if path and not _is_project(path) and "Open MPI" not in slurm.output_of([path, "--version"]):
         raise InputError(
             f"{program.where}.environment",
-            found,
+            path,
             "is not Open MPI's, and Escala starts processes by options of Open MPI",
             "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
         )
-    return found or str(_project_mpirun())
+    return path or str(_project_mpirun())
 
 
 def release(mpirun: str) -> int:
     """Return the first number of the version of Open MPI that an `mpirun` is of; 4 if unknown."""
-    said = "" if _is_project(mpirun) else slurm.printed([mpirun, "--version"])
-    match = re.search(r"Open MPI\) (\d+)", said)
+    version = "" if _is_project(mpirun) else slurm.output_of([mpirun, "--version"])
+    match = re.search(r"Open MPI\) (\d+)", version)
     return int(match[1]) if match else 4
 
 
@@ -65,12 +65,12 @@ def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str
     program : what the processes run. It gets the project's Open MPI only if it needs it.
     mpi : whether `mpirun` starts the processes.
     """
-    if program is None or _is_own(which(program, program.command[0])):
-        return own_mpi()
-    return own_mpi() if mpi and _is_project(mpirun(program)) else _as_root()
+    if program is None or _uses_project_mpi(which(program, program.command[0])):
+        return project_mpi()
+    return project_mpi() if mpi and _is_project(mpirun(program)) else _as_root()
 
 
-def own_mpi() -> dict[str, str]:
+def project_mpi() -> dict[str, str]:
     """Return the variables that select the Open MPI of the project's environment, if it has one.
 
     Horovod is linked with it. They are needed because it is installed in another place than it was
@@ -94,30 +94,30 @@ def single_copy(nodes: Sequence[Node]) -> str:
     return "cma" if all(node.single_copy for node in nodes) else "none"
 
 
-def transport(asked: str | None, interface: str | None) -> dict[str, str]:
-    """Return the variables by which Open MPI exchanges as asked between nodes, and logs how.
+def transport(chosen: str | None, interface: str | None) -> dict[str, str]:
+    """Return the variables by which Open MPI exchanges between nodes, and logs how.
 
     Parameters
     ----------
-    asked : `tcp`, `ucx`, or None, which leaves the choice to Open MPI.
+    chosen : `tcp`, `ucx`, or None, which leaves the choice to Open MPI.
     interface : the interface that the experiment names, if it does. UCX takes the RDMA device of an
         interface, and TCP over it where it has none.
     """
-    found = {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "1"}
-    if asked == "tcp":
-        found |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"}
-    if asked == "ucx":
-        found["OMPI_MCA_pml"] = "ucx"
-    if asked == "ucx" and interface:
-        found["UCX_NET_DEVICES"] = interface
+    variables = {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "1"}
+    if chosen == "tcp":
+        variables |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"}
+    if chosen == "ucx":
+        variables["OMPI_MCA_pml"] = "ucx"
+    if chosen == "ucx" and interface:
+        variables["UCX_NET_DEVICES"] = interface
         if devices := sorted((INTERFACES / interface / "device/infiniband").glob("*")):
             file = INTERFACES / interface / "dev_port"
             port = int(file.read_text(encoding="utf-8")) + 1 if file.exists() else 1
-            found["UCX_NET_DEVICES"] = f"{devices[0].name}:{port}"  # Such as `mlx5_0:1`.
+            variables["UCX_NET_DEVICES"] = f"{devices[0].name}:{port}"  # Such as `mlx5_0:1`.
         else:
             # By default Open MPI leaves UCX out where it finds no such device.
-            found |= dict.fromkeys(_ANY_OF_UCX, "any")
-    return found
+            variables |= dict.fromkeys(_ANY_OF_UCX, "any")
+    return variables
 
 
 def _project_mpirun() -> Path:
@@ -129,7 +129,7 @@ def _is_project(path: str | None) -> bool:
     return path is not None and Path(path).parent == _project_mpirun().parent
 
 
-def _is_own(path: str | None) -> bool:
+def _uses_project_mpi(path: str | None) -> bool:
     """Return whether a program belongs to the project's environment, or to one of an engine."""
     return _is_project(path) or (path is not None and Path(path).parents[1].name in _OF_ENGINES)
 

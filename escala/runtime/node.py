@@ -55,8 +55,8 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     }
     host = socket.gethostname()
     if interface is None:
-        found = [name for name, held in by_interface.items() if _resolve(address or host) in held]
-        interface = found[0] if found else None
+        wanted = _resolve(address or host)
+        interface = next((name for name, held in by_interface.items() if wanted in held), None)
     if interface == LOOPBACK and not by_interface.get(LOOPBACK):
         raise InputError(
             f"network on {host}",
@@ -73,10 +73,10 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
             f"name one of {known}",
         )
     held = by_interface[interface][0]
-    ports_found, cores = _free_ports(held, ports), available_cores()
+    cores = available_cores()
     machine = hardware.describe() | {"speed_seconds": speed_seconds(cores[0])}
     single_copy = proc.can_read_child()
-    return Node(host, interface, held, cores, ports_found, machine, single_copy)
+    return Node(host, interface, held, cores, _free_ports(held, ports), machine, single_copy)
 
 
 def _resolve(name: str) -> str | None:
@@ -95,17 +95,17 @@ def _free_ports(address: str, count: int) -> list[int]:
     first, last = map(int, EPHEMERAL_PORTS.read_text(encoding="utf-8").split())
     others = [*range(FIRST_PORT, first), *range(max(last + 1, FIRST_PORT), 2**16)]
     with contextlib.ExitStack() as stack:
-        found = []
+        numbers = []
         for port in random.sample(others, len(others)):
-            if len(found) == count:
+            if len(numbers) == count:
                 break
             with contextlib.suppress(OSError):
                 stack.enter_context(_bind(address, port))
-                found.append(port)
-        while len(found) < count:
+                numbers.append(port)
+        while len(numbers) < count:
             ephemeral = stack.enter_context(_bind(address, 0))
-            found.append(ephemeral.getsockname()[1])
-        return found
+            numbers.append(ephemeral.getsockname()[1])
+        return numbers
 
 
 def _bind(address: str, port: int) -> socket.socket:

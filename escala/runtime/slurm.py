@@ -67,7 +67,7 @@ def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.Compl
     return completed(words, timeout=seconds, env=environment() | added)
 
 
-def printed(words: Sequence[str], seconds: float = _SECONDS) -> str:
+def output_of(words: Sequence[str], seconds: float = _SECONDS) -> str:
     """Return all that a program prints; see `call`."""
     done = call(words, seconds)
     return done.stdout + done.stderr
@@ -103,7 +103,7 @@ def require_controller() -> None:
     )
 
 
-def ending(
+def job_ending(
     job: str, log: Path | None, was_interrupted: bool = False
 ) -> tuple[str | None, str] | None:
     """Return how a job ended that left no result of a run; None while it goes on.
@@ -123,17 +123,17 @@ def ending(
     ended = state(job)
     if ended and ended not in _ENDED:
         return None
-    said = []
+    errors = []
     if log and log.is_file():
-        said = _WORDS.findall(log.read_text(encoding="utf-8", errors="replace"))
-    if any(_OVER_MEMORY in line for line in said):
+        errors = _WORDS.findall(log.read_text(encoding="utf-8", errors="replace"))
+    if any(_OVER_MEMORY in line for line in errors):
         ended = "OUT_OF_MEMORY"
-    words = ["its job ended without a result", ended, *said[:1]]
+    words = ["its job ended without a result", ended, *errors[:1]]
     has_failed = not was_interrupted or ended == "OUT_OF_MEMORY"
     return _STATUSES.get(ended, "failed") if has_failed else None, ": ".join(filter(None, words))
 
 
-def waited_too_long(name: str) -> list[str]:
+def overdue_jobs(name: str) -> list[str]:
     """Return the numbers of the jobs of that name that had not begun after `queue_minutes`."""
     states = _states(f"--name={name}")
     return [number for number, state in states.items() if state == "DEADLINE"]
@@ -207,8 +207,8 @@ def state(job: str) -> str | None:
     # After some minutes only the accounting knows it: `CANCELLED by 1000`.
     with suppress(OSError, subprocess.TimeoutExpired):
         ask = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=State"]
-        if said := call([*ask, f"--jobs={job}"], _SECONDS).stdout.split():
-            return said[0]
+        if words := call([*ask, f"--jobs={job}"], _SECONDS).stdout.split():
+            return words[0]
     return None
 
 

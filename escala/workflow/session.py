@@ -206,7 +206,7 @@ class Session:
         If a session ended because its job does, this call ends with `NO_TIME`, too.
         """
         for name in self._submitted:
-            waited = [] if interrupts.received() else slurm.waited_too_long(name)
+            waited = [] if interrupts.received() else slurm.overdue_jobs(name)
             for number in waited:
                 say(f"job {number}: DEADLINE: it had not begun after queue_minutes")
             if not slurm.cancel(name):

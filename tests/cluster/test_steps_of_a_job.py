@@ -131,7 +131,7 @@ from escala.runtime import asking, launch
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 started = launch.survey(Layout.parse("2x1"), STRATEGIES["horovod-gloo"], None, "auto")
-asking.measured(started, Path("link.json"))
+asking.measure_link(started, Path("link.json"))
 """
 
 

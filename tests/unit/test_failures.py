@@ -120,7 +120,7 @@ def mpirun(*options: str, rank: str = "pass", before: str = "true") -> str:
     call = [f"{sys.prefix}/bin/{base[0]}", *base[1:], *options, sys.executable, "-c", rank]
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *call],
-        env=os.environ | mpi.own_mpi(),
+        env=os.environ | mpi.project_mpi(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -43,7 +43,7 @@ JobId=17 JobName=a EndTime=2020-01-01T00:00:00 OverSubscribe=OK
 
 
 def test_what_slurm_says_of_a_job_is_read_and_not_what_its_user_says():
-    job = allocation.described("17", SAID)
+    job = allocation.parse_job("17", SAID)
     assert (job.nodes, job.exclusive) == ("n[1-4]", True)
     times = [datetime(2026, 11, 27, 9, minute).astimezone() for minute in (0, 1, 11)]
     assert [job.submitted, job.started, job.ends] == times
@@ -59,7 +59,7 @@ def test_what_slurm_says_of_a_job_is_read_and_not_what_its_user_says():
     ],
 )
 def test_a_job_that_shares_nodes_has_no_end_or_is_unknown(text, exclusive, ends):
-    job = allocation.described("17", text)
+    job = allocation.parse_job("17", text)
     assert (job.exclusive, job.ends is not None) == (exclusive, ends)
 
 
@@ -78,7 +78,7 @@ OTHER = SAID.replace("JobId=17", "JobId=18").replace("n[1-4]", "n[5-8]") + "\n"
 
 def test_of_a_job_array_the_task_of_this_job_is_read():
     for text in (WAITING + SAID, OTHER + WAITING + SAID, SAID + "\n" + OTHER):
-        assert allocation.described("17", text) == allocation.described("17", SAID)
+        assert allocation.parse_job("17", text) == allocation.parse_job("17", SAID)
 
 
 def test_names_of_a_host_with_and_without_its_domain_are_one():
@@ -92,13 +92,13 @@ def test_names_of_a_host_with_and_without_its_domain_are_one():
 @given(st.lists(st.text("abc123", min_size=1), min_size=1, max_size=9, unique=True))
 def test_smaller_layouts_are_on_nodes_of_larger_ones_and_every_node_serves_equally_often(names):
     for repeat in range(1, 5):
-        chosen = [allocation.nested(names, count + 1, repeat) for count in range(len(names))]
+        chosen = [allocation.rotate_nodes(names, count + 1, repeat) for count in range(len(names))]
         for fewer, more in itertools.pairwise(chosen):
             assert more[: len(fewer)] == fewer
         assert sorted(chosen[-1]) == sorted(names)
-    alone = [allocation.nested(names, 1, repeat + 1) for repeat in range(2 * len(names))]
+    alone = [allocation.rotate_nodes(names, 1, repeat + 1) for repeat in range(2 * len(names))]
     assert sorted(alone) == sorted([name] for name in [*names, *names])
-    assert allocation.nested(names, 1, 1) == names[:1]
+    assert allocation.rotate_nodes(names, 1, 1) == names[:1]
 
 
 @pytest.fixture

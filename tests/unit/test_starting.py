@@ -156,21 +156,21 @@ def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(
     monkeypatch.setattr(slurm, "_SECONDS", 0.2)
     log = tmp_path / "10.log"
     log.write_text(CANCELLED)
-    status, reason = slurm.ending("10", log)
+    status, reason = slurm.job_ending("10", log)
     assert status == "failed" and "DUE TO NODE FAILURE" in reason
 
 
 def test_the_queue_is_asked_and_then_accounting(install, monkeypatch):
     install(squeue="exit 1", sacct="echo 'CANCELLED by 1000'")
-    assert slurm.ending("10", None)[0] is None
+    assert slurm.job_ending("10", None)[0] is None
     install(sacct="echo OUT_OF_MEMORY")
-    assert slurm.ending("10", None)[0] == "out-of-memory"
+    assert slurm.job_ending("10", None)[0] == "out-of-memory"
     # What a user lets it print hides no job.
     install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT"')
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
-    assert slurm.ending("7", None)[0] == "timeout"
+    assert slurm.job_ending("7", None)[0] == "timeout"
     install(squeue="printf '7|DEADLINE\\n8|FAILED\\n'")
-    assert slurm.waited_too_long("name") == ["7"]
+    assert slurm.overdue_jobs("name") == ["7"]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Warm:
         with open(self.folder / "server.log", "w") as log:
             subprocess.run(
                 [self._python, HERE / "server.py", *map(str, numbers)],
-                env=environment | mpi.own_mpi() | ALONE,
+                env=environment | mpi.project_mpi() | ALONE,
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
