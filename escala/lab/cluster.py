@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from escala.runtime import slurm
 #: SLURM removes `SLURM_CONF` from the environment of jobs, so its configuration must be here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 # It is a link to this file: the link appears atomically, and shows that it belongs to the lab.
-_OWN = FOLDER / "slurm.conf"
+_LAB_FILE = FOLDER / "slurm.conf"
 PARTITION = "lab"
 _NAME = "escala"
 READY_SECONDS = 60
@@ -122,17 +123,17 @@ def up(
     """
     require_machine()
     with alone(FOLDER.parent):
-        found = location()
-        if found and runs():
-            say(f"The lab is up, with {len(found.nodes)} nodes.")
-            return found
-        if found:
+        lab = location()
+        if lab and runs():
+            say(f"The lab is up, with {len(lab.nodes)} nodes.")
+            return lab
+        if lab:
             say("All processes of the lab were killed: taking down what is left of it.")
             _remove()
-        if FOLDER.exists() or SPOOL.exists() or _own_configuration() or network.namespaces():
+        if FOLDER.exists() or SPOOL.exists() or _is_lab_configuration() or network.namespaces():
             remedy = f"remove it: {environment.call('lab down')}"
             raise InputError(FOLDER, str(FOLDER), "is left of a lab", remedy)
-        if CONFIGURATION.exists() and not _own_configuration():
+        if CONFIGURATION.exists() and not _is_lab_configuration():
             raise InputError(
                 CONFIGURATION,
                 str(CONFIGURATION),
@@ -152,13 +153,13 @@ def up(
 
 
 def _build(lab: Lab, say: Callable[[str], None]) -> None:
-    own = [SPOOL / folder.format(n.name) for n in lab.nodes for folder in ("{}", "tmp_{}")]
-    for folder in (LOGS, SPOOL / "slurmctld", *own):
+    names = (f"{prefix}{node.name}" for node in lab.nodes for prefix in ("", "tmp_"))
+    for folder in (LOGS, *(SPOOL / name for name in ("slurmctld", *names))):
         folder.mkdir(parents=True)
     network.create(lab, secrets.token_hex(16))
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
-    _OWN.write_text(configuration(lab), encoding="utf-8")
-    CONFIGURATION.symlink_to(_OWN)
+    _LAB_FILE.write_text(configuration(lab), encoding="utf-8")
+    CONFIGURATION.symlink_to(_LAB_FILE)
     addresses = [(lab.scheduler, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
     lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
     daemons.HOSTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -183,11 +184,8 @@ def _wait(lab: Lab, say: Callable[[str], None]) -> None:
         if idle == len(lab.nodes):
             return
         if time.monotonic() > deadline:
-            lines = {
-                path: path.read_text(encoding="utf-8").splitlines()
-                for path in sorted(LOGS.iterdir())
-            }
-            last = "\n".join(f"{path.name}: {said[-1]}" for path, said in lines.items() if said)
+            logs = ((p.name, p.read_text(encoding="utf-8")) for p in sorted(LOGS.iterdir()))
+            last = "\n".join(f"{name}: {log.splitlines()[-1]}" for name, log in logs if log)
             raise TimeoutError(0, f"not all nodes are idle after {READY_SECONDS} s\n{last}", "lab")
         before = idle
         time.sleep(0.5)
@@ -213,7 +211,7 @@ def down() -> None:
 def _remove() -> None:
     daemons.stop_all()
     network.remove()
-    if _own_configuration():
+    if _is_lab_configuration():
         CONFIGURATION.unlink()
     for folder in (SPOOL, FOLDER):
         with suppress(FileNotFoundError):
@@ -245,8 +243,8 @@ def status() -> list[State]:
 def shared_cores(nodes: Sequence[Node]) -> list[int]:
     """Return the logical cores of physical ones that more than one node runs on."""
     physical = {core: min(hardware_threads(core)) for node in nodes for core in node.cores}
-    taken = [each for node in nodes for each in {physical[core] for core in node.cores}]
-    return sorted(core for core, each in physical.items() if taken.count(each) > 1)
+    used = Counter(core for node in nodes for core in {physical[core] for core in node.cores})
+    return sorted(core for core, first in physical.items() if used[first] > 1)
 
 
 def nodes_of(
@@ -261,17 +259,17 @@ def nodes_of(
     """
     if not 1 <= count <= network.MOST_NODES:
         raise InputError("nodes", count, "cannot be", f"ask for 1 to {network.MOST_NODES}")
-    each = max(1, len(cores) // count) if cores_per_node is None else cores_per_node
-    if not 1 <= each <= len(cores):
+    per_node = max(1, len(cores) // count) if cores_per_node is None else cores_per_node
+    if not 1 <= per_node <= len(cores):
         raise InputError(
-            "cores per node", each, f"cannot be: there are {len(cores)}", "ask for fewer"
+            "cores per node", per_node, f"cannot be: there are {len(cores)}", "ask for fewer"
         )
     memory = psutil.virtual_memory().total // 2**20 // count
     return [
         Node(
             f"n{number}",
             network.address(number, subnet),
-            [cores[(each * (number - 1) + core) % len(cores)] for core in range(each)],
+            [cores[(per_node * (number - 1) + core) % len(cores)] for core in range(per_node)],
             memory,
         )
         for number in range(1, count + 1)
@@ -328,15 +326,15 @@ def abilities() -> str:
     return "root, its programs, and network namespaces"
 
 
-def _own_configuration() -> bool:
-    return CONFIGURATION.is_symlink() and CONFIGURATION.readlink() == _OWN
+def _is_lab_configuration() -> bool:
+    return CONFIGURATION.is_symlink() and CONFIGURATION.readlink() == _LAB_FILE
 
 
 def _states() -> dict[str, str]:
     """Return SLURM's state of each node, or nothing while it does not answer."""
     try:
-        asked = "sinfo", "--noheader", "--Node", "--format=%N %t"
-        said = call(*asked, timeout=15, env=slurm.environment())
+        ask = "sinfo", "--noheader", "--Node", "--format=%N %t"
+        lines = call(*ask, timeout=15, env=slurm.environment()).splitlines()
     except OSError:
         return {}
-    return dict(line.split() for line in said.splitlines())
+    return dict(map(str.split, lines))

@@ -49,7 +49,7 @@ def start_munge() -> None:
 
 def start_scheduler() -> None:
     """Start `slurmctld`, which recovers the jobs it knew."""
-    start(*_named(SCHEDULER), "slurmctld")
+    start(*_with_host_name(SCHEDULER), "slurmctld")
 
 
 def restart_scheduler() -> None:
@@ -71,7 +71,7 @@ def start_node(node: Node) -> None:
     closes would end it.
     """
     daemon = ["env", "--ignore-signal=PIPE", "slurmd", "-N", node.name]
-    start(*inside(node), *_named(node.name), *daemon)
+    start(*inside(node), *_with_host_name(node.name), *daemon)
 
 
 def stop_node(node: Node) -> None:
@@ -93,13 +93,13 @@ def stop_all() -> None:
     """
     deadline = time.monotonic() + DOWN_SECONDS
     # A daemon may have started another process while the others were being listed.
-    while found := list(processes()):
+    while running := list(processes()):
         if time.monotonic() > deadline:
-            names = ", ".join(f"{process.pid} ({_name(process)})" for process in found)
+            names = ", ".join(f"{process.pid} ({_name(process)})" for process in running)
             raise TimeoutError(
                 errno.ETIMEDOUT, f"do not end within {DOWN_SECONDS} s; end them, then: down", names
             )
-        _end(found)
+        _end(running)
 
 
 def processes() -> Iterator[psutil.Process]:
@@ -108,9 +108,9 @@ def processes() -> Iterator[psutil.Process]:
     This process and its ancestors are not among them.
     """
     mark = claim().mark
-    own = psutil.Process()
-    spared = {own.pid, *(parent.pid for parent in own.parents())}
-    networks = {path.stat().st_ino for path in namespaces()} - {_network(own)}
+    this = psutil.Process()
+    spared = {this.pid, *(parent.pid for parent in this.parents())}
+    networks = {path.stat().st_ino for path in namespaces()} - {_network(this)}
     for process in psutil.process_iter():
         # A process may have ended meanwhile.
         with suppress(psutil.Error, OSError):
@@ -142,7 +142,7 @@ def _network(process: psutil.Process) -> int | None:
         return None
 
 
-def _named(name: str) -> list[str]:
+def _with_host_name(name: str) -> list[str]:
     """Return the beginning of a command that runs under a host name and resolves those of the lab.
 
     Mounts that the machine makes later still reach it.
@@ -159,7 +159,7 @@ def start(*command: str) -> None:
     OSError : the command failed, or did not end in time.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
-    with _uninterrupted():
+    with _delay_interrupts():
         call(
             *command,
             env=environment | {_MARK: claim().mark},
@@ -170,28 +170,26 @@ def start(*command: str) -> None:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _delay_interrupts() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until the block ends.
 
     A forked process that does not have the mark yet would not be found.
     """
     held = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {
-        each: signal.signal(each, lambda caught, _: held.append(caught)) for each in numbers
-    }
+    handlers = {n: signal.signal(n, lambda caught, _: held.append(caught)) for n in numbers}
     try:
         yield
     finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         for caught in held[:1]:
             signal.raise_signal(caught)
 
 
-def _end(found: list[psutil.Process]) -> None:
+def _end(running: list[psutil.Process]) -> None:
     for send in (psutil.Process.terminate, psutil.Process.kill):
-        for process in found:
+        for process in running:
             with suppress(psutil.NoSuchProcess):
                 send(process)
-        _, found = psutil.wait_procs(found, timeout=_STOP_SECONDS)
+        _, running = psutil.wait_procs(running, timeout=_STOP_SECONDS)

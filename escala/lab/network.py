@@ -91,13 +91,13 @@ def refuse_taken(lab: Lab) -> None:
                 remedy = f"rename it, or remove it if nothing needs it: ip {object} delete {name}"
                 raise InputError("lab", name, f"is a network {what} that is not the lab's", remedy)
     subnet = str(_network_of(lab.scheduler))
-    route = overlapping(subnet, json.loads(_ip("-json -4 route show table all")))
+    route = find_overlap(subnet, json.loads(_ip("-json -4 route show table all")))
     if route is not None:
         remedy = "name another range that no machine here uses, as --subnet 10.198.18.0/24"
         raise InputError("subnet", subnet, f"is in use on this machine: {route}", remedy)
 
 
-def overlapping(subnet: str, routes: Sequence[dict]) -> str | None:
+def find_overlap(subnet: str, routes: Sequence[dict]) -> str | None:
     """Return the first route to addresses of a subnet, or None; default routes do not count.
 
     Parameters
@@ -164,7 +164,7 @@ def remove() -> None:
     for link in _links():
         if claimed.has_link(link["ifname"], link["ifindex"]):
             _ip(f"link delete {link['ifname']}")
-    for path in _claimed_namespaces():
+    for path in _lab_namespaces():
         _ip(f"netns delete {path.name}")
     # `ip` makes this folder, mounted on itself, for the first namespace, and never removes it.
     if claimed.namespaces and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
@@ -180,10 +180,10 @@ def _links() -> list[dict]:
 
 def namespaces() -> list[Path]:
     """Return the files of the nodes' namespaces."""
-    return [path for path in _claimed_namespaces() if path.name != BRIDGE]
+    return [path for path in _lab_namespaces() if path.name != BRIDGE]
 
 
-def _claimed_namespaces() -> list[Path]:
+def _lab_namespaces() -> list[Path]:
     claimed = claim()
     there = [path for name in claimed.namespaces if (path := _NAMESPACES / name).exists()]
     return [path for path in there if claimed.has_namespace(path.name, path.stat().st_ino)]
@@ -206,7 +206,12 @@ def shape(rate: str) -> None:
     ------
     InputError : it is not such a rate, or no lab is up.
     """
-    queue = "noqueue" if rate == NATIVE else _bucket(bits_per_second(rate))
+    queue = "noqueue"
+    if rate != NATIVE:
+        bits = bits_per_second(rate)
+        burst = max(int(bits / 8 * _BUCKET_SECONDS), 2 * _PACKET_BYTES)
+        limit = max(int(bits / 8 * _QUEUE_SECONDS), _QUEUE_BYTES)
+        queue = f"tbf rate {bits}bit burst {burst} limit {limit}"
     lab = require()
     with alone(FOLDER):
         for node in lab.nodes:
@@ -216,20 +221,14 @@ def shape(rate: str) -> None:
             _ip(f"-n {node.link} tcp_metrics flush")
 
 
-def _bucket(bits: int) -> str:
-    burst = max(int(bits / 8 * _BUCKET_SECONDS), 2 * _PACKET_BYTES)
-    limit = max(int(bits / 8 * _QUEUE_SECONDS), _QUEUE_BYTES)
-    return f"tbf rate {bits}bit burst {burst} limit {limit}"
-
-
 def rates(node: Node) -> list[float | None]:
     """Return the rates of a link's ends, at the bridge and in the node, in Mbit/s; None: native."""
-    found = []
+    result = []
     for within, device in _ends(node):
         queues = json.loads(_tc(f"-json -n {within} qdisc show dev {device}"))
         buckets = [queue["options"]["rate"] for queue in queues if queue["kind"] == "tbf"]
-        found.append(buckets[0] * 8 / 1e6 if buckets else None)
-    return found
+        result.append(buckets[0] * 8 / 1e6 if buckets else None)
+    return result
 
 
 def _ends(node: Node) -> list[tuple[str, str]]:
@@ -258,14 +257,10 @@ def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
     lab = require()
     sender, receiver = lab.node(source), lab.node(target)
     with alone(FOLDER):
-        latency = _ping(sender, receiver)
+        options = ["-n", "-c", str(_PINGS), "-i", "0.01", "-w", "5"]
+        pings = call(*inside(sender), "ping", *options, receiver.address)
+        latency = statistics.median(map(float, re.findall(r"time=([0-9.]+) ms", pings)))
         return {"mbit_per_second": _iperf(sender, receiver, seconds), "latency_ms": latency}
-
-
-def _ping(sender: Node, receiver: Node) -> float:
-    options = ["-n", "-c", str(_PINGS), "-i", "0.01", "-w", "5"]
-    said = call(*inside(sender), "ping", *options, receiver.address)
-    return statistics.median(map(float, re.findall(r"time=([0-9.]+) ms", said)))
 
 
 def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
@@ -283,11 +278,11 @@ def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
         send = ["iperf3", "--client", receiver.address, "--port", _IPERF_PORT, "--json"]
         # The time in which buckets and queues fill is left out.
         options = ["--omit", "1", "--time", str(seconds), "--connect-timeout", "5000"]
-        said = call(*inside(sender), *send, *options, timeout=seconds + 20)
+        result = call(*inside(sender), *send, *options, timeout=seconds + 20)
     finally:
         server.kill()
         server.communicate()
-    return json.loads(said)["end"]["sum_received"]["bits_per_second"] / 1e6
+    return json.loads(result)["end"]["sum_received"]["bits_per_second"] / 1e6
 
 
 def is_cut(node: Node) -> bool:

@@ -79,11 +79,11 @@ class Lab:
 
 def location() -> Lab | None:
     """Return the lab that is up on this machine, or None."""
-    kept = _kept(_DESCRIPTION)
+    kept = _read(_DESCRIPTION)
     return kept and Lab([Node(**node) for node in kept["nodes"]], kept["scheduler"])
 
 
-def _kept(file: Path) -> dict | None:
+def _read(file: Path) -> dict | None:
     """Return what a file holds; None if a reboot has removed all, and reuses the numbers."""
     with suppress(FileNotFoundError):
         kept = read_json(file)
@@ -92,7 +92,7 @@ def _kept(file: Path) -> dict | None:
     return None
 
 
-def _keep(file: Path, content: Any) -> None:
+def _write(file: Path, content: Any) -> None:
     write_json(file, {"boot": _BOOT.read_text(encoding="utf-8").strip()} | asdict(content))
 
 
@@ -111,7 +111,7 @@ def require() -> Lab:
 
 def keep(lab: Lab) -> None:
     """Declare a lab up."""
-    _keep(_DESCRIPTION, lab)
+    _write(_DESCRIPTION, lab)
 
 
 @dataclass
@@ -144,12 +144,12 @@ class Claim:
 
 def claim() -> Claim:
     """Return the lab's claim. It is empty if there is neither a lab nor the rest of one."""
-    return Claim(**(_kept(_CLAIM) or {"mark": "", "links": {}, "namespaces": {}}))
+    return Claim(**(_read(_CLAIM) or {"mark": "", "links": {}, "namespaces": {}}))
 
 
 def keep_claim(claimed: Claim) -> None:
     """Write the lab's claim."""
-    _keep(_CLAIM, claimed)
+    _write(_CLAIM, claimed)
 
 
 @contextmanager
@@ -179,6 +179,6 @@ def call(*command: str, **options) -> str:
     except subprocess.TimeoutExpired as error:
         raise OSError(errno.ETIMEDOUT, "did not end in time", " ".join(command)) from error
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip())[-400:]
-        raise OSError(errno.EIO, said or f"ended with {done.returncode}", " ".join(command))
+        output = (done.stderr.strip() or done.stdout.strip())[-400:]
+        raise OSError(errno.EIO, output or f"ended with {done.returncode}", " ".join(command))
     return done.stdout

@@ -47,7 +47,7 @@ def test_cores_are_divided_among_nodes_or_dealt_in_turn():
 )
 def test_routes_to_the_addresses_of_a_lab_are_found(destination, taken):
     routes = [{"dst": "192.0.2.7", "type": "local"}, {"dst": destination, "dev": "tun0"}]
-    found = network.overlapping("198.18.0.0/24", routes)
+    found = network.find_overlap("198.18.0.0/24", routes)
     assert (found is not None) == taken
     if taken:
         assert "tun0" in found
