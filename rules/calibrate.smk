@@ -68,7 +68,7 @@ use rule predict_times as advise with:
         "results/{experiment}/logs/advise.log",
     localrule: True
     params:
-        measured=measured_so_far,
+        measured=times_of_tables,
         job=job("advise", lambda wildcards: {"plans": plans(calibrating(wildcards))}),
     message:
         "Advise on {wildcards.experiment}"

@@ -73,7 +73,7 @@ rule figure_of_run:
     input:
         # It names the run.
         lambda wildcards: measurements_of(experiment(wildcards)),
-        dataset=tested_split,
+        dataset=test_split,
     output:
         figure=report(
             f"{RUN_FIGURE}.svg",

@@ -242,6 +242,10 @@ class Experiment:
     def split_folder(self, dataset: str, seed: int) -> str:
         return f"{self.data_folder(dataset)}/split{seed}"
 
+    def split_of_repeat(self, dataset: str, repeat: int | None) -> str:
+        """Return the folder of the split that a repeat trains on."""
+        return self.split_folder(dataset, self.split_seed(dataset, repeat))
+
     def dataset_files(self) -> list[str]:
         """The descriptions of all splits that repeats train on."""
         return sorted(self.split_folder(*split) + "/dataset.json" for split in self._splits())

@@ -114,21 +114,21 @@ class Plan:
         FileNotFoundError : there is none.
         """
 
+        def run(request: dict, references: list[str], **others: Any) -> PlannedRun:
+            request = with_layout(request)
+            is_program = "start" in request
+            workload = program({}, Path.cwd()) if is_program else WORKLOADS[request["workload"]]
+            strategy = STRATEGIES[request["strategy"]]
+            declared = Declared(workload, strategy, request["knobs"], request["link"])
+            run = Run(**{name: request[name] for name in NAMES}, declared=declared)
+            return PlannedRun(request, references=tuple(references), run=run, **others)
+
         def plan(groups: list, references: list, **others: Any) -> Plan:
-            made = tuple(tuple(_read_run(**content) for content in group) for group in groups)
-            return cls(**others, references=tuple(references), groups=made)
+            runs = tuple(tuple(run(**content) for content in group) for group in groups)
+            return cls(**others, references=tuple(references), groups=runs)
 
         remedy = "make the call again that wrote it, such as escala run"
         return read_format(path, FORMAT, "plan", remedy, plan)
-
-
-def _read_run(request: dict, references: list[str], **others: Any) -> PlannedRun:
-    request = with_layout(request)
-    workload = program({}, Path.cwd()) if "start" in request else WORKLOADS[request["workload"]]
-    strategy = STRATEGIES[request["strategy"]]
-    declared = Declared(workload, strategy, request["knobs"], request["link"])
-    run = Run(**{name: request[name] for name in NAMES}, declared=declared)
-    return PlannedRun(request, references=tuple(references), run=run, **others)
 
 
 def is_within(group: Group, repeats: int) -> bool:
@@ -203,10 +203,11 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
     timed = [*whole.runs, *whole.duplicates, *whole.rung_runs]
     probed = [run for probe in PROBES for run in whole.instrumented(probe)]
     places = {run: place for place, run in enumerate([*timed, *probed]) if run in references}
-    for run in sorted(places, key=lambda run: _infinite(positions[run])):
+    # Runs without a place in the order come last.
+    for run in sorted(places, key=lambda run: math.inf if (at := positions[run]) is None else at):
         planned = PlannedRun(
             request=whole.request(run),
-            data=whole.split_folder(run.dataset, whole.split_seed(run.dataset, run.repeat)),
+            data=whole.split_of_repeat(run.dataset, run.repeat),
             seconds=60 * whole.settings["time_limit_minutes"],
             turn=places_in_repeat.get(run),
             references=tuple(other.file for other in references[run]),
@@ -231,10 +232,6 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
     return {
         most: runs for most, runs in sorted(by_number.items()) if {run.file for run in runs} - named
     }
-
-
-def _infinite(position: float | None) -> float:
-    return math.inf if position is None else position
 
 
 def group_of(run: Run) -> tuple:

@@ -84,13 +84,13 @@ def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
             shutil.rmtree(output.parent / _FOLDER, ignore_errors=True)
             measure(repeated[output])
         before, after = (
-            [read_json(path) for path in each] for each in (repeated, repeated.values())
+            [read_json(path) for path in paths] for paths in (repeated, repeated.values())
         )
         stands = all(run["status"] == "ok" for run in after) and _weight(after) < _weight(before)
         for (output, measured), old, new in zip(repeated.items(), before, after, strict=True):
             kept, left = (new, old) if stands else (old, new)
             others = [*earlier(old), attempt(left)]
-            kept["disturbance"]["earlier"] = sorted(others, key=lambda each: each["started"])
+            kept["disturbance"]["earlier"] = sorted(others, key=lambda other: other["started"])
             if stands:
                 _move(measured.parent, output)
             write_json(output.parent / "sessions" / f"{kept['session']}.json", kept)
@@ -201,9 +201,15 @@ class Session:
         self._rows = table.rows_of(self.plan.runs)
         try:
             self._tell(waiting)
+            pilot = self.plan.pilot
             for group in list(waiting):
                 del waiting[group]
-                if self._is_asked(group):
+                # Further repeats are measured if the pilot asks for them.
+                if (
+                    pilot is None
+                    or is_within(group, pilot["repeats"])
+                    or is_within(group, self._decide())
+                ):
                     if not self._complete(group, present):
                         return console.NO_TIME
                     self._write_table()
@@ -213,13 +219,6 @@ class Session:
         finally:
             self._write_table()
         return console.DONE
-
-    def _is_asked(self, group: Group) -> bool:
-        """Return whether a group is of a repeat that the pilot asks for, or one of its own."""
-        pilot = self.plan.pilot
-        if pilot is None or is_within(group, pilot["repeats"]):
-            return True
-        return is_within(group, self._decide())
 
     def _decide(self) -> int:
         """Return the number of repeats; all runs of the pilot are complete by now."""
@@ -235,7 +234,9 @@ class Session:
         waiting = self._serve(group, present)
         runs = [stored.planned for stored in waiting]
         if runs and (why := self._late(runs)):
-            say(f"{runs[0].file}: not begun: {why}: {self._progress()}; {self.remedy()}.")
+            files = [planned.file for planned in self._current_plan().runs]
+            done = f"{sum(file in self._rows for file in files)} of {len(files)} runs measured"
+            say(f"{runs[0].file}: not begun: {why}: {done}; {self.remedy()}.")
             return False
         try:
             if runs:
@@ -248,7 +249,7 @@ class Session:
             stored.keep()
         return True
 
-    def _asked(self) -> Plan:
+    def _current_plan(self) -> Plan:
         """Return the plan with the repeats that are known to be needed so far."""
         if not self.plan.pilot:
             return self.plan
@@ -257,29 +258,25 @@ class Session:
         return replace(self.plan.within(self._repeats), pilot=None)
 
     def _tell(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
-        plan = self._asked()
+        plan = self._current_plan()
         left = [planned for group in plan.groups for planned in waiting.get(group, ())]
         with variables.kept():
             self.tell(plan, left)
 
-    def _progress(self) -> str:
-        files = [planned.file for planned in self._asked().runs]
-        return f"{sum(file in self._rows for file in files)} of {len(files)} runs measured"
-
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
         """Serve what the store holds of a group with its matches; return the runs to measure."""
         left = partial(standing.runs_left, group, present, whole=self.job is not None)
-        stored = {each.file: Stored(each) for each in left()}
-        for each in stored.values():
-            each.copy_sessions()
-        held = {file: each.sessions for file, each in stored.items() if each.sessions}
+        stored = {planned.file: Stored(planned) for planned in left()}
+        for run in stored.values():
+            run.copy_sessions()
+        held = {file: run.sessions for file, run in stored.items() if run.sessions}
         if self.plan.since:  # What was measured before does not count.
             held = {}
-        served = held.keys() - {each.file for each in standing.runs_left(group, present, held)}
-        for each in standing.find_missing(group, present):
-            if each.file in served and stored[each.file].serve():
-                print(f"{each.file}: served from the store", flush=True)
-        return [stored[each.file] for each in left()]
+        to_serve = held.keys() - {run.file for run in standing.runs_left(group, present, held)}
+        for file in (planned.file for planned in standing.find_missing(group, present)):
+            if file in to_serve and stored[file].serve():
+                print(f"{file}: served from the store", flush=True)
+        return [stored[planned.file] for planned in left()]
 
     def _late(self, runs: Sequence[PlannedRun]) -> str | None:
         before = estimate.medians(planned.run for planned in runs)
@@ -319,4 +316,4 @@ class Session:
 
     def _write_table(self) -> None:
         if self.plan.table:
-            write_text(self.plan.table, table.text(self._asked(), self._rows))
+            write_text(self.plan.table, table.text(self._current_plan(), self._rows))

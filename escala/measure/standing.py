@@ -38,7 +38,7 @@ class Present:
 
     def __init__(self, environment: Mapping[str, Any] | None = None, since: str = ""):
         self._environment, self._since = environment, since
-        self._source, self._data = cache(key.code_sha256), cache(_data_sha256)
+        self._source, self._data = cache(key.code_sha256), cache(self._data)
 
     def identity(self, planned: PlannedRun) -> dict[str, Any]:
         """Return what the `run.json` of a run tells of it if it is measured now."""
@@ -52,15 +52,14 @@ class Present:
 
     def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
         """Return whether a measurement is of an identity, and of a session that counts."""
-        told = {**record, "data": (record.get("data") or {}).get("sha256")}
-        same = all(told.get(name) == value for name, value in identity.items())
+        known = {**record, "data": (record.get("data") or {}).get("sha256")}
+        same = all(known.get(name) == value for name, value in identity.items())
         return same and record["session"] >= self._since
 
-
-def _data_sha256(folder: str) -> dict | None:
-    """Return the digests of a split's files; None before it is prepared."""
-    path = Path(folder, DESCRIPTION)
-    return sha256_of(read_json(path)) if path.is_file() else None
+    def _data(self, folder: str) -> dict | None:
+        """Return the digests of a split's files; None before it is prepared."""
+        path = Path(folder, DESCRIPTION)
+        return sha256_of(read_json(path)) if path.is_file() else None
 
 
 def runs_left(
@@ -80,27 +79,27 @@ def runs_left(
     stored : sessions in which runs, by their files, count as measured, as if they were served.
     whole : whether all of them are, if any is, but for those that this session has measured.
     """
-    there = {each.file: _There(each, present, (stored or {}).get(each.file)) for each in group}
-    measured, before = {file for file, each in there.items() if not each.stands}, -1
+    states = {p.file: _State(p, present, (stored or {}).get(p.file)) for p in group}
+    measured, before = {file for file, state in states.items() if not state.stands}, -1
     while before < len(measured):
         before = len(measured)
-        for each in group:
-            for reference in each.references:
-                run, other = there[each.file], there[reference]
+        for planned in group:
+            for reference in planned.references:
+                run, other = states[planned.file], states[reference]
                 if run.has_failed or other.has_failed:
                     continue
-                if each.file not in measured:
+                if planned.file not in measured:
                     if not run.is_matched(other):
-                        measured |= {each.file, reference}
+                        measured |= {planned.file, reference}
                 elif other.session != session():  # Else an earlier plan of this call measured it.
                     measured.add(reference)
     if measured and whole:
         measured |= {
             file
-            for file, each in there.items()
-            if not each.has_failed and each.session != session()
+            for file, state in states.items()
+            if not state.has_failed and state.session != session()
         }
-    return [each for each in group if each.file in measured]
+    return [planned for planned in group if planned.file in measured]
 
 
 def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
@@ -110,15 +109,15 @@ def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
 
 def find_failed(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that stand as gaps."""
-    return [planned for planned in group if _There(planned, present).has_failed]
+    return [planned for planned in group if _State(planned, present).has_failed]
 
 
 def find_missing(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that do not stand, whatever their matches."""
-    return [planned for planned in group if not _There(planned, present).stands]
+    return [planned for planned in group if not _State(planned, present).stands]
 
 
-class _There:
+class _State:
     """State of a run's results on disk.
 
     Attributes
@@ -146,7 +145,7 @@ class _There:
                 sessions.add(path.stem)
         return sessions
 
-    def is_matched(self, other: _There) -> bool:
+    def is_matched(self, other: _State) -> bool:
         """Return whether a session measured both."""
         # Mostly the last one, without a look at the others.
         if self.session and self.session == other.session:
@@ -221,6 +220,6 @@ class Stored:
         """Store the run, if it ended ok and is of what the plan asks for."""
         run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
-        is_asked = run["status"] == "ok" and run["source_sha256"] == code
-        if is_asked and not key.find_changes(request, self._data):
+        is_present = run["status"] == "ok" and run["source_sha256"] == code
+        if is_present and not key.find_changes(request, self._data):
             self._shelf.keep(self._outputs)

@@ -16,7 +16,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.probes.base import Probe, Recorder
 
-__all__ = ["PROBES", "Probe", "Recorder", "planned_probe", "with_probe_settings"]
+__all__ = ["PROBES", "Probe", "Recorder", "probe_of_plan", "with_probe_settings"]
 
 
 class _Probes(Mapping[str, type[Probe]]):
@@ -79,7 +79,7 @@ def with_probe_settings(
     return {**properties, **schemas}
 
 
-def planned_probe(plan: Mapping, folder: Path) -> Probe | None:
+def probe_of_plan(plan: Mapping, folder: Path) -> Probe | None:
     """Return the probe that a run uses, or None for a timing run.
 
     Parameters

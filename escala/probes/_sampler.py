@@ -62,10 +62,10 @@ def sample(
                 rank = int(re.search(r"\d+", path.name)[0])
                 if rank not in ranks:
                     ranks[rank] = read_json(path)
-            own = {rank: said for rank, said in ranks.items() if said["node"] == node}
-            ended = own and not any(proc.is_running(s["pid"], s["started"]) for s in own.values())
-            writer.writerows(rows(own))
-            if ended:
+            here = {rank: entry for rank, entry in ranks.items() if entry["node"] == node}
+            running = [proc.is_running(rank["pid"], rank["started"]) for rank in here.values()]
+            writer.writerows(rows(here))
+            if here and not any(running):
                 return output
             time.sleep(max(0.0, begin + number * seconds - time.monotonic()))
 

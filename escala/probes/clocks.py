@@ -72,10 +72,10 @@ class MomentsWriter:
             if self._end and self._end[0] == epoch:
                 sampled[GATHER_BEGINS] = self._end[1]
         outside = zip(OUTSIDE, ("", "", ""), (began, gathered, returned), strict=True)
-        inside = [(name, "", each.at) for name, each in sampled.items() if name not in OUTSIDE]
+        inside = [(name, "", read.at) for name, read in sampled.items() if name not in OUTSIDE]
         for moment, tensor, at in (*outside, *self.inside(gathered, returned), *inside):
             sample = sampled.get(moment) if not tensor else None
-            used = ["" if math.isnan(each) else each for each in sample[1:]] if sample else [""] * 3
+            used = ["" if math.isnan(part) else part for part in sample[1:]] if sample else [""] * 3
             self._rows.append((epoch, step, moment, tensor, at + self._to_epoch, *used))
         self._on_core.find_threads()
         self._end = epoch, self._on_core.sample(idle=True)
@@ -168,7 +168,7 @@ class OnCore:
 
     def find_threads(self) -> None:
         """Open the statistics of new threads, and close those of threads that have ended."""
-        threads = {each.name for each in Path("/proc/self/task").iterdir()}
+        threads = {path.name for path in Path("/proc/self/task").iterdir()}
         for thread in self._files.keys() - threads:
             os.close(self._files.pop(thread))
         for thread in threads - self._files.keys():
@@ -190,14 +190,10 @@ class OnCore:
             except OSError:  # It has ended; what it waited before counts.
                 continue
         queued = sum(self._queued.values()) / 1e9 if self._files else math.nan
-        idled = self._idle() if idle else math.nan
-        return Sample(at, used / len(self._cores), queued, idled)
-
-    def _idle(self) -> float:
-        ticks = 0
-        for line in Path("/proc/stat").read_text(encoding="utf-8").splitlines():
-            name, *numbers = line.split()
-            if name in self._cores:
-                # idle, and iowait, in which a core is idle as well (man 5 proc_stat).
-                ticks += int(numbers[3]) + int(numbers[4])
-        return ticks / os.sysconf("SC_CLK_TCK") / len(self._cores)
+        idle_seconds = math.nan
+        if idle:
+            lines = map(str.split, Path("/proc/stat").read_text(encoding="utf-8").splitlines())
+            # idle, and iowait, in which a core is idle as well (man 5 proc_stat).
+            ticks = sum(sum(map(int, words[4:6])) for words in lines if words[0] in self._cores)
+            idle_seconds = ticks / os.sysconf("SC_CLK_TCK") / len(self._cores)
+        return Sample(at, used / len(self._cores), queued, idle_seconds)

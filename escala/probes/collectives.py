@@ -163,23 +163,15 @@ class Collectives(Probe):
         """Time the collectives and the steps; every rank calls this. Means of the ranks count."""
         group, place, values = engine.group, engine.place, self.values
         pieces = program.pieces()
-        copy, product = (
-            _over_ranks(
-                group,
-                place,
-                [
-                    [_median(pieces[name]) for name in ("copy", "product")]
-                    for _ in range(values["rounds"])
-                ],
-            )
-            .mean(axis=0)
-            .T
-        )
+        rounds = [
+            [_median(pieces[name]) for name in ("copy", "product")] for _ in range(values["rounds"])
+        ]
+        copy, product = _over_ranks(group, place, rounds).mean(axis=0).T
         cores = engine.plan["knobs"]["cores_per_process"]
         times = _times(group, place, values)
         exchanging, together, in_turns = _blocks(engine, step, gather, values)
         if place.process == 0:
-            found = {
+            result = {
                 "library": STRATEGIES[engine.plan["strategy"]].library,
                 "contention": (together / in_turns).tolist(),
                 "exchange_seconds": (exchanging - together).tolist(),
@@ -190,7 +182,7 @@ class Collectives(Probe):
                 },
                 "times": times,
             }
-            write_json(self.folder / _FILE, found, durable=False)
+            write_json(self.folder / _FILE, result, durable=False)
 
     def read(self, processes):
         return read_json(self.folder / _FILE)
@@ -198,10 +190,10 @@ class Collectives(Probe):
 
 def _over_ranks(group: Any, place: Any, values: Any) -> np.ndarray:
     """Return what each process gives, of shape (processes, ...); every process calls this."""
-    own = np.asarray(values, np.float64)
-    found = np.zeros((place.processes, *own.shape))
-    found[place.process] = own
-    return group.total(found.ravel()).reshape(found.shape)
+    values = np.asarray(values, np.float64)
+    by_process = np.zeros((place.processes, *values.shape))
+    by_process[place.process] = values
+    return group.total(by_process.ravel()).reshape(by_process.shape)
 
 
 def _median(piece: Callable[[], object]) -> float:
@@ -240,7 +232,7 @@ def _blocks(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.nda
     """
     group, place = engine.group, engine.place
 
-    def exchanging() -> float:
+    def exchange() -> float:
         [made] = engine.make_steps([step], gather)
         return made.moments[2] - made.moments[0]
 
@@ -262,12 +254,12 @@ def _blocks(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.nda
 
     rounds = []
     if engine.steps_alone:
-        exchanging()
+        exchange()
         alone()
         for _ in range(max(2, round(values["steps"] / values["block"] / 3))):
-            found = []
-            for kind in (partial(block, exchanging), partial(block, alone), in_turns):
+            seconds = []
+            for kind in (partial(block, exchange), partial(block, alone), in_turns):
                 group.meet()
-                found.append(kind())
-            rounds.append(found)
+                seconds.append(kind())
+            rounds.append(seconds)
     return _over_ranks(group, place, np.reshape(rounds, (-1, 3))).mean(axis=0).T

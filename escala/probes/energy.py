@@ -209,7 +209,7 @@ def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[fl
     for number, process in enumerate(processes):
         announced = read_json(folder / f"rank{number}.pid")
         machines.setdefault(process["boot"], []).append((announced, process))
-    found = {}
+    by_node = {}
     for members in machines.values():
         begins, ends = zip(*(announced["idle"] for announced, _ in members), strict=True)
         epochs = [epoch for _, process in members for epoch in process.get("epochs", ())]
@@ -218,22 +218,20 @@ def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[fl
             raise Unavailable(f"node {node} makes no training steps, which its clock could time")
         first = min(epoch["began"] for epoch in epochs)
         last = max(epoch["began"] + epoch["train_seconds"] for epoch in epochs)
-        found[node] = {"idle": (max(begins), min(ends)), "trained": (first, last)}
-    return found
+        by_node[node] = {"idle": (max(begins), min(ends)), "trained": (first, last)}
+    return by_node
 
 
 def row(counter: Counter) -> tuple:
     """Return the row of a counter at this moment, in `COLUMNS`."""
-    joules, error = "", ""
-    seconds = time.monotonic()
+    joules, error, seconds = None, None, f"{time.monotonic():.6f}"
     try:
-        joules = repr(read(counter))
+        joules = read(counter)
     except Unavailable as missing:
         error = str(missing)
-    range_joules = "" if counter.range_joules is None else repr(counter.range_joules)
     used = counter.read_use()
-    state = "" if used is None else int(used)
-    return f"{seconds:.6f}", counter.device, counter.source, joules, range_joules, state, error
+    state = None if used is None else int(used)
+    return seconds, counter.device, counter.source, joules, counter.range_joules, state, error
 
 
 @dataclass(frozen=True)
@@ -261,13 +259,13 @@ def wrap_seconds(range_joules: float) -> float:
     return range_joules / PACKAGE_WATTS
 
 
-def interval(asked: float, found: Iterable[Counter]) -> float:
-    """Return the seconds between samples: those asked for, and less where a counter may wrap.
+def interval(seconds: float, counters: Iterable[Counter]) -> float:
+    """Return the seconds between samples: those stated, and less where a counter may wrap.
 
     Four samples fit into the time in which a counter can wrap, so a late one loses nothing.
     """
-    ranges = (counter.range_joules for counter in found if counter.range_joules is not None)
-    return min([asked, *(wrap_seconds(joules) / 4 for joules in ranges)])
+    ranges = (counter.range_joules for counter in counters if counter.range_joules is not None)
+    return min([seconds, *(wrap_seconds(joules) / 4 for joules in ranges)])
 
 
 def counters(sysfs: Path = SYSFS) -> list[Counter]:
@@ -282,10 +280,10 @@ def counters(sysfs: Path = SYSFS) -> list[Counter]:
     Unavailable : the node has no counters, or one of them is missing or cannot be read; the message
         names it.
     """
-    found = list(_cray(sysfs / _CRAY_FOLDER)) or [*_rapl(sysfs), *_nvml()]
-    for counter in found:
+    result = list(_cray(sysfs / _CRAY_FOLDER)) or [*_rapl(sysfs), *_nvml()]
+    for counter in result:
         read(counter)
-    return found
+    return result
 
 
 def read(counter: Counter) -> float:
@@ -341,8 +339,8 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
         )
     files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
     present = {f"package-{path.read_text(encoding='utf-8').strip()}" for path in files}
-    counted = {match[0] for each in packages.values() if (match := re.match(r"package-\d+", each))}
-    if missing := ", ".join(sorted(present - counted)):
+    counted = (re.match(r"package-\d+", name) for name in packages.values())
+    if missing := ", ".join(sorted(present - {match[0] for match in counted if match})):
         raise Unavailable(f"{missing}: no counter in {folder}")
     for path, name in zones.items():
         parent = path.name.rpartition(":")[0]
@@ -406,17 +404,18 @@ def _node(
 ) -> dict:
     devices = dict(iter(samples.groupby("device", sort=False)))
     try:
-        joules = {name: grown(rows, *trained) for name, rows in devices.items()}
+        joules = {name: growth(rows, *trained) for name, rows in devices.items()}
         if not joules:
             raise Unavailable("no counter was read")
-        for name in (name for name, each in joules.items() if not each):
-            raise Unavailable(f"{name}: its counter did not grow")
+        if idle_devices := [name for name, value in joules.items() if not value]:
+            raise Unavailable(f"{idle_devices[0]}: its counter did not grow")
     except Unavailable as error:
         raise Unavailable(f"node {node}: {error}") from None
     idle_watts, idle_reason = dict.fromkeys(devices), None
     try:
-        idle_joules = {name: grown(rows, *idle) for name, rows in devices.items()}
-        idle_watts = {n: each / (idle[1] - idle[0]) for n, each in _apart(idle_joules).items()}
+        idle_joules = {name: growth(rows, *idle) for name, rows in devices.items()}
+        seconds = idle[1] - idle[0]
+        idle_watts = {name: value / seconds for name, value in _apart(idle_joules).items()}
     except Unavailable as error:
         idle_reason = str(error)
     return {
@@ -427,11 +426,11 @@ def _node(
             {
                 "device": name,
                 "source": devices[name]["source"].iloc[0],
-                "joules": each,
+                "joules": value,
                 "idle_watts": idle_watts[name],
                 **_use(devices[name][devices[name]["seconds"].between(*trained)]),
             }
-            for name, each in _apart(joules).items()
+            for name, value in _apart(joules).items()
         ],
     }
 
@@ -449,7 +448,7 @@ def _use(rows: pd.DataFrame) -> dict:
     return {"used": bool(known.any()) if len(known) else None, "samples": len(rows)}
 
 
-def grown(rows: pd.DataFrame, begin: float, end: float) -> float:
+def growth(rows: pd.DataFrame, begin: float, end: float) -> float:
     """Return the joules by which a counter grew between two moments.
 
     A counter with a range begins again with 0 when it reaches it. Between two samples the counter
@@ -504,15 +503,15 @@ def _step(device: str, before: tuple, after: tuple) -> float:
 
 
 def main() -> int | None:
-    folder, node, asked, sysfs = arguments()
+    folder, node, seconds, sysfs = arguments()
     try:
-        found = counters(Path(sysfs))
+        devices = counters(Path(sysfs))
     except Unavailable as missing:
         print(missing, file=sys.stderr)  # The ranks of this node end for the same reason.
         return 1
     # Samples come sooner after each other where a counter could wrap between two.
-    seconds = interval(asked, found)
-    sample(folder, node, "energy", COLUMNS, lambda _: map(row, found), seconds)
+    seconds = interval(seconds, devices)
+    sample(folder, node, "energy", COLUMNS, lambda _: map(row, devices), seconds)
     return None
 
 

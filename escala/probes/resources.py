@@ -114,10 +114,10 @@ class Resources(Probe):
         import pandas as pd
 
         samples = pd.concat(tables(self.folder, "resources").values(), ignore_index=True)
-        return summary(samples, trained(processes))
+        return summary(samples, training_moments(processes))
 
 
-def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
+def training_moments(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     """Return when the training steps of each process began and ended, by its number.
 
     A process that only serves others has the steps of one that trains on the same machine, None if
@@ -127,12 +127,14 @@ def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     ----------
     processes : the measurements of each process, in their order; moments in `time.monotonic`.
     """
-    own = {}
+    trainers = {}
     for number, process in enumerate(processes):
         if epochs := process.get("epochs"):
-            own[number] = epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
-    by_machine = {processes[number]["boot"]: moments for number, moments in own.items()}
-    return {number: by_machine.get(each["boot"]) for number, each in enumerate(processes)} | own
+            end = epochs[-1]["began"] + epochs[-1]["train_seconds"]
+            trainers[number] = epochs[0]["began"], end
+    by_machine = {processes[number]["boot"]: moments for number, moments in trainers.items()}
+    others = {n: by_machine.get(process["boot"]) for n, process in enumerate(processes)}
+    return others | trainers
 
 
 class Node:
@@ -149,9 +151,9 @@ class Node:
 
     def rows(self, announced: Announced) -> Iterator[list]:
         """Yield the row of each rank that runs, in `COLUMNS`; see `_sampler.sample`."""
-        for number, said in announced.items():
+        for number, rank in announced.items():
             if number not in self._ranks:
-                self._ranks[number] = Rank(number, said["pid"], said["started"], said["starts"])
+                self._ranks[number] = Rank(number, rank["pid"], rank["started"], rank["starts"])
         use = gpu_use(self._driver)
         for rank in self._ranks.values():
             row = rank.row(self._interface)
@@ -165,13 +167,13 @@ def gpu_use(driver: Driver) -> GpuUse:
 
     Use is of the whole GPU, by all its processes; memory is that of the process.
     """
-    found: dict[int, tuple[float | None, int | None]] = {}
+    use: dict[int, tuple[float | None, int | None]] = {}
     for gpu in driver.gpus:
         rates = driver.read_or_none("UtilizationRates", gpu)
         for process in driver.read_or_none("ComputeRunningProcesses", gpu) or []:
             here = (rates and rates.gpu, process.usedGpuMemory)
-            found[process.pid] = tuple(map(total, found.get(process.pid, (0, 0)), here))
-    return found
+            use[process.pid] = tuple(map(total, use.get(process.pid, (0, 0)), here))
+    return use
 
 
 def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None]) -> list[dict]:
@@ -198,9 +200,9 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
             samples = samples[samples["seconds"].between(*moments)]
         result = {"rank": int(rank), "samples": len(samples)}
         for name in ("cpu_percent", "threads_running", "gpu_percent"):
-            result[f"{name}_mean"] = _known(float, samples[name].mean())
+            result[f"{name}_mean"] = _or_none(float, samples[name].mean())
         for name in ("rss_bytes", "threads", "gpu_memory_bytes"):
-            result[f"{name}_max"] = _known(int, samples[name].max())
+            result[f"{name}_max"] = _or_none(int, samples[name].max())
         for name in ("voluntary_switches", "involuntary_switches", "sent_bytes", "received_bytes"):
             known, growth, rate = samples.sort_values("seconds").dropna(subset=name), None, None
             if len(known) > 1:
@@ -214,7 +216,7 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
     return summaries
 
 
-def _known(kind: type, value: float) -> float | None:
+def _or_none(kind: type, value: float) -> float | None:
     return None if math.isnan(value) else kind(value)
 
 
@@ -275,37 +277,37 @@ class Rank:
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
             # What processes share counts for each of them.
-            "rss_bytes": _unless_denied(lambda: sum(each.memory_info().rss for each in read)),
+            "rss_bytes": _unless_denied(lambda: sum(one.memory_info().rss for one in read)),
             "sent_bytes": sent,
             "received_bytes": received,
         }
 
     def on_gpus(self, use: GpuUse) -> dict:
         """Return the use of GPUs by the processes of the last row."""
-        found = [use[process.pid] for process in self._read if process.pid in use]
-        percent, memory = zip(*found, strict=True) if found else ((None,), (None,))
+        used = [use[process.pid] for process in self._read if process.pid in use]
+        percent, memory = zip(*used, strict=True) if used else ((None,), (None,))
         return {"gpu_percent": total(*percent), "gpu_memory_bytes": total(*memory)}
 
     def _program(self, rank: psutil.Process) -> list[psutil.Process]:
         """Return the processes of the program that run now."""
-        found = []
+        members = []
         for process in rank.children(recursive=True):
             with suppress(psutil.Error, OSError):
                 if process.pid not in self._members:
                     variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-                    marked = any(each.startswith(f"{MARKS}=".encode()) for each in variables)
+                    marked = any(line.startswith(f"{MARKS}=".encode()) for line in variables)
                     if not (marked or process.ppid() in self._members):
                         continue
                     self._members.add(process.pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+                    members.append(process)
+        return members
 
     def _cpu_percent(self, processes: list[psutil.Process]) -> float | None:
         """Return the use of the processor since the last call; a program's includes what ended."""
         names = ["user", "system"] + ["children_user", "children_system"] * self._starts
         times = [process.cpu_times() for process in processes]
-        now = (time.monotonic(), sum(getattr(each, name) for each in times for name in names))
+        now = (time.monotonic(), sum(getattr(used, name) for used in times for name in names))
         before, self._cpu = self._cpu, now
         if before is None:
             return None
@@ -331,16 +333,16 @@ def _threads(processes: list[psutil.Process]) -> dict[str, tuple[bytes, tuple[in
 
     `psutil.Process.num_ctx_switches` has only those of the main thread.
     """
-    found = {}
+    threads = {}
     for task in (f"/proc/{process.pid}/task" for process in processes):
         for thread in os.listdir(task):  # noqa: PTH208 - twice as fast
             with suppress(FileNotFoundError, ProcessLookupError):  # It ended since it was listed.
                 status = Path(f"{task}/{thread}/status").read_bytes()
                 voluntary, involuntary = map(int, _SWITCHES.findall(status))
-                found[thread] = (_STATE.search(status)[1], (voluntary, involuntary))
-    if not found:
+                threads[thread] = (_STATE.search(status)[1], (voluntary, involuntary))
+    if not threads:
         raise ProcessLookupError("the process has no threads left")
-    return found
+    return threads
 
 
 def _traffic(pid: int, interface: str) -> tuple[int, int] | None:

@@ -132,12 +132,12 @@ def write(raw: Path, timeline_json: Path, trace_json: Path) -> None:
     """Write a timeline as valid JSON in Horovod's own format, and as a trace for Perfetto."""
     events = repair(raw)
     shown = '{"displayTimeUnit": "ms", "traceEvents": [\n'
-    for path, head, found, tail in (
+    for path, head, content, tail in (
         (timeline_json, "[\n", events, "\n]\n"),
         (trace_json, shown, trace(events), "\n]}\n"),
     ):
         with atomic(path) as temporary:
-            text = head + ",\n".join(map(json.dumps, found)) + tail
+            text = head + ",\n".join(map(json.dumps, content)) + tail
             temporary.write_text(text, encoding="utf-8")
 
 
@@ -159,7 +159,7 @@ def family(phase: str) -> str:
     return next((name for name, starts in FAMILIES.items() if phase.startswith(starts)), OTHER)
 
 
-def started(events: list[dict]) -> float:
+def start_seconds(events: list[dict]) -> float:
     """Return when Horovod started, in seconds since the epoch.
 
     Raises

@@ -11,7 +11,7 @@ import pandas as pd
 from escala.core.files import atomic, read_json, settle
 from escala.data import reader
 from escala.data.base import Arrays
-from escala.probes import planned_probe
+from escala.probes import probe_of_plan
 from escala.record import invariants
 from escala.record.disturbance import disturbance
 from escala.record.evaluation import score
@@ -108,7 +108,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     # A strategy that does not wait for a step cannot measure its time.
     are_timed = strategy.waits() and not table.empty
     undefined = not_finite((evaluation or {}).get("scores", {}))
-    probe, gpus = planned_probe(plan, folder), [each["gpus"] or [] for each in told]
+    probe, gpus = probe_of_plan(plan, folder), [each["gpus"] or [] for each in told]
     evaluated = [each["evaluated"] for each in training if each["evaluated"]]
     found = {
         "epochs": epochs,

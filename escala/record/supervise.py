@@ -12,7 +12,7 @@ from pathlib import Path
 from escala import engines
 from escala.core import children, interrupts
 from escala.engines import environments
-from escala.probes import planned_probe
+from escala.probes import probe_of_plan
 from escala.programs.copy import COPY
 from escala.programs.program import Program
 from escala.record import diagnose
@@ -63,7 +63,7 @@ def supervise(
         environment |= mpi.transport(link.get("transport"), link["interface"])
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
-    probe = planned_probe(plan, folder)
+    probe = probe_of_plan(plan, folder)
     if probe:
         environment |= probe.environment(strategy)
     command = [python, "-m", "escala.training.rank", str(folder / "plan.json")]

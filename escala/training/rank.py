@@ -20,7 +20,7 @@ from pathlib import Path
 from escala.core import alone, children, errors, plugins
 from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
-from escala.probes import Probe, planned_probe
+from escala.probes import Probe, probe_of_plan
 from escala.runtime.spawn import process_of_environment
 from escala.strategies.base import Place
 from escala.training.process import PARTS, Told, load_reader
@@ -51,7 +51,7 @@ def main(plan_file: str) -> int:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     try:
-        probe = planned_probe(plan, folder)
+        probe = probe_of_plan(plan, folder)
         with (
             _machine(plan, place),
             probe.around(rank, place.node) if probe else nullcontext(),

@@ -9,7 +9,7 @@ from escala.analysis.cost_model.calibrating import SUFFIX, Calibration
 from escala.experiment import Run
 from escala.experiment.runs import NATIVE, ONE_PROCESS
 from escala.measure.plan import table_of
-from escala.workflow.study import Study, Wildcards, shown
+from escala.workflow.study import Study, Wildcards, show_errors
 
 
 class Calibrations:
@@ -25,12 +25,12 @@ class Calibrations:
 
     def experiment(self, wildcards: Wildcards) -> Calibration:
         """Return the experiment whose runs calibrate the model for an experiment."""
-        return self._study.named(f"{wildcards.experiment}{SUFFIX}")
+        return self._study.by_name(f"{wildcards.experiment}{SUFFIX}")
 
     def files(self, wildcards: Wildcards) -> list[str]:
         """Return the files that a calibration is made of."""
-        found = self.experiment(wildcards)
-        return [table_of(found.name), *map(found.gradients_file, found.different_works)]
+        e = self.experiment(wildcards)
+        return [table_of(e.name), *map(e.gradients_file, e.different_works)]
 
     def sources(self, wildcards: Wildcards) -> dict:
         """Return what each of these files tells."""
@@ -38,7 +38,7 @@ class Calibrations:
 
     def _run(self, wildcards: Wildcards) -> Run:
         """Return the first run of one process of a model."""
-        with shown():
+        with show_errors():
             names = (wildcards.dataset, wildcards.workload, wildcards.strategy, ONE_PROCESS[1])
             return self._study.experiment(wildcards).run(*names, wildcards.variant, NATIVE, 1)
 
@@ -49,10 +49,10 @@ class Calibrations:
     def split(self, wildcards: Wildcards) -> str:
         """Return the description of a split, which gives the form of a model's rows."""
         e, run = self._study.experiment(wildcards), self._run(wildcards)
-        return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+        return f"{e.split_of_repeat(run.dataset, run.repeat)}/dataset.json"
 
 
-def measured_so_far(wildcards: Wildcards) -> list[str]:
+def times_of_tables(wildcards: Wildcards) -> list[str]:
     """Return what was measured of an experiment so far that an advice reads, with its times.
 
     These files are no inputs: an advice must not cause runs of the experiment.

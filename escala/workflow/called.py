@@ -79,43 +79,34 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> S
     rules : names of the rules that may be targets.
     words : of the call.
     """
-    wrong = _wrong(error, rules, words)
-    if wrong is not None:
-        return Shown(str(wrong), console.WRONG)
+    text, is_of_input = str(error), isinstance(error, InputFunctionException)
     if isinstance(error, LockException):
         return Shown(_holder_of_lock(Path.cwd()), console.FAILED)
-    is_of_input = isinstance(error, InputFunctionException)
-    # Snakemake's text has the place in the rules, where the error is not.
-    text = str(error.__context__ if is_of_input else error)
-    if "Remedy: " in text:
-        return Shown(text, console.WRONG)
-    if is_of_input or type(error) is not WorkflowError or error.rule or not text:
-        return None
-    return Shown(text, console.FAILED)
-
-
-def _wrong(error: Exception, rules: Collection[str], words: Sequence[str]) -> InputError | None:
-    """Return the error of the user's input that an error of Snakemake stands for."""
-    text = str(error)
-    if isinstance(error, InputError):
-        return error
     if isinstance(error, MissingRuleException) and (
-        found := re.match(r"No rule to produce (.+?) \(if you use", text)
+        match := re.match(r"No rule to produce (.+?) \(if you use", text)
     ):
-        return _unknown(found[1], rules)
-    if text.startswith("Target rules may not contain wildcards"):
+        text = str(_target_error(match[1], rules))
+    elif text.startswith("Target rules may not contain wildcards"):
         named = next(word for word in words if re.fullmatch(r"[a-z_]+", word) and word not in rules)
-        return _unknown(named, rules, "is a step that makes a result of each experiment")
-    if isinstance(error, MissingInputException):
+        reason = "is a step that makes a result of each experiment"
+        text = str(_target_error(named, rules, reason))
+    elif isinstance(error, MissingInputException):
         files = text.partition("affected files:")[2].split("\n")
         missing = ", ".join(filter(None, map(str.strip, files)))
         reason = "is missing, and no step makes it"
         remedy = "put it there, or correct its path in the experiment"
-        return InputError(f"the step {error.rule}", missing, reason, remedy)
-    if isinstance(error, FileNotFoundError) and str(error.filename) in words:
-        reason = "no such file"
-        return InputError("the call", error.filename, reason, "correct its path, or leave it out")
-    return None
+        text = str(InputError(f"the step {error.rule}", missing, reason, remedy))
+    elif isinstance(error, FileNotFoundError) and str(error.filename) in words:
+        reason, remedy = "no such file", "correct its path, or leave it out"
+        text = str(InputError("the call", error.filename, reason, remedy))
+    elif is_of_input:
+        # Snakemake's text has the place in the rules, where the error is not.
+        text = str(error.__context__)
+    if isinstance(error, InputError) or "Remedy: " in text:
+        return Shown(text, console.WRONG)
+    if is_of_input or type(error) is not WorkflowError or error.rule or not text:
+        return None
+    return Shown(text, console.FAILED)
 
 
 def refusal_of(message: str, options: Collection[str], words: Collection[str]) -> InputError:
@@ -163,7 +154,7 @@ def _holder_of_lock(folder: Path) -> str:
     )
 
 
-def _unknown(
+def _target_error(
     target: str,
     rules: Collection[str],
     reason: str = "is neither a result nor a step of the workflow",

@@ -40,10 +40,10 @@ def jobs(dag: DAG, *rules: str, needed: bool = False) -> Iterator[Job]:
             yield job
 
 
-def unseen_changes(workflow: Workflow) -> list[str]:
+def triggers_left_out(workflow: Workflow) -> list[str]:
     """Return the kinds of changes after which a call makes no result again (`--rerun-triggers`)."""
-    unseen = RerunTrigger.all() - workflow.dag_settings.rerun_triggers
-    return sorted(each.item_to_choice() for each in unseen)
+    triggers = RerunTrigger.all() - workflow.dag_settings.rerun_triggers
+    return sorted(trigger.item_to_choice() for trigger in triggers)
 
 
 def targets(workflow: Workflow) -> set[str]:
@@ -51,7 +51,7 @@ def targets(workflow: Workflow) -> set[str]:
     return set(map(str, workflow.dag_settings.targets)) if workflow.dag_settings else set()
 
 
-def forced(workflow: Workflow) -> set[str]:
+def targets_to_force(workflow: Workflow) -> set[str]:
     """Return the rules and files that a call makes again whatever there is; `all` for all."""
     settings = workflow.dag_settings
     return set(map(str, settings.forcerun)) | ({"all"} if settings.forceall else set())
@@ -64,14 +64,14 @@ def forget(workflow: Workflow, file: str) -> None:
 
 def watch_submissions() -> list[str]:
     """Return a list that gets the name of all jobs which this call submits to SLURM."""
-    found = []
+    names = []
 
     def read(record: logging.LogRecord) -> bool:
-        found.extend(re.findall(r"^SLURM run ID: (\S+)", str(record.msg)))
+        names.extend(re.findall(r"^SLURM run ID: (\S+)", str(record.msg)))
         return True
 
     logger.addFilter(read)
-    return found
+    return names
 
 
 def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
@@ -142,15 +142,15 @@ def call(
 
 def _parse(words: Sequence[str], refuse: Callable[[str, Collection[str]], NoReturn]) -> tuple:
     """Return the parser of words and what it reads in them; see `call`."""
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stderr(said):
-            found = cli.parse_args(words)
+        with redirect_stderr(printed):
+            result = cli.parse_args(words)
     except SystemExit as end:
         if end.code:
-            text = said.getvalue()
+            text = printed.getvalue()
             message = re.search(r"(?:: e|^E)rror: (.*)", text, re.DOTALL | re.MULTILINE)
             refuse((message[1] if message else text).strip(), re.findall(r"\[(--[\w-]+)", text))
         raise
-    sys.stderr.write(said.getvalue())
-    return found
+    sys.stderr.write(printed.getvalue())
+    return result

@@ -37,7 +37,7 @@ from escala.measure.plan import (
     within_pilot,
 )
 from escala.record.schema import read_result
-from escala.workflow.study import Study, Wildcards, refuse, shown
+from escala.workflow.study import Study, Wildcards, refuse, show_errors
 
 #: What a plan is of: a run, the runs on so many nodes, or all runs of an experiment.
 Which = Run | int | None
@@ -76,14 +76,13 @@ class Plans:
         self._forced, self._provide, self._asked_targets = forced, provide, targets
         # A call of Snakemake sees one state of the code and of the experiments.
         self._plan = cache(self._plan)
-        self._written = cache(self._written)
+        self._make_file = cache(self._make_file)
         self._given: list[PlannedRun] = []
         self._targets: dict[tuple, set[Run]] = {}
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
         self.target_runs: dict[str, Run] = {}
         self.files: dict[Path, Plan] = {}
-        self._begun: dict[Path, list[Run]] = {}
 
     @property
     def added(self) -> set[Run]:
@@ -100,7 +99,7 @@ class Plans:
 
         It is written if it has to be.
         """
-        return self._written(wildcards.experiment, self._which(wildcards))
+        return self._make_file(wildcards.experiment, self._which(wildcards))
 
     def parts_of(self, wildcards: Wildcards) -> list[str]:
         """Return the tables of an experiment that has a session for each number of nodes."""
@@ -109,26 +108,29 @@ class Plans:
 
     def run_plan(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of one run and its references, written if it has to be."""
-        return self._written(wildcards.experiment, self._study.run(wildcards))
+        return self._make_file(wildcards.experiment, self._study.run(wildcards))
 
-    def begun_by(self, wildcards: Wildcards) -> list[Run]:
+    def runs_of_job(self, wildcards: Wildcards) -> list[Run]:
         """Return the runs that a job of a cluster measures: all of each group of which one is left.
 
-        None where that is not known.
+        Empty where that is not known.
         """
-        return self._begun.get(_file_of(wildcards.experiment, self._which(wildcards)), [])
+        file = _file_of(wildcards.experiment, self._which(wildcards))
+        groups = within_pilot(self.files[file]).groups if file in self.files else ()
+        left = (group for group in groups if any(p.file in self.left for p in group))
+        return [planned.run for group in left for planned in group]
 
     def splits_of(self, wildcards: Wildcards) -> list[str]:
         """Return the descriptions of the splits that an experiment's runs train on."""
-        return sorted({f"{each.data}/dataset.json" for each in self.plan_of(wildcards).runs})
+        return sorted({f"{run.data}/dataset.json" for run in self.plan_of(wildcards).runs})
 
     def table_of_what_is_there(self, e: Experiment) -> str:
         """Return the table of an experiment; if other runs are there, one of these."""
         plan, file = within_pilot(self._plan(e.name, None)), there_file(e.name)
-        if _is_told(plan) and not standing.runs_left_of(plan, standing.Present()):
+        if _is_current(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
-        if self._is_main and (found := table.text(plan)) != _content(file):
-            write_text(file, found)
+        if self._is_main and (text := table.text(plan)) != _content(file):
+            write_text(file, text)
         return str(file)
 
     def tell_what_is_there(self, plan: Plan) -> None:
@@ -141,7 +143,7 @@ class Plans:
 
     def progress(self) -> str:
         """Return how many runs are measured of those in the plans of this call."""
-        present, runs = standing.Present(), {each.file: each for each in self._given}
+        present, runs = standing.Present(), {planned.file: planned for planned in self._given}
         left = standing.find_missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
 
@@ -151,7 +153,7 @@ class Plans:
         return int(wildcards.nodes) if hasattr(wildcards, "nodes") else None
 
     def _plan(self, name: str, which: Which) -> Plan:
-        e = self._study.named(name)
+        e = self._study.by_name(name)
         if isinstance(which, Run):
             return plan_runs(e, [which])
         if which:
@@ -161,13 +163,13 @@ class Plans:
             return plan_runs(e, e.runs_needed(self._has_links()), table_of(name))
         return plan_session(e)
 
-    def _written(self, name: str, which: Which) -> str:
+    def _make_file(self, name: str, which: Which) -> str:
         file = _file_of(name, which)
         if self._is_main and isinstance(which, Run):
             # The first job of several for runs of one group measures all of these together.
             targets = self._targets.setdefault((name, group_of(which)), set())
             targets.add(which)
-            plan = plan_runs(self._study.named(name), targets)
+            plan = plan_runs(self._study.by_name(name), targets)
             for run in targets:
                 self._write_plan(name, run, plan)
         elif self._is_main:
@@ -179,24 +181,23 @@ class Plans:
         file, run = _file_of(name, which), which if isinstance(which, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
-        self._provide(engines_of(each.run for each in within_pilot(plan).runs))
+        runs = within_pilot(plan).runs
+        self._provide(engines_of(planned.run for planned in runs))
         # What the environment of the job decides is not known here.
         left = standing.runs_left_of(within_pilot(plan), standing.Present(since=plan.since))
-        self.left |= {each.file: each.run for each in left}
-        self._given += within_pilot(plan).runs
+        self.left |= {planned.file: planned.run for planned in left}
+        self._given += runs
         self.files[file] = plan
-        begun = (group for group in within_pilot(plan).groups if {*group} & {*left})
-        self._begun[file] = [each.run for group in begun for each in group]
         if run:
-            self._with_targets |= {each.run for each in left}
+            self._with_targets |= {planned.run for planned in left}
             _refuse_failed(plan, run.file, {run.file})
         elif plan.table in self._asked_targets():
-            self.target_runs |= {each.file: each.run for each in within_pilot(plan).runs}
+            self.target_runs |= {planned.file: planned.run for planned in runs}
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})
         # A later part of the experiment measures the references of an earlier one again.
-        is_told = which is not None or _is_told(within_pilot(plan))
-        _write(file, plan, bool(left) or not is_told)
+        is_current = which is not None or _is_current(within_pilot(plan))
+        _write(file, plan, bool(left) or not is_current)
 
 
 def _file_of(name: str, which: Which) -> Path:
@@ -206,14 +207,14 @@ def _file_of(name: str, which: Which) -> Path:
 def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
     """Refuse a target of which a run has failed: it exists, so Snakemake would report success."""
     present = standing.Present(since=plan.since)
-    failed = {each.file for group in plan.groups for each in standing.find_failed(group, present)}
+    failed = {run.file for group in plan.groups for run in standing.find_failed(group, present)}
     if file := min(failed & files, default=None):
-        with shown():
-            found = read_result(Path(file))
+        with show_errors():
+            result = read_result(Path(file))
         others = f", and {len(failed & files) - 1} more" * (len(failed & files) > 1)
         about = "" if file == target else f" {file}"
         refuse(
-            f"{target}:{about} ended as {found['status']}: {found['reason']}{others}. To run "
+            f"{target}:{about} ended as {result['status']}: {result['reason']}{others}. To run "
             f"{'them' if others else 'it'} again: {call(f'retry results/{plan.experiment}')}, then "
             "this target"
         )
@@ -232,7 +233,7 @@ def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
     os.utime(path, (_OLD, _OLD))
 
 
-def _is_told(plan: Plan) -> bool:
+def _is_current(plan: Plan) -> bool:
     """Return whether the table of measurements tells of the runs of a plan as they are."""
     return table.text(plan) == _content(Path(plan.table))
 
@@ -254,7 +255,7 @@ class Jobs:
         self._study, self._plans, self._cores = study, plans, cores
 
     def _runs(self, wildcards: Wildcards) -> list[Run]:
-        return [each.run for each in self._plans.plan_of(wildcards).runs]
+        return [planned.run for planned in self._plans.plan_of(wildcards).runs]
 
     def _experiment(self, wildcards: Wildcards) -> Experiment:
         return self._study.experiment(wildcards)
@@ -295,9 +296,9 @@ class Jobs:
 
         A session ends before, and goes on in another job.
         """
-        begun = self._plans.begun_by(wildcards) or self._runs(wildcards)
+        runs = self._plans.runs_of_job(wildcards) or self._runs(wildcards)
         limit = ceil(self._experiment(wildcards).settings["time_limit_minutes"])
-        return max(estimate.time_of(begun).minutes, estimate.BEGIN_MINUTES + limit)
+        return max(estimate.time_of(runs).minutes, estimate.BEGIN_MINUTES + limit)
 
     def slurm_extra(self, wildcards: Wildcards) -> str:
         """Return further options of sbatch: a session has its nodes to itself."""

@@ -17,7 +17,7 @@ from escala.report.products import STUDY_FILES
 from escala.workflow.study import Study, Wildcards, refuse
 
 
-def scaling(e: Experiment) -> dict[str, Any]:
+def study_settings(e: Experiment) -> dict[str, Any]:
     """Return the key `scaling` of an experiment; refuse one without it."""
     if "scaling" not in e.settings:
         refuse(
@@ -29,18 +29,18 @@ def scaling(e: Experiment) -> dict[str, Any]:
 
 def study_files(e: Experiment) -> list[str]:
     """Return the files of the document of a scaling study; refuse an experiment without one."""
-    scaling(e)
+    study_settings(e)
     return [f"results/{e.name}/{name}" for name in STUDY_FILES]
 
 
 def if_any(name: str) -> Callable[[Wildcards], list[str]]:
     """Return what gives a file of an experiment's results as an input, if it is there."""
 
-    def found(wildcards: Wildcards) -> list[str]:
-        file = f"results/{wildcards.experiment}/{name}"
-        return [file] if Path(file).exists() else []
+    def file(wildcards: Wildcards) -> list[str]:
+        path = f"results/{wildcards.experiment}/{name}"
+        return [path] if Path(path).exists() else []
 
-    return found
+    return file
 
 
 def history_files() -> list[str]:
@@ -54,7 +54,7 @@ class Reports:
     def __init__(self, study: Study):
         self._study = study
 
-    def tested_split(self, wildcards: Wildcards) -> str | list[str]:
+    def test_split(self, wildcards: Wildcards) -> str | list[str]:
         """Return the description of the split that a run was tested on, if a figure shows rows."""
         e, kind = self._study.experiment(wildcards), DECLARED[wildcards.run_figure].kind
         if kind is None:
@@ -65,8 +65,7 @@ class Reports:
                 f"{kind}"
             )
         repeat = int(wildcards.measurement.rpartition("rep")[2])
-        seed = e.split_seed(wildcards.dataset, repeat)
-        return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
+        return f"{e.split_of_repeat(wildcards.dataset, repeat)}/dataset.json"
 
     def pictures(self, wildcards: Wildcards) -> str | None:
         """Return the folder of a run's photographs, for a figure that shows rows of their kind."""

@@ -32,7 +32,7 @@ from escala.runtime import allocation, slurm
 from escala.workflow import internals
 from escala.workflow.internals import Workflow
 from escala.workflow.plans import Plans
-from escala.workflow.study import Study, refuse, shown
+from escala.workflow.study import Study, refuse, show_errors
 
 #: The target that reports the runs that are there, and measures none.
 REPORT = "report"
@@ -71,7 +71,7 @@ class Session:
     def there(self, files: Iterable[str]) -> list[str]:
         """Return files, without those that a call which only reports lacks."""
         files = list(files)
-        return [each for each in files if Path(each).exists()] if self.reports_only() else files
+        return [file for file in files if Path(file).exists()] if self.reports_only() else files
 
     def runs(self) -> list[Run]:
         """Return the runs that this call measures, with all repeats that a pilot may add."""
@@ -93,60 +93,57 @@ class Session:
         """
         interrupts.handle(self._end_programs)
         internals.leave_out_failed_jobs(interrupts.received)
-        with shown():
+        with show_errors():
             self._require_triggers()
-            if self.reports_only():
-                self._require_runs()
-            if runs := self.runs():
+            e, runs = self._study.default, self.runs()
+            if self.reports_only() and not any(
+                Path(self._folder, run.file).exists() for run in e.largest.timed
+            ):
+                remedy = (
+                    f"measure it first: the target `runs`, or `all` for both; or {call('submit')}"
+                )
+                raise e.error("report", f"results/{e.name}", "has no run yet", remedy)
+            if runs:
                 self._allocated.require(runs)
             if self._workflow.local_exec:
-                self._refuse_impossible_layouts()
+                cores = min(len(available_cores()), self._workflow.cores)
+                for run in runs:
+                    e = self._study.by_name(run.experiment)
+                    e.require_cores(run, cores, bool(self._allocated.names))
+                    allocation.require_host()
             elif self._workflow.is_main_process:
                 slurm.require_controller()
                 slurm.use_environment()
             if self._workflow.is_main_process and runs:
                 self._print_estimate()
             if self._workflow.is_main_process:
-                self._claim_results()
+                # Folders of somebody else, and those that another call holds, are refused.
+                jobs = internals.jobs(self._workflow.dag, needed=True)
+                places = {Path(file).parts[:2] for job in jobs for file in job.output}
+                for name in sorted(place[1] for place in places if place[0] == _RESULTS.name):
+                    environment.claim_results(self._folder / _RESULTS / name)
+                    environment.hold_results(self._folder / _RESULTS / name)
 
-    def forced(self) -> set[str]:
+    def rules_to_force(self) -> set[str]:
         """Return the rules and files that the call makes again whatever there is."""
         try:
             self._require_triggers()
         except InputError as error:
             refuse(error)
-        return internals.forced(self._workflow)
+        return internals.targets_to_force(self._workflow)
 
     def _require_triggers(self) -> None:
         """Refuse a call that takes no notice of changes, as soon as it asks what is to be done."""
-        if unseen := internals.unseen_changes(self._workflow):
+        if triggers := internals.triggers_left_out(self._workflow):
             profile = os.environ.get(PROFILE)
             named = f" or in {profile}, which the variable {PROFILE} names" if profile else ""
             raise InputError(
                 "--rerun-triggers",
                 None,
-                f"leaves out {', '.join(unseen)}, so results of other settings or of other code "
+                f"leaves out {', '.join(triggers)}, so results of other settings or of other code "
                 "would be taken for those of this experiment",
                 f"leave it out, on the command line, in the profile of the call{named}",
             )
-
-    def _claim_results(self) -> None:
-        """Mark and hold the folders of results that this call writes to, until it ends.
-
-        One of somebody else, and one that another call holds, are refused.
-        """
-        jobs = internals.jobs(self._workflow.dag, needed=True)
-        places = {Path(file).parts[:2] for job in jobs for file in job.output}
-        for name in sorted(each[1] for each in places if each[0] == _RESULTS.name):
-            environment.claim_results(self._folder / _RESULTS / name)
-            environment.hold_results(self._folder / _RESULTS / name)
-
-    def _require_runs(self) -> None:
-        """Refuse to report an experiment of which no run is there."""
-        e = self._study.default
-        if not any(Path(self._folder, run.file).exists() for run in e.largest.timed):
-            remedy = f"measure it first: the target `runs`, or `all` for both; or {call('submit')}"
-            raise e.error("report", f"results/{e.name}", "has no run yet", remedy)
 
     def _end_programs(self) -> None:
         """End the jobs of an interrupted call on this machine, and say how far it came."""
@@ -168,7 +165,7 @@ class Session:
     def _print_estimate(self) -> None:
         """Print the estimated time of the runs, settings that no run reads, and pilots."""
         for name in dict.fromkeys(run.experiment for run in self.runs()):
-            e = self._study.named(name)
+            e = self._study.by_name(name)
             # The variants of a calibration are made from those of its experiment.
             lines = [] if name.endswith(SUFFIX) else unused(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
@@ -193,12 +190,6 @@ class Session:
             if (folder := store.location()) and folder.exists():
                 print(f"Runs in the store {folder} take no time.")
             sys.stdout.flush()
-
-    def _refuse_impossible_layouts(self) -> None:
-        cores, steps = min(len(available_cores()), self._workflow.cores), self._allocated.names
-        for run in self.runs():
-            self._study.named(run.experiment).require_cores(run, cores, bool(steps))
-            allocation.require_host()
 
     def fail(self) -> None:
         """Cancel the jobs that are left, and record the runs that were killed with a session.

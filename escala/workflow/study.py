@@ -27,7 +27,7 @@ Wildcards = Any
 
 
 @contextmanager
-def shown() -> Iterator[None]:
+def show_errors() -> Iterator[None]:
     """Let Snakemake show an error of the user's input as it is."""
     try:
         yield
@@ -73,20 +73,20 @@ class Study:
             refuse(error)
         self._named = {self.default.name: self.default}
 
-    def named(self, name: str) -> Experiment:
+    def by_name(self, name: str) -> Experiment:
         """Return the experiment of a name, also one that calibrates another."""
         if name not in self._named:
-            with shown():
+            with show_errors():
                 base = experiment_of(name)
                 root = self._folder if name in files_by_name(self._folder) else self._project
                 if base is None or name in files_by_name(root):
                     self._named[name] = named(name, root)
                 else:
-                    self._named[name] = Calibration(self.named(base))
+                    self._named[name] = Calibration(self.by_name(base))
         return self._named[name]
 
     def experiment(self, wildcards: Wildcards) -> Experiment:
-        return self.named(wildcards.experiment)
+        return self.by_name(wildcards.experiment)
 
     def dataset(self, wildcards: Wildcards) -> dict:
         """Return a dataset's settings."""
@@ -104,7 +104,7 @@ class Study:
         repeat = repeat or getattr(wildcards, "repeat", "")
         series, _, number = repeat.rpartition(".")
         names = ("dataset", "workload", "strategy", "layout", "variant", "network")
-        with shown():
+        with show_errors():
             return self.experiment(wildcards).largest.run(
                 *(getattr(wildcards, name) for name in names),
                 int(number.removeprefix("rep")) if repeat else None,
@@ -115,7 +115,7 @@ class Study:
     def split(self, wildcards: Wildcards) -> str:
         """Return the description of the split that a run trains on."""
         run, e = self.run(wildcards), self.experiment(wildcards)
-        return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+        return f"{e.split_of_repeat(run.dataset, run.repeat)}/dataset.json"
 
     def kind_with(self, wildcards: Wildcards, part: str) -> str:
         """Return the name of a dataset's kind; refuse one without a module."""

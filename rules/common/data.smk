@@ -81,7 +81,7 @@ def familiarity_of(wildcards):
     run, e = run_of(wildcards), experiment(wildcards)
     if not kind_of(dataset(wildcards)).has("familiarity"):
         return []
-    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/familiarity.npz"
+    return f"{e.split_of_repeat(run.dataset, run.repeat)}/familiarity.npz"
 
 
 def length_errors_of(wildcards):

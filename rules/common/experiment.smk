@@ -65,13 +65,13 @@ PLANS = Plans(
     STUDY,
     workflow.is_main_process,
     has_links,
-    lambda: SESSION.forced(),
+    lambda: SESSION.rules_to_force(),
     environments.provide_all,
     lambda: internals.targets(workflow),
 )
 SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)
 JOBS = Jobs(STUDY, PLANS, SESSION.cores)
-named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
+named_experiment, experiment, dataset = STUDY.by_name, STUDY.experiment, STUDY.dataset
 there = SESSION.there
 run_of, split_of, kind_with = STUDY.run, STUDY.split, STUDY.kind_with
 settings_result = STUDY.settings_result

@@ -8,8 +8,8 @@ from escala.workflow.reports import history_files
 
 REPORTS = reports.Reports(STUDY)
 table_files = products.tables
-scaling_of, study_files = reports.scaling, reports.study_files
-tested_split = REPORTS.tested_split
+scaling_of, study_files = reports.study_settings, reports.study_files
+test_split = REPORTS.test_split
 predictions_if_any, job_if_any = map(reports.if_any, ("predictions.json", "job.sh"))
 
 

@@ -72,7 +72,7 @@ def test_every_instant_counts_once_for_the_first_part_that_covers_it(parts, wind
 
 def phases() -> pd.DataFrame:
     found = timeline.intervals(horovod_events())
-    found[["start_seconds", "end_seconds"]] += timeline.started(horovod_events())
+    found[["start_seconds", "end_seconds"]] += timeline.start_seconds(horovod_events())
     return found
 
 

@@ -112,7 +112,7 @@ def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, o
         return
     expected = np.interp(end, seconds, behind) - np.interp(begin, seconds, behind)
     shuffled = rows.assign(range_joules=most).sample(frac=1, random_state=len(watts))
-    assert energy.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
+    assert energy.growth(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
 def test_nothing_is_trained_without_counters(tmp_path):
@@ -216,7 +216,7 @@ def test_rare_and_late_samples_miss_no_wrap(tmp_path, node):
     node.tree.zone("0", "package-0", 450, start=60e9, most=65_532_610_987)
     node.at(300, lambda: node.sleep(40))
     rows = node.sampled(700, every=60)[0]
-    assert energy.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
+    assert energy.growth(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
 
 
 def test_without_a_cool_down_only_the_idle_power_is_unknown(node):

@@ -166,7 +166,7 @@ def test_a_job_of_a_cluster_measures_all_of_a_group_of_which_a_run_is_left(tmp_p
     measured(plan)
     Path(next(each.file for each in plan.runs if each.run.strategy == "horovod-gloo")).unlink()
     plans, *_ = house.call(experiment="demo")
-    begun = {each.file for each in plans.begun_by(SimpleNamespace(experiment="demo"))}
+    begun = {each.file for each in plans.runs_of_job(SimpleNamespace(experiment="demo"))}
     assert begun > plans.left.keys()
     groups = [{each.file for each in group} for group in plan.groups]
     assert [group for group in groups if group & begun] == [begun]
