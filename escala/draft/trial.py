@@ -28,7 +28,7 @@ from escala.experiment.runs import layout_in_words
 from escala.programs import marks
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
-from escala.programs.processes import files_told, list_unlisted
+from escala.programs.processes import file_use, list_unlisted
 from escala.programs.program import Program
 from escala.record import diagnose, invariants
 from escala.record.plan import make_plan, split_description
@@ -112,7 +112,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
     began = time.time()
     with _attempt(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
-        seen = [files_told(folder, began) for folder in ranks.glob("marks*")]
+        seen = [file_use(folder, began) for folder in ranks.glob("marks*")]
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
         read = tuple(list_unlisted(sorted(opened), program, paths, ranks.parent))

@@ -215,7 +215,7 @@ def how_ended(code: int, last: str) -> str:
         # A shell ends so whose last command a signal ended.
         name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
         how = f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
-    lines = "\n".join(printed.worded_lines(last)[-_HINT_LINES:])
+    lines = "\n".join(printed.lines_with_words(last)[-_HINT_LINES:])
     hints = (words for pattern, words in _HINTS if re.search(pattern, lines, re.IGNORECASE))
     return ". ".join([how, *hints][:2])
 

@@ -126,7 +126,11 @@ class Copy:
         starts = (program.directory / "-", *self.roots)
         above = {path for start in starts for path in start.parents}
         self._above = {p for p in above if not any(map(p.is_relative_to, self.roots))}
-        self.crowded = set(filter(_is_crowded, self._above))
+        self.crowded = set()
+        for folder in self._above:
+            with suppress(OSError):
+                if next(islice(os.scandir(folder), MOST_LINKS, None), None):
+                    self.crowded.add(folder)
         taken = 0
         for length, path in sorted(self._files):
             taken += length
@@ -283,13 +287,6 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_crowded(folder: Path) -> bool:
-    try:
-        return next(islice(os.scandir(folder), MOST_LINKS, None), None) is not None
-    except OSError:
-        return False
-
-
 def _state(file: Path) -> tuple[int, int]:
     return file.stat().st_size, file.stat().st_mtime_ns
 
@@ -301,7 +298,14 @@ def _roots(program: Program) -> list[Path]:
         # One that holds the homes of users is not.
         return folder == _home() or not _home().is_relative_to(folder)
 
-    roots = list(filter(is_programs, [_tree(program.directory)]))
+    root = program.directory
+    for place in (root, *root.parents):
+        if _home().is_relative_to(place):
+            break
+        if (place / ".git").exists():  # The whole tree of git, if that is small enough.
+            root = place if _entries(place, MOST_ENTRIES) <= MOST_ENTRIES else root
+            break
+    roots = [root] if is_programs(root) else []
     for word in program.command:
         path = Path(os.path.normpath(program.directory / word))
         if _SCRIPT.fullmatch(word) and path.is_file() and os.access(path.parent, os.W_OK):
@@ -309,16 +313,6 @@ def _roots(program: Program) -> list[Path]:
             if is_programs(folder) and not any(map(folder.is_relative_to, roots)):
                 roots = [root for root in roots if not root.is_relative_to(folder)] + [folder]
     return roots
-
-
-def _tree(folder: Path) -> Path:
-    """Return the folder of the tree of git that a folder is in, if that is small enough."""
-    for place in (folder, *folder.parents):
-        if _home().is_relative_to(place):
-            break
-        if (place / ".git").exists():
-            return place if _entries(place, MOST_ENTRIES) <= MOST_ENTRIES else folder
-    return folder
 
 
 def _entries(folder: Path, most: int) -> int:

@@ -65,21 +65,15 @@ def versions(program: Program) -> dict[str, Any]:
     that is not found, are refused.
     """
     interpreter, first = program.interpreter, program.command[0]
-    probe = (
-        [interpreter, "-c", packages.ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
-    )
-    probe = probe if interpreter else [*probe, "bash", first]
-    done = run_in_place(program, probe)
+    probe = ["bash", "-c", 'command -v -- "$1"', "bash", first]
+    done = run_in_place(program, [interpreter, "-c", packages.ASK] if interpreter else probe)
     if interpreter and (held := packages.read(done.stdout)):
         return held
     if not interpreter and done.returncode == 0:
         return {}
     last_lines = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    key, value, reason = (
-        "command",
-        interpreter or first,
-        f"cannot be started{last_lines and f': {last_lines}'}",
-    )
+    key, value = "command", interpreter or first
+    reason = f"cannot be started{last_lines and f': {last_lines}'}"
     remedy = "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}"
     if done.returncode == LINE_FAILED:
         key, value, reason = "environment.lines", None, last_lines
@@ -161,9 +155,8 @@ def files(program: Program) -> set[Path]:
     for path in _files(program):
         paths.add(path)
         if len(paths) > MOST_FILES:
-            raise _refusal(
-                program, program.directory, f"holds more than {MOST_FILES} files to digest"
-            )
+            reason = f"holds more than {MOST_FILES} files to digest"
+            raise _refusal(program, program.directory, reason)
     return paths
 
 

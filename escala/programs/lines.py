@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise, zip_longest
 from statistics import median, mode
 
 from escala.core.errors import Failed
-from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, between
+from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, differences
 from escala.programs.printed import is_length, is_score, is_seconds
 
 #: Of lines without a number, if there are several processes.
@@ -24,7 +24,7 @@ _MORE, _ROUNDED_SECONDS = 0.25, 0.5
 
 
 def marks_of(
-    lines: Sequence[Mark], ranks: int, epochs_asked: int | None
+    lines: Sequence[Mark], ranks: int, planned_epochs: int | None
 ) -> tuple[list[Mark], list[str]]:
     """Return the marks of one training from all lines that matched, and notes on them.
 
@@ -37,7 +37,7 @@ def marks_of(
 
     Parameters
     ----------
-    epochs_asked : None if the program was not asked for a number of epochs.
+    planned_epochs : None if the command names no number of epochs.
     """
     notes = []
     for event in (EPOCH, STEP):
@@ -49,11 +49,15 @@ def marks_of(
                 f"number of the {event}, and are left out"
             )
     ends, turns = ([mark for mark in lines if mark.event == event] for event in (EPOCH, STEP))
-    ends, notes_on_ends = _ends(ends, ranks, epochs_asked)
+    ends, notes_on_ends = _ends(ends, ranks, planned_epochs)
     notes += notes_on_ends
     are_numbered = _are_numbered(turns, ranks)
-    are_told_apart = ranks == 1 or (are_numbered and not _restart(turns))
-    once = _last_of_each(turns, ranks) if are_told_apart else turns
+    are_distinct = ranks == 1
+    if are_numbered and ranks > 1:  # Do numbers begin again, by far more than ranks lie apart?
+        numbers = [mark.number for mark in turns]
+        back = (most - n for most, n in zip(accumulate(numbers, max), numbers, strict=True))
+        are_distinct = max(back) <= (max(numbers) - min(numbers)) / 2
+    once = _last_by_number(turns, ranks) if are_distinct else turns
     if turns and not are_numbered and ranks == 1:
         notes.append("the lines of its steps have no number, so each is taken for one step")
     chosen = {id(mark) for mark in (*ends, *once)}
@@ -63,25 +67,25 @@ def marks_of(
             mark.values.pop(ROWS, None)
     if ends and once and marks[0].event == EPOCH and marks[-1].event == STEP:
         marks = [Mark(BEGIN, marks[0].time, {}), *marks[1:], Mark(EPOCH, marks[-1].time, {})]
-    if not are_numbered or not are_told_apart:
-        made = 1 if are_told_apart else None
+    if not are_numbered or not are_distinct:
+        made = 1 if are_distinct else None
         marks = [m._replace(number=None, made=made) if m.event == STEP else m for m in marks]
     return marks, notes
 
 
 def _ends(
-    lines: Sequence[Mark], ranks: int, epochs_asked: int | None
+    lines: Sequence[Mark], ranks: int, planned_epochs: int | None
 ) -> tuple[Sequence[Mark], list[str]]:
     """Return the marks of the ends of epochs, and notes on them."""
     every, notes = lines, []
     if _are_numbered(lines, ranks):
-        lines = _last_of_each(lines, ranks)
-        if ranks == 1 and [more > 0 for more in between(lines)[-2:]] == [True, False]:
+        lines = _last_by_number(lines, ranks)
+        if ranks == 1 and [more > 0 for more in differences(lines)[-2:]] == [True, False]:
             notes.append(
                 f"its last line tells of epoch {lines[-1].number:.0f} again, and is left out"
             )
             lines, every = lines[:-1], every[:-1]
-        usual = mode([more for more in between(lines) if more > 0] or [1])
+        usual = mode([more for more in differences(lines) if more > 0] or [1])
         if usual != 1:
             notes.append(f"the numbers of its epochs grow by {usual:.3g}: so many are called one")
     elif ranks == 1 and len(bars := {mark.bar for mark in lines}) > 1 and None not in bars:
@@ -91,11 +95,11 @@ def _ends(
             notes.append("the lines of its epochs are parts of one bar: each is taken for an epoch")
             ends = [mark for mark, after in following if mark.bar and after != mark.bar]
         lines = ends
-    elif ranks == 1 and len(lines) != epochs_asked:
+    elif ranks == 1 and len(lines) != planned_epochs:
         lines = lines[(size := _group(lines)) - 1 :: size]
-    elif lines and ranks > 1 and len(lines) == ranks * (epochs_asked or 0):
+    elif lines and ranks > 1 and len(lines) == ranks * (planned_epochs or 0):
         lines = lines[ranks - 1 :: ranks]
-    elif lines and ranks > 1 and len(lines) != epochs_asked:
+    elif lines and ranks > 1 and len(lines) != planned_epochs:
         notes.append(WHOSE)
     if len(lines) < len(every):
         notes.append("several lines are those of one epoch, and its last one ends it")
@@ -127,7 +131,7 @@ def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:
     return numbers != {None} and marks[0].event == EPOCH and is_repeated
 
 
-def _last_of_each(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
+def _last_by_number(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
     """Return the last of the marks of each number, or all of them if they have none.
 
     Of one rank, they follow each other: later, the same numbers are of another training.
@@ -138,13 +142,6 @@ def _last_of_each(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
         last = {mark.number: mark for mark in marks}
         return [mark for mark in marks if mark is last[mark.number]]
     return [a for a, b in zip_longest(marks, marks[1:]) if b is None or a.number != b.number]
-
-
-def _restart(turns: Sequence[Mark]) -> bool:
-    """Return whether the numbers of steps begin again, by far more than ranks lie apart."""
-    numbers = [mark.number for mark in turns]
-    back = (most - n for most, n in zip(accumulate(numbers, max), numbers, strict=True))
-    return max(back) > (max(numbers) - min(numbers)) / 2
 
 
 def without_held_steps(marks: Sequence[Mark]) -> list[Mark]:
@@ -200,13 +197,15 @@ def notes_on_lengths(by_process: Sequence[Sequence[Epoch]]) -> list[str]:
     The first epochs are left out, as in results.
     """
     later = [epoch for epochs in by_process for epoch in epochs[1:] if not epoch.steps]
-    told = [
+    pairs = [
         (epoch.train_seconds, value)
         for epoch in later
         for name, value in epoch.values.items()
         if is_seconds(name)
     ]
-    took, reported = (median(values) for values in zip(*told, strict=True)) if told else (0.0, 0.0)
+    took, reported = (
+        (median(values) for values in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+    )
     if took - reported <= max(_MORE * reported, _ROUNDED_SECONDS):
         return []
     return [

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from escala.core import readable
 from escala.core.errors import Failed
 from escala.programs import printed
-from escala.programs.printed import better, is_score, numbered
+from escala.programs.printed import better, is_score, read_counters
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
@@ -104,18 +104,18 @@ def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
     by_process, unread = [], 0
     for path in folder.glob("*.jsonl"):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        found = [_mark(line) for line in lines]
-        unread += found[:-1].count(None)
-        by_process.append([mark for mark in found if mark])
+        marks = [_mark(line) for line in lines]
+        unread += marks[:-1].count(None)
+        by_process.append([mark for mark in marks if mark])
     return sorted(filter(None, by_process), key=lambda marks: marks[0].time), unread
 
 
 def _mark(line: str) -> Mark | None:
     """Return the mark of a line, None if it holds none."""
     try:
-        event, time, told = json.loads(line)
-        values = {name: float(value) for name, value in told.items() if value is not None}
-        left_out = tuple(name for name, value in told.items() if value is None)
+        event, time, numbers = json.loads(line)
+        values = {name: float(value) for name, value in numbers.items() if value is not None}
+        left_out = tuple(name for name, value in numbers.items() if value is None)
         lost, number = values.pop(LOST, 0), values.get(event)
         mark = Mark(event, float(time), values, number, left_out=left_out, lost=lost)
         return mark if event in EVENTS else None
@@ -142,7 +142,7 @@ def in_sequence(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
     return sequences
 
 
-def between(marks: Sequence[Mark]) -> list[float]:
+def differences(marks: Sequence[Mark]) -> list[float]:
     """Return by how much the number of each mark is higher than that of the one before."""
     return [later.number - before.number for before, later in pairwise(marks)]
 
@@ -154,13 +154,13 @@ def count_steps(marks: Sequence[Mark]) -> list[Mark]:
     be those of rows tell only whether each step has a mark.
     """
     turns = [mark for mark in marks if mark.event == STEP and mark.number is not None]
-    more = between(turns)
+    more = differences(turns)
     usual = mode([difference for difference in more if difference > 0] or [1])
-    has_each = bool(more) and max(more) == usual == 1
+    has_all = bool(more) and max(more) == usual == 1
     counted = {}
     for mark, after in zip(turns, [0, *more][: len(turns)], strict=True):
         in_step = usual if mark.number in (usual, usual - 1) else None
-        made = 1 if has_each else mark.made and (after if after > 0 else in_step)
+        made = 1 if has_all else mark.made and (after if after > 0 else in_step)
         counted[id(mark)] = mark._replace(made=made)
     return [counted.get(id(mark), mark) for mark in marks]
 
@@ -241,11 +241,11 @@ class Searched:
             if match is not None:
                 matched, numbers = match
                 values = self._numbers.values(numbers)
-                told = numbered(line)
-                number, bar, made = getattr(told, event), told.bar, 1
+                counters = read_counters(line)
+                number, bar, made = getattr(counters, event), counters.bar, 1
                 # Of several numbers in a line; but what stands before one may make it another one.
                 if number is not None:
-                    inner = getattr(numbered(matched), event)
+                    inner = getattr(read_counters(matched), event)
                     number = number if inner is None else inner
                 if number is None and event == STEP:  # A bar counts steps, or rows.
                     number, made = bar, 1 if bar is None else None
@@ -345,8 +345,8 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
     for mark in marks:
         kept = in_steps if mark.event == STEP else reported
         for name, value in mark.values.items() if mark.event != BEGIN else ():
-            told = mark.event == SCORE and name not in _COUNTS
-            if math.isfinite(value) and (told or is_score(name)):
+            is_named = mark.event == SCORE and name not in _COUNTS
+            if math.isfinite(value) and (is_named or is_score(name)):
                 kept.setdefault(name, []).append(value)
     last = {name: values[-1] for name, values in (in_steps | reported).items()}
     for name, values in reported.items():
@@ -356,7 +356,7 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
     return last
 
 
-def told(marks: Iterable[Mark], name: str) -> float | None:
-    """Return a number that marks of a beginning told, None if none did."""
+def value_at_begin(marks: Iterable[Mark], name: str) -> float | None:
+    """Return the last value of a name that marks of a beginning hold, None if none does."""
     values = [m.values[name] for m in marks if m.event == BEGIN and name in m.values]
     return values[-1] if values else None

@@ -76,7 +76,7 @@ _MOST_AFTER = 20
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
-def worded_lines(text: str) -> list[str]:
+def lines_with_words(text: str) -> list[str]:
     """Return the lines of a text that have a letter or a digit; others are rules and banners."""
     return [line for line in text.splitlines() if re.search(r"[^\W_]", line)]
 
@@ -86,7 +86,7 @@ def has_failed(last: str) -> bool:
 
     A program that said much after it has gone on.
     """
-    lines, goes_on, failed = worded_lines(last), False, None
+    lines, goes_on, failed = lines_with_words(last), False, None
     for number, (before, line) in enumerate(pairwise(["", *lines])):
         if TRACEBACK in line:
             goes_on = bool(_GOES_ON.search(before) or (goes_on and _CHAINED.search(before)))
@@ -120,14 +120,14 @@ class Lines:
             self._time = time
         self._keep(first)
         for other in others:
-            yield self._taken(), self._time
+            yield self._take_line(), self._time
             self._time = time
             self._keep(other)
 
     def end(self) -> Iterator[tuple[str, float]]:
         """Yield what arrived last, which may be a line without an end."""
         if self._rest:
-            yield self._taken(), self._time
+            yield self._take_line(), self._time
 
     def _keep(self, data: bytes) -> None:
         self._rest += data
@@ -140,7 +140,7 @@ class Lines:
         last = self._rest[-LONGEST:].lstrip(bytes(range(0x80, 0xC0)))
         self._rest, self._is_cut = bytearray(first + b"\n" + last), True
 
-    def _taken(self) -> str:
+    def _take_line(self) -> str:
         if len(self._rest) > 2 * LONGEST + 1:
             self._cut()
         self.cut += self._is_cut
@@ -203,7 +203,13 @@ def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | No
     if not pattern.groupindex:
         return match and (match[0], {})
     tokens = list(_tokens(line))
-    if match is None or any(token.word and _passes_over(match, token) for token in tokens):
+    if match is None or any(
+        # It passes over a word, which no group covers.
+        token.word
+        and match.start() <= token.start < token.end <= match.end()
+        and not any(_covers(match, name, token) for name in pattern.groupindex)
+        for token in tokens
+    ):
         before = line
         for level in range(1 if match else 4):
             for plain, moved, changed in _plain_forms(line, tokens, level):
@@ -216,7 +222,7 @@ def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | No
 
 def _tokens(line: str) -> Iterator[_Token]:
     for match in _NUMBER.finditer(line):
-        sign, word, digits, exponent = (each or "" for each in match.groups())
+        sign, word, digits, exponent = match.groups("")
         start, end, plain = *match.span(), digits.rstrip(".")
         if "," not in plain or _DECIMAL_COMMA.fullmatch(plain) or _GROUPED.fullmatch(plain):
             yield _Token(start, end, sign, word, digits, exponent)
@@ -234,16 +240,11 @@ def _covers(match: re.Match, name: str, token: _Token) -> bool:
     return start < token.end and token.start < end
 
 
-def _passes_over(match: re.Match, token: _Token) -> bool:
-    inside = match.start() <= token.start and token.end <= match.end()
-    return inside and not any(_covers(match, name, token) for name in match.groupdict())
-
-
 def _plain_forms(
     line: str, tokens: Sequence[_Token], level: int
 ) -> Iterator[tuple[str, list[_Token], list[_Token]]]:
     """Yield a line with plain numbers, its tokens there, and those of them that are changed."""
-    has_word = any(each.word for each in tokens)
+    has_word = any(token.word for token in tokens)
     for word in _IN_PLACE_OF_WORDS if has_word else ("",):
         plain, moved, changed, at = "", [], [], 0
         for token in tokens:
@@ -271,10 +272,10 @@ def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> 
     """Return the number that a group covers, with what of it lies outside of the group."""
     start, end = match.span(name)
     covered = [
-        each
-        for each in tokens
-        if _covers(match, name, each)
-        and (each.start <= start or not _IN_A_NAME.match(line, each.start - 1))
+        token
+        for token in tokens
+        if _covers(match, name, token)
+        and (token.start <= start or not _IN_A_NAME.match(line, token.start - 1))
     ]
     unread = Number(match[name].strip(), {})
     if len(covered) != 1:
@@ -413,7 +414,7 @@ _LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|th
 _OF_A_PART = re.compile(r"\b(per|steps?|iters?|iterations?|it|batch|eval\w*|val\w*|test\w*|left)\b")
 
 
-class Numbered(NamedTuple):
+class Counters(NamedTuple):
     """What a line tells of its place in a training; None of what it does not tell.
 
     `epoch` and `step` are the numbers that stand after these words; `bar` is the part of a bar that
@@ -425,7 +426,7 @@ class Numbered(NamedTuple):
     bar: float | None
 
 
-def numbered(line: str) -> Numbered:
+def read_counters(line: str) -> Counters:
     """Return what a line tells of its place in a training."""
     rest = _PART_OF_EPOCHS.sub("", line)
     matches = (
@@ -433,11 +434,8 @@ def numbered(line: str) -> Numbered:
         _STEP_OF_EPOCH.match(line) or _STEP.search(rest),
         _BAR.search(rest),
     )
-    return Numbered(*map(_value, matches))
-
-
-def _value(match: re.Match | None) -> float | None:
-    return float(next(filter(None, match.groups())).replace(",", "")) if match else None
+    texts = (match and next(filter(None, match.groups())) for match in matches)
+    return Counters(*(float(text.replace(",", "")) if text else None for text in texts))
 
 
 def is_score(name: str) -> bool:

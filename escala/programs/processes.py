@@ -47,7 +47,7 @@ class ProcessReport(NamedTuple):
     longest: float
     longest_after: float
     longest_cores: float
-    asked: int
+    queries: int
     rank: int
     world: int
     words: int
@@ -86,40 +86,42 @@ def describe(folder: Path, ended: Ended) -> dict:
     began to train; `alike`, a number of its words if it is certain that the program never asked
     which of several processes it is.
     """
-    told, cores = _read(folder, ended.at), ended.by_process
+    reports, cores = _read(folder, ended.at), ended.by_process
     # The core time before the work of each: of its start, and of its imports.
     starts = {
         number: report.longest_after if report.longest >= WORK_SECONDS else report.imported_cores
-        for number, report in told.items()
+        for number, report in reports.items()
     }
-    acting = {number: report for number, report in told.items() if not _waits(number, told)}
+    acting = {number: report for number, report in reports.items() if not _waits(number, reports)}
     # The kernel also counts late imports, and how a process frees its memory, if it is asked then.
     work = {number: report.worked for number, report in acting.items() if report.ended}
     for number, (seconds, _) in cores.items():
-        if number in acting.keys() - work.keys() or number not in told:
+        if number in acting.keys() - work.keys() or number not in reports:
             work[number] = max(0.0, seconds - starts.get(number, 0.0))
     most = max(work.values(), default=0.0)
     if most >= _LEAST_SECONDS:
         worked = {number for number, seconds in work.items() if seconds >= _PART * most}
-        known = worked <= told.keys()
+        known = worked <= reports.keys()
     else:
         # They sleep, wait for a device, or are quick.
         worked = {number for number, report in acting.items() if report.longest >= WORK_SECONDS}
-        known = cores.keys() <= told.keys()
+        known = cores.keys() <= reports.keys()
     others = max((cores[n][0] - cores[n][1] for n in worked & cores.keys()), default=0.0)
     first = min(acting.values(), key=lambda report: report.began, default=None)
-    trained = all(report.ended or report.longest > _ASKING_SECONDS for report in told.values())
-    certain = told and known and trained and not any(report.asked for report in told.values())
+    trained = all(report.ended or report.longest > _ASKING_SECONDS for report in reports.values())
+    certain = (
+        reports and known and trained and not any(report.queries for report in reports.values())
+    )
     used = [report.user_seconds + report.system_seconds for _, report in ended.used]
-    joined = {(report.rank, report.world) for report in told.values() if report.world}
+    joined = {(report.rank, report.world) for report in reports.values() if report.world}
     return {
         "processes": len(worked) or None,
         "threads": most >= _LEAST_SECONDS and others >= _PART * most,
         "places": sorted(joined or ended.places),
         "cores": _most_cores(ended.used),
         "core_seconds": max(0.0, max(used) - sum(starts.values())) if used else None,
-        "python": bool(told),
-        "ended": all(report.ended for report in told.values()),
+        "python": bool(reports),
+        "ended": all(report.ended for report in reports.values()),
         "start_seconds": first and first.began - ended.started + first.importing,
         "begun": trained or ended.code is not None,
         "idle": bool(acting)
@@ -127,7 +129,7 @@ def describe(folder: Path, ended: Ended) -> dict:
             report.longest < WORK_SECONDS and 0 <= report.ended - report.imported < WORK_SECONDS / 2
             for report in acting.values()
         ),
-        "alike": min(report.words for report in told.values()) if certain else None,
+        "alike": min(report.words for report in reports.values()) if certain else None,
     }
 
 
@@ -150,13 +152,13 @@ def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
     return reports
 
 
-def _waits(number: int, told: Mapping[int, ProcessReport]) -> bool:
+def _waits(number: int, reports: Mapping[int, ProcessReport]) -> bool:
     """Return whether a process only waits for others that it started, as launchers do.
 
     One of several ranks does not: what it starts may load its rows while it waits for a device.
     """
-    report = told[number]
-    lasted = [max(o.ended - o.began, o.longest) for o in told.values() if o.parent == number]
+    report = reports[number]
+    lasted = [max(o.ended - o.began, o.longest) for o in reports.values() if o.parent == number]
     return (
         bool(lasted and report.world < 2)
         and report.longest_cores < _WAITING * report.longest + _STARTS_SECONDS * len(lasted)
@@ -176,7 +178,7 @@ def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
     return max(0.0, *rates) if rates else None
 
 
-class FilesTold(NamedTuple):
+class FileUse(NamedTuple):
     """The files that the processes of a program read, and their numbers of threads.
 
     Its processes of Python tell of them (`escala/hook/escala_processes.py`).
@@ -191,7 +193,7 @@ class FilesTold(NamedTuple):
     threads: set[str]
 
 
-def files_told(marks: Path, since: float) -> FilesTold | None:
+def file_use(marks: Path, since: float) -> FileUse | None:
     """Return what the processes of a program told, None if none did.
 
     Parameters
@@ -220,7 +222,7 @@ def files_told(marks: Path, since: float) -> FilesTold | None:
         with suppress(OSError):
             if Path(path).is_file() and Path(path).stat().st_mtime < since:
                 left.append(path)
-    return FilesTold(left, {value for kind, value in lines if kind == "t"})
+    return FileUse(left, {value for kind, value in lines if kind == "t"})
 
 
 def list_unlisted(

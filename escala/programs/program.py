@@ -45,6 +45,8 @@ _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
 _OF_SHELL = re.compile(
     r"&&|\|\||\d?>>?|[;&|<`$()*?]|\n(?=.*\S)|(?<!\S)[~#]|(?<!\S)!(?!\S)|\{[^{}\s]*(,|\.\.)[^{}\s]*\}"
 )
+#: What a shell reads as one sign or text.
+_QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 #: Programs that bind another one, with their options; `numactl` may bind it to memory only.
 _BOUND = {
     "taskset": re.compile(r"\S+(?: -\S+)* [^-\s]\S* "),
@@ -171,10 +173,10 @@ class Program:
         interpreter. With `lines`, bash reads them first, and ends where one fails.
         """
 
-        def filled(match: re.Match) -> str:
+        def fill(match: re.Match) -> str:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
-        words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
+        words = [_PLACEHOLDER.sub(fill, word) for word in self.command]
         place = _count_wrappers(words)
         started = Path(words[place]).name if place < len(words) else ""
         if self.python and PYTHON.fullmatch(started):
@@ -214,7 +216,13 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     if not isinstance(command, str):
         return list(command)
     command = re.sub(r"""('[^']*'|"(?:\\.|[^"\\])*")|\\\r?\n""", r"\1", command)
-    if sign := _OF_SHELL.search(_unquote(command.strip())):
+
+    def read(match: re.Match) -> str:
+        return re.sub(r"\\.|[^$`]", "", match[0]) if match[0].startswith('"') else "_"
+
+    # What a shell reads: all outside of quotes, `$` and backticks in double ones.
+    unquoted = re.sub(_QUOTED, read, command.strip(), flags=re.DOTALL)
+    if sign := _OF_SHELL.search(unquoted):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
         remedy = (
             "put it into single quotes if it belongs to an argument, or let a shell run all: "
@@ -248,15 +256,6 @@ def _count_wrappers(words: Sequence[str]) -> int:
             return place
         before = word
     return len(words)
-
-
-def _unquote(text: str) -> str:
-    """Return what of a text a shell reads: all outside of quotes, `$` and backticks in double."""
-
-    def read(match: re.Match) -> str:
-        return re.sub(r"\\.|[^$`]", "", match[0]) if match[0].startswith('"') else "_"
-
-    return re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", read, text, flags=re.DOTALL)
 
 
 def _interpreter(python: str, base: Path, where: str) -> str:

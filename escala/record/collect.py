@@ -20,7 +20,7 @@ from escala.record.schema import Outcome
 from escala.runtime import allocation
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
-from escala.training.process import PARTS, Plan, Told, not_finite
+from escala.training.process import PARTS, Measurements, Plan, not_finite
 from escala.workloads import models, scores_module
 
 
@@ -72,7 +72,9 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     ----------
     folder : the ranks' folder, with what each process told.
     """
-    told: list[Told] = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
+    told: list[Measurements] = [
+        read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))
+    ]
     training, trained = invariants.best_reports(told), [each for each in told if each["epochs"]]
     first, strategy, is_program = training[0], STRATEGIES[plan["strategy"]], "start" in plan
     are_all_known = training == trained
@@ -157,7 +159,7 @@ def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
     return found | {"rows": None if None in rows else sum(rows)}
 
 
-def _slowest(training: list[Told], part: str) -> float | None:
+def _slowest(training: list[Measurements], part: str) -> float | None:
     seconds = [process["seconds"][part] for process in training]
     return None if None in seconds else max(seconds)
 

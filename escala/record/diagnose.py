@@ -245,7 +245,7 @@ def _without_copy(text: str, folder: Path) -> str:
 
 def _last_lines(log: Path, lines: int = 5) -> str:
     text = printed.text(log.read_bytes()) if log.exists() else ""
-    written = printed.worded_lines(_without_copy(text, log.parent))
+    written = printed.lines_with_words(_without_copy(text, log.parent))
     last = [line for line in written if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"

@@ -18,7 +18,7 @@ from escala.record.diagnose import tail
 from escala.runtime.allocation import same_host
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.strategies.base import ALONE, MPI, UNKNOWN
-from escala.training.process import Plan, Told
+from escala.training.process import Measurements, Plan
 from escala.training.shards import Shards, row_moments, total_moments
 
 
@@ -99,7 +99,7 @@ def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
 
 def _rows_of_epoch(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
-    planned = islice(Shards.planned(plan, fractions).epoch_batches(epoch), steps)
+    planned = islice(Shards.of_plan(plan, fractions).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])
 
 
@@ -107,14 +107,14 @@ def _rows_of_epoch(plan: Plan, fractions: Sequence[float], epoch: int, steps: in
 _WAYS = (None, HOOK, OUTPUT, WHOLE)
 
 
-def best_reports(told: list[Told]) -> list[Told]:
+def best_reports(told: list[Measurements]) -> list[Measurements]:
     """Return what the processes that train told, of a program those that tell best of it."""
     training = [process for process in told if process["epochs"]]
     best = min((process["known_by"] for process in training), key=_WAYS.index)
     return [process for process in training if process["known_by"] == best]
 
 
-def program_fault(plan: Plan, told: list[Told], folder: Path) -> str | None:
+def program_fault(plan: Plan, told: list[Measurements], folder: Path) -> str | None:
     """Return why what the processes of a program told is no result, or None."""
     program = Program.from_plan(plan["start"]["program"])
     if ran := mismatch(plan, program.named, told):
@@ -139,7 +139,7 @@ def program_fault(plan: Plan, told: list[Told], folder: Path) -> str | None:
     return None
 
 
-def describe_program(plan: Plan, told: list[Told], folder: Path) -> dict:
+def describe_program(plan: Plan, told: list[Measurements], folder: Path) -> dict:
     """Return what `program` of a `run.json` holds of what the processes told."""
     program, training = Program.from_plan(plan["start"]["program"]), best_reports(told)
     known_by = training[0]["known_by"]
@@ -162,7 +162,9 @@ def describe_program(plan: Plan, told: list[Told], folder: Path) -> dict:
     }
 
 
-def _notes_on_steps(known_by: str, training: list[Told], named: Collection[str]) -> Iterator[str]:
+def _notes_on_steps(
+    known_by: str, training: list[Measurements], named: Collection[str]
+) -> Iterator[str]:
     """Yield that the processes made different numbers of steps, and what is not known of them."""
     made = [sum(epoch["steps"] or 0 for epoch in process["epochs"]) for process in training]
     if len(set(made)) > 1:

@@ -246,7 +246,7 @@ def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
     # A fit takes none, and those of a program are its affair.
     steps = None
     if plan["engine"]:
-        steps = Shards.planned(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
+        steps = Shards.of_plan(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
     return {
         **{
             name: plan[name]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +30,6 @@ _LINES = {
 }
 #: Tasks of a job array that wait have its number too, and stand before those that run.
 _WAITING = re.compile(r"^\s+JobState=PENDING", re.MULTILINE)
-_SECONDS = 60
 _VERSION = re.compile(r"^slurm\S*\s+(\S+)")
 
 
@@ -95,7 +93,7 @@ def _time(text: str | None) -> datetime | None:
 
 def job_of(job: str) -> Job:
     """Ask SLURM for a job. Where it does not answer, all but the number is unknown."""
-    return parse_job(job, _scontrol("show", "job", job))
+    return parse_job(job, slurm.ask(["scontrol", "show", "job", job]))
 
 
 def hosts(job: Job) -> list[str]:
@@ -104,21 +102,12 @@ def hosts(job: Job) -> list[str]:
 
 
 def _expand(nodes: str) -> list[str]:
-    return _scontrol("show", "hostnames", nodes).split()
-
-
-def _scontrol(*words: str) -> str:
-    """Return what `scontrol` prints; nothing where it is not installed, or does not answer."""
-    try:
-        done = slurm.call(["scontrol", *words], _SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "" if done.returncode else done.stdout
+    return slurm.ask(["scontrol", "show", "hostnames", nodes]).split()
 
 
 def version() -> str | None:
     """Return SLURM's version, or None if it does not tell it."""
-    match = _VERSION.search(_scontrol("--version"))
+    match = _VERSION.search(slurm.ask(["scontrol", "--version"]))
     return match[1] if match else None
 
 

@@ -73,6 +73,14 @@ def output_of(words: Sequence[str], seconds: float = _SECONDS) -> str:
     return done.stdout + done.stderr
 
 
+def ask(words: Sequence[str]) -> str:
+    """Return what a program prints; nothing where it is not installed, fails or does not answer."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = call(words, _SECONDS)
+        return "" if done.returncode else done.stdout
+    return ""
+
+
 def require_controller() -> None:
     """Refuse to continue if no job can be submitted.
 
@@ -205,17 +213,12 @@ def state(job: str) -> str | None:
     if state := _states(f"--jobs={job}").get(job):
         return state
     # After some minutes only the accounting knows it: `CANCELLED by 1000`.
-    with suppress(OSError, subprocess.TimeoutExpired):
-        ask = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=State"]
-        if words := call([*ask, f"--jobs={job}"], _SECONDS).stdout.split():
-            return words[0]
-    return None
+    options = ["--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job}"]
+    return next(iter(ask(["sacct", *options]).split()), None)
 
 
 def _states(which: str) -> dict[str, str]:
     """Return the states of the jobs that `squeue` still knows, by their numbers."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = call(["squeue", "--noheader", "--states=all", "--format=%i|%T", which], _SECONDS)
-        lines = (line.strip().partition("|") for line in done.stdout.splitlines())
-        return {number: state for number, _, state in lines if state}
-    return {}
+    text = ask(["squeue", "--noheader", "--states=all", "--format=%i|%T", which])
+    lines = (line.strip().partition("|") for line in text.splitlines())
+    return {number: state for number, _, state in lines if state}

@@ -37,7 +37,7 @@ log = logging.getLogger("escala")
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
-    """Fit, and return what this process tells (`escala.training.process.Told`).
+    """Fit, and return the `escala.training.process.Measurements`.
 
     `folder`, the run's `ranks/`, receives the step's time, the predictions and the model. `load`
     reads what the machine does during the fit.

@@ -12,9 +12,10 @@ import math
 import os
 import re
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
@@ -39,15 +40,13 @@ from escala.training.process import STEP_COLUMNS
 _RANK_VARIABLES = re.compile(r"ESCALA_\w+|PYTHONPATH")
 _JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 #: Variables that give a process its rank and the number of ranks; also those of MPICH and Slurm.
-_NUMBERS = {each.numbers for each in STRATEGIES.values() if each.numbers} | {
-    ("PMI_RANK", "PMI_SIZE")
-}
+_NUMBERS = {s.numbers for s in STRATEGIES.values() if s.numbers} | {("PMI_RANK", "PMI_SIZE")}
 #: Parts of a core: what is left of a program may take so much beside it, and after whole runs.
 _HELPING, _IDLE = 0.5, 0.05
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
-    """Run the program of a rank, and return what it tells (`escala.training.process.Told`).
+    """Run the program of a rank, and return its `escala.training.process.Measurements`.
 
     `plan` is the run's (`escala.record.plan`). `folder`, its `ranks/`, receives the steps of this
     process, if they are known.
@@ -57,7 +56,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     reported a loss or an error that is not finite.
     """
     start = plan["start"]
-    program = moved_of(plan).program(Program.from_plan(start["program"]))
+    program = paths_in_copy(plan).program(Program.from_plan(start["program"]))
     marks_folder = (folder / f"marks{place.process}").resolve()
     output_folder = folder.parent.resolve() / "output"
     marks_folder.mkdir()
@@ -84,31 +83,31 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     try:
         by_process, unread = marks.read_files(marks_folder)
         known_by, line_notes = marks.HOOK, []
-        if not any(m.event in (marks.STEP, marks.EPOCH) for each in by_process for m in each):
-            epochs_asked = plan["epochs"] if "epochs" in program.named else None
-            found, line_notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs_asked)
-            known_by, by_process = marks.OUTPUT, [lines.without_held_steps(found), *by_process]
-            if len(by_process[0]) < len(found):
+        if not any(m.event in (marks.STEP, marks.EPOCH) for m in chain(*by_process)):
+            epochs = plan["epochs"] if "epochs" in program.named else None
+            all_lines, line_notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
+            known_by, by_process = marks.OUTPUT, [lines.without_held_steps(all_lines), *by_process]
+            if len(by_process[0]) < len(all_lines):
                 line_notes.append(
                     "most lines of its steps arrived at once, so the times of steps are not known"
                 )
-        joined = [marks.count_steps(each) for each in marks.in_sequence(filter(None, by_process))]
-        epochs = marks.epochs_by_process(joined, started)
+        sequences = marks.in_sequence(filter(None, by_process))
+        sequences = [marks.count_steps(sequence) for sequence in sequences]
+        epochs = marks.epochs_by_process(sequences, started)
         known_by = known_by if epochs else marks.WHOLE
         _require_success(ended, output, epochs, known_by)
-        every = [mark for each in by_process for mark in each]
+        every = list(chain(*by_process))
         _require_sound(every)
         if known_by != marks.WHOLE:
             marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
             if known_by == marks.OUTPUT:
                 line_notes += lines.require_ends(every, started, ended.at)
-            _require_epochs(program, plan, epochs, known_by)
-            _require_rows(program, plan, place, epochs)
+            _require_plan(program, plan, place, epochs, known_by)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    files, ran = processes.files_told(marks_folder, began), describe(ended)
+    files, ran = processes.file_use(marks_folder, began), describe(ended)
     lone = known_by == marks.OUTPUT and len(place.ranks) == 1 and (ran["processes"] or 1) > 1
     if lone and any(m.event == marks.EPOCH and m.number is None for m in every):
         line_notes.append(lines.WHOSE)
@@ -116,7 +115,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         *output.notes,
         *_notes(ended, output, place, unread, every),
         *line_notes,
-        *_notes_on_steps(joined, epochs),
+        *_notes_on_steps(sequences, epochs),
         *lines.notes_on_lengths(epochs),
     ]
     if others := files and files.threads - {given["OMP_NUM_THREADS"], ""}:
@@ -125,15 +124,15 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
             f"{given['OMP_NUM_THREADS']}"
         )
     # Those of the first process that reports a number: several ranks may be in it.
-    scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
-    return _measured(known_by, epochs, every, started, ended.at, folder, place) | {
+    scores = dict(ChainMap(*map(marks.scores, by_process)))
+    return _measurements(known_by, epochs, every, started, ended.at, folder, place) | {
         "scores": scores,
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
         "notes": notes,
         "ran": ran,
         "read": files and files.read,
-        "usage": None if known_by == marks.WHOLE else _used(ended.used, epochs[0]),
+        "usage": None if known_by == marks.WHOLE else _usage(ended.used, epochs[0]),
     }
 
 
@@ -147,7 +146,7 @@ def _require_success(
     if known_by == marks.WHOLE:
         is_complete = ended.load < _IDLE and ended.at - ended.started > child.GRACE_SECONDS
     else:
-        in_time = all(each[-1].ended <= ended.at for each in epochs if each)
+        in_time = all(of_process[-1].ended <= ended.at for of_process in epochs if of_process)
         is_complete = ended.load < _HELPING and (in_time or known_by == marks.OUTPUT)
     if ended.left and not is_complete:
         raise Failed(
@@ -174,27 +173,42 @@ def _require_sound(reported: list[Mark]) -> None:
                 raise Diverged(f"the program reported {name} {value}")
 
 
-def _require_epochs(
-    program: Program, plan: Mapping, epochs: list[list[Epoch]], known_by: str
+def _require_plan(
+    program: Program, plan: Mapping, place: Place, epochs: list[list[Epoch]], known_by: str
 ) -> None:
-    """Refuse other numbers of epochs than a command that names `{epochs}` was asked for.
+    """Refuse other numbers of epochs, and of rows of a step, than a command that names them got.
 
-    Processes that tell of different numbers are refused too.
+    Processes that tell of different numbers of epochs are refused too. The last step may have fewer
+    rows.
     """
-    done, least, asked = max(map(len, epochs)), min(map(len, epochs)), plan["epochs"]
+    done, least, planned = max(map(len, epochs)), min(map(len, epochs)), plan["epochs"]
     if least < done:
         raise Failed(
             f"of its processes, one reported {least} epochs and another one {done}. Remedy: let "
             "all report the same number, or one process only"
         )
-    if "epochs" not in program.named or done == asked:
+    if "epochs" in program.named and done != planned:
+        how = "ended after" if done < planned else "reported"
+        by = "mark" if known_by == marks.HOOK else "print, so that epoch_ends matches it,"
+        raise Failed(
+            f"the program {how} {done} of {planned} epochs. Remedy: let it train as many as "
+            f"{{epochs}}, and {by} the end of each once"
+        )
+    rows_taken = [max(filter(None, e.rows)) for e in chain(*epochs) if any(e.rows)]
+    if not rows_taken or not {"rows", "rows_of_rank"} & program.named:
         return
-    how = "ended after" if done < asked else "reported"
-    by = "mark" if known_by == marks.HOOK else "print, so that epoch_ends matches it,"
-    raise Failed(
-        f"the program {how} {done} of {asked} epochs. Remedy: let it train as many as {{epochs}}, "
-        f"and {by} the end of each once"
-    )
+    rows, ranks, most = plan["global_batch"], plan["ranks"], int(max(rows_taken))
+    expected = rows_of_rank(rows, ranks, place.ranks[0])
+    if most < expected and all(len(epoch.steps) == 1 for epoch in chain(*epochs)):
+        return  # Its data may have no more rows.
+    if most != expected:
+        hint = ". Remedy: let it take the rows that the command names"
+        if most == rows and ranks > 1:
+            hint = ": each rank takes all of them. Remedy: give it {rows_of_rank}"
+        raise Failed(
+            f"the program was asked for {expected} rows a step of each rank ({rows} of all), and "
+            f"took {most}{hint}"
+        )
 
 
 def _notes(
@@ -231,37 +245,16 @@ def _notes_on_steps(joined: list[list[Mark]], epochs: list[list[Epoch]]) -> Iter
     """Yield what of the steps of processes is no part of an epoch, or is not known."""
     if after := sum(map(marks.steps_after, joined)):
         yield f"steps after the end of its last epoch, which are in no epoch: {after}"
-    if any(len(each) == 1 and not each[0].marked and len(each[0].steps) < 2 for each in epochs):
+    if any(not first.marked and len(first.steps) < 2 and not more for first, *more in epochs):
         yield "its only epoch begins with the process, so the start of the program is part of it"
-    if not all(epoch.has_single_steps for each in epochs for epoch in each):
+    if not all(epoch.has_single_steps for epoch in chain(*epochs)):
         yield (
             "not every step has a mark of its own, by their numbers or because several processes "
             "may write them: the times of single steps are not known"
         )
 
 
-def _require_rows(program: Program, plan: Mapping, place: Place, epochs: list[list[Epoch]]) -> None:
-    """Refuse steps of other numbers of rows than the command was given; the last may have fewer."""
-    found = [
-        int(max(filter(None, epoch.rows))) for each in epochs for epoch in each if any(epoch.rows)
-    ]
-    if not found or not {"rows", "rows_of_rank"} & program.named:
-        return
-    rows, ranks = plan["global_batch"], plan["ranks"]
-    expected = rows_of_rank(rows, ranks, place.ranks[0])
-    if max(found) < expected and all(len(epoch.steps) == 1 for each in epochs for epoch in each):
-        return  # Its data may have no more rows.
-    if max(found) != expected:
-        hint = ""
-        if max(found) == rows and ranks > 1:
-            hint = ": each rank takes all of them. Remedy: give it {rows_of_rank}"
-        raise Failed(
-            f"the program was asked for {expected} rows a step of each rank ({rows} of all), and "
-            f"took {max(found)}{hint or '. Remedy: let it take the rows that the command names'}"
-        )
-
-
-def _measured(
+def _measurements(
     known_by: str,
     epochs: list[list[Epoch]],
     reported: list[Mark],
@@ -278,18 +271,18 @@ def _measured(
     _write_steps(folder / f"rank{place.process}.steps.csv", first)
     # The first epoch holds what a framework compiles.
     skipped = 1 if len(first) > 1 else 0
-    found = []
+    records = []
     for number in range(skipped, len(first)):
-        same = [each[number] for each in epochs]
+        same = [of_process[number] for of_process in epochs]
         epoch = same[0]
-        rows = [row for each in same for row in each.rows]
-        found.append(
+        rows = [row for other in same for row in other.rows]
+        records.append(
             {
                 "epoch": number + 1,
                 "steps": epoch.count or None,
                 "rows": int(sum(rows)) if rows and None not in rows else None,
                 "began": epoch.began,
-                "train_seconds": max(each.train_seconds for each in same),
+                "train_seconds": max(other.train_seconds for other in same),
                 "epoch_wall_seconds": epoch.ended - epoch.began,
                 "validation_seconds": None,
                 "loss": epoch.values.get("loss"),
@@ -302,22 +295,22 @@ def _measured(
     begun = first[0].began if first[0].marked else None
     return {
         "known_by": known_by,
-        "epochs": found,
+        "epochs": records,
         "first_epoch": first[0].train_seconds if skipped else None,
-        "parameters": marks.told(reported, marks.PARAMETERS),
+        "parameters": marks.value_at_begin(reported, marks.PARAMETERS),
         "seconds": {"startup": None if begun is None else begun - started},
         "whole_seconds": ended - started,
     }
 
 
-def _used(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | None:
+def _usage(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | None:
     """Return what a program used during the epochs that count, None without two samples of them.
 
     What it does between its epochs is among it. `steps` are those made meanwhile, on average, None
     if their number is not known.
     """
     counted = epochs[1:] or epochs
-    within = [each for each in samples if counted[0].began <= each[0] <= counted[-1].ended]
+    within = [s for s in samples if counted[0].began <= s[0] <= counted[-1].ended]
     if len(within) < 2:
         return None
     (first, before), (last, after) = within[0], within[-1]
@@ -370,11 +363,11 @@ def values(
         "address": address,
         "port": port,
         "output": output,
-        **{f"{DATA}{name}": moved_of(plan).path(path) for name, path in paths.items()},
+        **{f"{DATA}{name}": paths_in_copy(plan).path(path) for name, path in paths.items()},
     }
 
 
-def moved_of(plan: Mapping) -> Moved:
+def paths_in_copy(plan: Mapping) -> Moved:
     """Return where the paths of a program are in the copy of its folder, if the run has one."""
     return Moved(**plan["start"].get("copy", {}))
 
@@ -385,16 +378,16 @@ def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
 
 
 def variables(
-    plan: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
+    plan: Mapping, place: Place, folder: Path, given: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment of the program of a rank, from that of the rank, `given`.
 
-    The hook writes its marks into the folder `told`.
+    The hook writes its marks into `folder`.
     """
-    moved = moved_of(plan)
+    moved = paths_in_copy(plan)
     program = moved.program(Program.from_plan(plan["start"]["program"]))
     strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
-    found = {
+    result = {
         name: value
         for name, value in given.items()
         if name in program.variables
@@ -405,10 +398,10 @@ def variables(
             or (strategy.meets_by != "mpi" and _JOB_STEP.fullmatch(name))
         )
     }
-    found = moved.variables(found)
+    result = moved.variables(result)
     paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
     outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
-    found |= strategy.process_variables(place, plan["start"]["interface"])
+    result |= strategy.process_variables(place, plan["start"]["interface"])
     threads = plan["knobs"]["threads"]
     numbers = {
         "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
@@ -416,10 +409,10 @@ def variables(
         "OMP_NUM_THREADS": threads["intra_op"] or max(1, len(place.cores) // len(place.ranks)),
     }
     # 0 leaves the number to the library.
-    found |= {name: str(number) for name, number in numbers.items() if number}
-    found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
+    result |= {name: str(number) for name, number in numbers.items() if number}
+    result |= {MARKS: str(folder), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
     if place.process == 0 and plan["instrument"] and TRACED in os.environ:
-        found[TRACED] = os.environ[TRACED]
+        result[TRACED] = os.environ[TRACED]
     if program.epoch_ends or program.step_ends:
-        found["PYTHONUNBUFFERED"] = "1"
-    return environment(program, found)
+        result["PYTHONUNBUFFERED"] = "1"
+    return environment(program, result)

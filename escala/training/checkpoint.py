@@ -95,12 +95,12 @@ def latest(folder: Path, run: str | None = None) -> int | None:
     `run` is the digest of everything that determines the run; None accepts the checkpoint of any.
     """
     try:
-        found = read_json(folder / FOLDER / _LATEST)
-        kept = folder / FOLDER / f"epoch{found['epoch']}"
-        whole = all(sha256_file(kept / name) == sha for name, sha in found["sha256"].items())
+        record = read_json(folder / FOLDER / _LATEST)
+        kept = folder / FOLDER / f"epoch{record['epoch']}"
+        whole = all(sha256_file(kept / name) == sha for name, sha in record["sha256"].items())
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found["epoch"] if whole and run in (None, found["run"]) else None
+    return record["epoch"] if whole and run in (None, record["run"]) else None
 
 
 def forget(folder: Path) -> None:

@@ -42,7 +42,7 @@ def train_epoch(
     makes. `train_seconds` lasts from before the first batch is gathered until after the
     last step. `load` reads what the machine does meanwhile.
     """
-    shards = Shards.planned(plan, fractions)
+    shards = Shards.of_plan(plan, fractions)
     steps = shards.steps(plan["max_steps"])
     record = _Record(number, steps, engine, plan)
     gather = partial(gather_steps, data, plan["weighting"])
@@ -113,7 +113,7 @@ class _Record:
 
         The rows are those of this process, loss and accuracy means over those of all.
         """
-        self._records = [(*each[:5], float(each[5]), float(each[6])) for each in self._records]
+        self._records = [(*record[:5], *map(float, record[5:7])) for record in self._records]
         self._require_finite()
         writer.writerows(self._records)
         taken = np.concatenate(self._taken)
@@ -143,12 +143,12 @@ def predict_rows(
     """Return the predictions for some rows of a side, and the sums of their losses and scores."""
     blocks = list(row_blocks(rows, engine.rows_at_once))
     # For the form of what no rows have, one is predicted.
-    found = [engine.evaluate(*data.gather(side, block)) for block in blocks or [slice(0, 1)]]
-    names = found[0][1]
+    results = [engine.evaluate(*data.gather(side, block)) for block in blocks or [slice(0, 1)]]
+    predictions, scores = zip(*results, strict=True)
     if not blocks:
-        return found[0][0][:0], dict.fromkeys(names, 0.0)
-    sums = {name: sum((each[name] for _, each in found), 0.0) for name in names}
-    return np.concatenate([predictions for predictions, _ in found]), sums
+        return predictions[0][:0], dict.fromkeys(scores[0], 0.0)
+    sums = {name: sum((block[name] for block in scores), 0.0) for name in scores[0]}
+    return np.concatenate(predictions), sums
 
 
 def validate(

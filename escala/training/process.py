@@ -68,7 +68,7 @@ class Plan(TypedDict, total=False):
     supervisor: dict[str, Any]
 
 
-class Told(TypedDict):
+class Measurements(TypedDict):
     """What a process of a run tells of itself in `rank{r}.json`; None is what it does not know."""
 
     #: One dictionary for each epoch that counts; None of a process that only serves others.
@@ -170,7 +170,7 @@ def not_finite(scores: Mapping[str, Any]) -> str | None:
 
 def digest(weights: Iterable[np.ndarray]) -> str:
     """Return the SHA-256 of the bytes of all weights, in their order, each in that of C."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for weight in weights:
-        found.update(weight.tobytes())
-    return found.hexdigest()
+        sha.update(weight.tobytes())
+    return sha.hexdigest()

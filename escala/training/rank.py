@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from escala.core.files import read_json, write_json
 from escala.probes import Probe, probe_of_plan
 from escala.runtime.spawn import process_of_environment
 from escala.strategies.base import Place
-from escala.training.process import PARTS, Told, load_reader
+from escala.training.process import PARTS, Measurements, load_reader
 
 log = logging.getLogger("escala")
 
@@ -52,8 +52,14 @@ def main(plan_file: str) -> int:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     try:
         probe = probe_of_plan(plan, folder)
+        # The machine is held for the run, on its first node by the supervisor. A run of several
+        # nodes does not wait for one of them: two runs could wait for each other.
+        supervisor, hold = plan["supervisor"], nullcontext()
+        if not place.local and supervisor["host"] != socket.gethostname():
+            of_run = {key: supervisor[key] for key in ("experiment", "run")}
+            hold = alone.hold(of_run, wait=False)
         with (
-            _machine(plan, place),
+            hold,
             probe.around(rank, place.node) if probe else nullcontext(),
             _busy_neighbours(sum(r in place.ranks for r in plan["knobs"]["busy_neighbours"])),
         ):
@@ -62,8 +68,10 @@ def main(plan_file: str) -> int:
         # Of a program that failed, the last lines are its own.
         if not isinstance(error, (Failed, Diverged)):
             log.exception("this rank failed")
-        told = {"at": getattr(error, "at", time.time()), "code": getattr(error, "code", None)}
-        failure = _failure(error, plan) | told
+        failure = _failure(error, plan) | {
+            "at": getattr(error, "at", time.time()),
+            "code": getattr(error, "code", None),
+        }
         write_json(folder / f"rank{rank}.error.json", failure, durable=False)
         # Other ranks may wait for this one inside a collective, so end without cleanup.
         os._exit(1)
@@ -72,15 +80,15 @@ def main(plan_file: str) -> int:
     return 0
 
 
-def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
+def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measurements:
     load = load_reader(plan, place)
     # It imports what the others do not need.
     trainer = "by_program" if "start" in plan else "train" if plan["engine"] else "by_fit"
-    told = import_module(f"escala.training.{trainer}").run(plan, folder, place, probe, load)
-    seconds = dict.fromkeys(PARTS) | told.get("seconds", {})
+    measured = import_module(f"escala.training.{trainer}").run(plan, folder, place, probe, load)
+    seconds = dict.fromkeys(PARTS) | measured.get("seconds", {})
     return (
-        dict.fromkeys(Told.__annotations__)
-        | told
+        dict.fromkeys(Measurements.__annotations__)
+        | measured
         | {
             "seconds": seconds,
             "load": load.found,
@@ -91,17 +99,6 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
             "cores": sorted(os.sched_getaffinity(0)),
         }
     )
-
-
-def _machine(plan: dict, place: Place) -> AbstractContextManager[None]:
-    """Return the context that holds this machine for the run, unless its supervisor does.
-
-    A run of several nodes does not wait for one of them: two runs could wait for each other.
-    """
-    supervisor = plan["supervisor"]
-    if place.local or supervisor["host"] == socket.gethostname():
-        return nullcontext()
-    return alone.hold({key: supervisor[key] for key in ("experiment", "run")}, wait=False)
 
 
 @contextmanager
@@ -120,7 +117,7 @@ def _failure(error: BaseException, plan: dict) -> dict:
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
     # By their names: the framework of an engine is imported only where it trains.
-    names = {each.__name__ for each in type(error).__mro__}
+    names = {kind.__name__ for kind in type(error).__mro__}
     if names & OUT_OF_MEMORY or NO_MEMORY in str(error):
         status = "out-of-memory"
     elif isinstance(error, Diverged):
@@ -137,8 +134,8 @@ def _place(error: BaseException, workload: str) -> str:
     """Return where an error was raised in the folder of the workload or of a user's kind."""
     from escala.workloads import WORKLOADS
 
-    own = [WORKLOADS[workload].folder] if workload in WORKLOADS else []
-    folders = [*own, *plugins.folders(plugins.KINDS).values()]
+    folders = [WORKLOADS[workload].folder] if workload in WORKLOADS else []
+    folders += [*plugins.folders(plugins.KINDS).values()]
     places = (errors.place_in(error, folder) for folder in folders)
     return next((f"{place}: " for place in places if place), "")
 

@@ -29,7 +29,7 @@ class Shards:
     sum to 1. `shard` is the knob of this name. True: the ranks divide the rows of an epoch. False:
     each rank goes through all rows in its own order, so that an epoch holds every row once for each
     rank that takes any. "leading": all ranks take the same rows of a step, the first ones; see
-    `leading`.
+    `batches`.
     """
 
     seed: int | None
@@ -40,7 +40,7 @@ class Shards:
     among: int | None = None
 
     @classmethod
-    def planned(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
+    def of_plan(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
         """Return the shards of a plan (`escala.training.process`)."""
         return cls(
             plan["seed"],
@@ -64,9 +64,8 @@ class Shards:
     def epoch_batches(self, epoch: int) -> Iterator[list[np.ndarray]]:
         """Yield, for each step, the row numbers of every rank."""
         if self.shard is not False:
-            take = leading if self.shard == "leading" else batches
-            order = self._order(self.seed, epoch)
-            yield from take(order, self.global_batch, self.fractions)
+            order, is_leading = self._order(self.seed, epoch), self.shard == "leading"
+            yield from batches(order, self.global_batch, self.fractions, is_leading)
             return
         orders = [self._order([self.seed, r], epoch) for r in range(len(self.fractions))]
         sizes = split_rows(self.global_batch, self.fractions)
@@ -83,32 +82,23 @@ class Shards:
 
 
 def batches(
-    order: np.ndarray, global_batch: int, fractions: Sequence[float]
+    order: np.ndarray, global_batch: int, fractions: Sequence[float], leading: bool = False
 ) -> Iterator[list[np.ndarray]]:
     """Yield, for each step of an epoch, the row numbers of every rank; `fractions` as `split_rows`.
 
     A step takes the next `global_batch` rows of `order`, and the ranks divide them into contiguous
     parts. Together the ranks take the same rows as one rank with the global batch, and every rank
     makes the same number of steps. The parts of the last step may be uneven or empty.
+
+    With `leading`, a rank takes as many rows, but all ranks begin with the first row of the step.
+    So n ranks of equal fractions compute the same gradient, and the other rows of the step are not
+    trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of n
+    devices takes the rows [0, B/n) of a batch of B rows.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
-        yield np.split(step, np.cumsum(split_rows(len(step), fractions))[:-1])
-
-
-def leading(
-    order: np.ndarray, global_batch: int, fractions: Sequence[float]
-) -> Iterator[list[np.ndarray]]:
-    """Yield, for each step of an epoch, the first rows of the step for every rank.
-
-    A rank takes as many rows as under `batches`, but all ranks begin with the first row of the
-    step. So n ranks of equal fractions compute the same gradient, and the other rows of the step
-    are not trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of
-    n devices takes the rows [0, B/n) of a batch of B rows.
-    """
-    for start in range(0, len(order), global_batch):
-        step = order[start : start + global_batch]
-        yield [step[:rows] for rows in split_rows(len(step), fractions)]
+        sizes = split_rows(len(step), fractions)
+        yield [step[:n] for n in sizes] if leading else np.split(step, np.cumsum(sizes)[:-1])
 
 
 def split_rows(rows: int, fractions: Sequence[float]) -> np.ndarray:
@@ -162,7 +152,7 @@ def divisors(step: RankRows, weighting: str) -> list[float]:
     return [max(1, len(rows)) * len(step) for rows in step]
 
 
-def balanced_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
+def balance_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
     """Return the fractions of a batch with which all ranks end a step at the same time.
 
     `seconds`, float64 (ranks, 2), are the times of a step with either of two different numbers of

@@ -30,7 +30,7 @@ from escala.training.checkpoint import FOLDER, Checkpoint
 from escala.training.epoch import predict_rows, train_epoch, validate
 from escala.training.process import STEP_COLUMNS, Clock, digest, startup_seconds
 from escala.training.shards import (
-    balanced_fractions,
+    balance_fractions,
     batches,
     evaluation_rows,
     gather,
@@ -45,7 +45,7 @@ BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_se
 
 
 def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load) -> dict:
-    """Train by the engine of a strategy, and return what this process tells (`process.Told`)."""
+    """Train by the engine of a strategy, and return the measurements of this process."""
     # Importing a framework allocates millions of objects, which live as long as the process. To
     # search them for cycles repeatedly takes a fifth of the import.
     gc.disable()
@@ -179,7 +179,7 @@ class _Training:
 
     def measure(self, probe: Probe) -> None:
         """Let a probe measure by steps that leave no trace."""
-        batch = min(self._plan["global_batch"], self._plan["train_rows"])
+        batch = self._plan["step_rows"]
         [step] = batches(np.arange(batch), batch, self._fractions)
         gather = partial(gather_steps, self._data, self._plan["weighting"])
         with self._clock.time("build"), self._engine.preserve():
@@ -199,7 +199,10 @@ class _Training:
                 began = time.perf_counter()
                 epoch = self._epoch(number, writer)
                 if board:
-                    board(number, _board_numbers(epoch, self._plan["learning_rate"]))
+                    numbers = {name: epoch[name] for name in BOARD} | epoch["scores"]
+                    numbers["learning_rate"] = self._plan["learning_rate"]
+                    numbers["step_seconds"] = epoch["train_seconds"] / epoch["steps"]
+                    board(number, {n: value for n, value in numbers.items() if value is not None})
                 epoch["epoch_wall_seconds"] = time.perf_counter() - began
                 self._epochs.append(epoch)
                 log.info(
@@ -271,17 +274,9 @@ class _Training:
             "seconds": self._clock.seconds,
             "evaluated": [rows.start, rows.stop],
             "fractions": self._fractions.tolist(),
-            "weights_sha256": [digest(each) for each in weights],
+            "weights_sha256": [*map(digest, weights)],
             "usage": used._asdict() | {"steps": sum(epoch["steps"] for epoch in self._epochs)},
         } | engine.about()
-
-
-def _board_numbers(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
-    """Return the numbers of an epoch that TensorBoard shows."""
-    shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
-    shown["learning_rate"] = learning_rate
-    shown["step_seconds"] = epoch["train_seconds"] / epoch["steps"]
-    return {name: value for name, value in shown.items() if value is not None}
 
 
 #: Steps of each size; the median of their times gives a rank's speed.
@@ -321,7 +316,7 @@ def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> 
             times.append(time.perf_counter() - start)
         seconds[engine.place.process, column] = float(np.median(times))
     together = engine.group.total(seconds.ravel()).reshape(seconds.shape)
-    fractions = balanced_fractions(sizes, together, batch)
+    fractions = balance_fractions(sizes, together, batch)
     log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))
     return fractions
 

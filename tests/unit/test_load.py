@@ -23,7 +23,7 @@ from escala.record.disturbance import THRESHOLD_CORES, disturbance, with_stops
 from escala.record.schema import validate_run
 from escala.report.findings import why, write
 from escala.report.findings.context import Report
-from escala.training.by_program import _used
+from escala.training.by_program import _usage
 
 TICK = load.TICK_SECONDS
 
@@ -257,13 +257,13 @@ def test_of_a_program_the_epochs_that_count_are_counted():
     epochs = [epoch(0, 10, 5), epoch(10, 20, 8)]
     # Before the second epoch, within it, and after it.
     samples = [(t, Usage(100 * t, 0.5 * t, 0.1 * t)) for t in (1, 9, 12, 15, 17, 30)]
-    assert _used(samples, epochs) == {
+    assert _usage(samples, epochs) == {
         "minor_faults": 500, "user_seconds": pytest.approx(2.5),
         "system_seconds": pytest.approx(0.5), "steps": pytest.approx(4.0),
     }  # fmt: skip
-    assert _used(samples[:3], epochs) is None
-    assert _used(samples, [epoch(0, 20, 0)])["steps"] is None
-    assert _used([(12, Usage(5, 1.0, 1.0)), (15, Usage(4, 1.0, 1.0))], epochs) is None
+    assert _usage(samples[:3], epochs) is None
+    assert _usage(samples, [epoch(0, 20, 0)])["steps"] is None
+    assert _usage([(12, Usage(5, 1.0, 1.0)), (15, Usage(4, 1.0, 1.0))], epochs) is None
 
 
 def used(system: float, faults: int, steps: int | None = 10) -> dict:

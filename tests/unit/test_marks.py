@@ -410,7 +410,7 @@ def test_the_hook_marks_steps_rows_and_epochs_of_each_process(tmp_path):
     assert told[5:] == [(EPOCH, {"loss": 0.5}), (SCORE, {"f1": 1.0})]
     assert [mark.event for mark in forked] == [STEP]
     assert sorted(mark.time for mark in first) == [mark.time for mark in first]
-    assert marks.told(first, "parameters") == 12
+    assert marks.value_at_begin(first, "parameters") == 12
     # Without Escala it does nothing.
     environment = {k: v for k, v in os.environ.items() if k != "ESCALA_STEPS"}
     (here := tmp_path / "here").mkdir()

@@ -19,11 +19,11 @@ from escala.programs import copy as program_copy
 from escala.programs import printed
 from escala.programs.copy import COPY, Copy
 from escala.programs.environment import digests
-from escala.programs.processes import FilesTold, files_told, list_unlisted
+from escala.programs.processes import FileUse, file_use, list_unlisted
 from escala.programs.program import HOOK, Program
 from escala.record.collect import collect
 from escala.record.schema import Outcome
-from escala.training.process import PARTS, Told
+from escala.training.process import PARTS, Measurements
 
 
 def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):
@@ -217,7 +217,7 @@ def started(tmp_path):
     (folder / "rows.db").write_bytes(b"")
     (elsewhere / "elsewhere.py").touch()
 
-    def start(source: str, **given: str) -> tuple[FilesTold | None, str]:
+    def start(source: str, **given: str) -> tuple[FileUse | None, str]:
         (folder / "train.py").write_text(source)
         time.sleep(0.02)
         began = time.time()
@@ -227,7 +227,7 @@ def started(tmp_path):
             [sys.executable, "train.py"], cwd=folder, env=variables, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        return files_told(marks, began), done.stdout + done.stderr
+        return file_use(marks, began), done.stdout + done.stderr
 
     return start
 
@@ -263,10 +263,10 @@ def test_what_is_read_in_a_copy_is_told_as_of_the_folder_itself(is_there, tmp_pa
     into = copy.moved.into
     lines = ["r kept.json", "r changed.json", "w changed.json", "r made.json", "w made.json"]
     lines = [line.replace(" ", f" {into}{mine}/") for line in lines] + [f"r {into}{link}"]
-    assert files_told(marks, time.time()) is None, "a program of another kind"
+    assert file_use(marks, time.time()) is None, "a program of another kind"
     time.sleep(0.02)
     (marks / "1.files").write_text("\n".join(lines))
-    assert files_told(marks, time.time()).read == [str(mine / "kept.json")]
+    assert file_use(marks, time.time()).read == [str(mine / "kept.json")]
 
 
 TEXTS = {
@@ -493,7 +493,7 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
         "loss": None, "accuracy": None, "validation_accuracy": None, "validation_loss": None,
         "scores": {},
     }  # fmt: skip
-    return dict.fromkeys(Told.__annotations__) | {
+    return dict.fromkeys(Measurements.__annotations__) | {
         "known_by": known_by, "epochs": [epoch], "first_epoch": 1.5, "scores": {},
         "seconds": dict.fromkeys(PARTS), "whole_seconds": 5.0,
         "ranks": 2, "threads": {"intra_op": 1, "inter_op": 1}, "notes": [],

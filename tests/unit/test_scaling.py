@@ -141,7 +141,7 @@ def test_an_epoch_of_weak_scaling_grows_with_the_ranks_and_spreads_over_the_spli
             plans[run.layout] = make_plan(request, description, tmp_path)
     assert [plans[layout]["train_rows"] for layout in ("1x1", "1x2")] == [5, 10]
     for layout, ranks in (("1x1", 1), ("1x2", 2)):
-        shards = Shards.planned(plans[layout], [1 / ranks] * ranks)
+        shards = Shards.of_plan(plans[layout], [1 / ranks] * ranks)
         taken = np.concatenate([rows for step in shards.epoch_batches(1) for rows in step])
         # Each is the first row of one of as many equal parts of the split.
         assert sorted(taken) == [n * 23 // (5 * ranks) for n in range(5 * ranks)]

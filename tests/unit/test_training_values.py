@@ -28,7 +28,7 @@ from escala.training.checkpoint import FOLDER, Checkpoint, latest
 from escala.training.epoch import train_epoch
 from escala.training.shards import (
     Shards,
-    balanced_fractions,
+    balance_fractions,
     epoch_order,
     evaluation_rows,
     row_moments,
@@ -56,7 +56,7 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
     found = plan_epochs(plan, {"fractions": fractions, "epochs": [{"steps": steps}] * EPOCHS})
     assert len(found) == EPOCHS
     for number, epoch in enumerate(found, start=1):
-        planned_steps = list(Shards.planned(plan, fractions).epoch_batches(number))[:steps]
+        planned_steps = list(Shards.of_plan(plan, fractions).epoch_batches(number))[:steps]
         taken = [int(row) for step in planned_steps for rows in step for row in rows]
         assert (epoch.rows, epoch.distinct) == (len(taken), len(set(taken)))
         assert epoch.moments == [sum(taken), sum(row**2 for row in taken)]
@@ -330,7 +330,7 @@ def test_fractions_by_speed_let_all_ranks_end_together(ranks, batch):
     fixed, slope = np.array(ranks).T
     sizes = (8, 32)
     seconds = np.stack([fixed + slope * size for size in sizes], axis=1)
-    fractions = balanced_fractions(sizes, seconds, batch)
+    fractions = balance_fractions(sizes, seconds, batch)
     assert fractions.sum() == pytest.approx(1) and (fractions >= 0).all()
     ends = (fixed + slope * fractions * batch)[fractions > 0]
     assert ends == pytest.approx(ends[0], rel=1e-3)

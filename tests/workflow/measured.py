@@ -47,7 +47,7 @@ def _run(attempt, limit_seconds: float):
     attempt.parts.append({
         "ranks": {"obtained": ranks, "launcher": "local"},
         "training": {"optimizer": "RMSprop", "epochs_done": 1, "parameters": 1},
-        **_times(request, Shards.planned(plan, [1 / ranks] * ranks).steps(None), ranks),
+        **_times(request, Shards.of_plan(plan, [1 / ranks] * ranks).steps(None), ranks),
         "evaluation": _all_right(data, labels),
         "weights_sha256": "0" * 64,
     })  # fmt: skip
