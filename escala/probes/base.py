@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from escala.strategies.base import Strategy
 
 
-class Run(Protocol):
-    """The names of a run and what they stand for, see `escala.experiment.Run`."""
-
-    dataset: str
-    workload: str
-    strategy: str
-    layout: str
-    variant: str
-    network: str
-    declared: Any
-
-
 class Recorder(Protocol):
     """Records the steps of one process."""
 
@@ -84,8 +72,8 @@ class Probe:
         self.values, self.folder = values, folder
 
     @classmethod
-    def applies(cls, run: Run) -> bool:
-        """Return whether it can capture a run.
+    def applies(cls, run: Any) -> bool:
+        """Return whether it can capture a run, an `escala.experiment.Run`.
 
         By default it can capture every run that takes steps, if the engine has a recorder for a
         probe that records them, and one of a program if it is declared to.

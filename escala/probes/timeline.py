@@ -123,6 +123,17 @@ class Begun:
         return (stack.pop(), len(stack)) if stack else None
 
 
+def phases(events: Iterable[dict]) -> Iterator[tuple[dict, dict, int]]:
+    """Yield the begin and the end of each phase that ended, and its depth (`intervals`)."""
+    begun = Begun()
+    for event in events:
+        if event["ph"] == "B":
+            begun.begin(event)
+        elif event["ph"] == "E" and (phase := begun.end(event)):
+            begin, depth = phase
+            yield begin, event, depth
+
+
 def is_whole(phase: str) -> bool:
     """Return whether a phase is a negotiation or an operation, and no part of one."""
     return phase in OPERATIONS or phase.startswith("NEGOTIATE_")
@@ -184,22 +195,18 @@ def intervals(events: list[dict]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names, begun, rows = tensors(events), Begun(), []
-    for event in events:
-        if event["ph"] == "B":
-            begun.begin(event)
-        elif event["ph"] == "E" and (ended := begun.end(event)):
-            begin, depth = ended
-            rows.append(
-                (
-                    names.get(event["pid"], str(event["pid"])),
-                    begin["name"],
-                    begin["ts"] * MICROSECONDS,
-                    event["ts"] * MICROSECONDS,
-                    depth,
-                    tensor_bytes(event.get("args")),
-                )
-            )
+    names = tensors(events)
+    rows = [
+        (
+            names.get(end["pid"], str(end["pid"])),
+            begin["name"],
+            begin["ts"] * MICROSECONDS,
+            end["ts"] * MICROSECONDS,
+            depth,
+            tensor_bytes(end.get("args")),
+        )
+        for begin, end, depth in phases(events)
+    ]
     columns = ["tensor", "phase", "start_seconds", "end_seconds", "depth", "bytes"]
     frame = pd.DataFrame(rows, columns=columns).astype(
         {"start_seconds": float, "end_seconds": float, "depth": int, "bytes": "Int64"}
@@ -241,25 +248,13 @@ def trace(events: list[dict]) -> list[dict]:
     for thread, name in threads.items():
         converted.append(_metadata("thread_name", thread, name=name))
         converted.append(_metadata("thread_sort_index", thread, sort_index=thread))
-    begun = Begun()
+    for begin, end, _ in phases(events):
+        times = {"ts": begin["ts"], "dur": end["ts"] - begin["ts"]}
+        where = {"pid": 0, "tid": end.get("pid", 0), "args": end.get("args", {})}
+        converted.append({"name": begin["name"], "ph": "X"} | times | where)
     for event in events:
         thread = event.get("pid", 0)
-        if event["ph"] == "B":
-            begun.begin(event)
-        elif event["ph"] == "E" and (ended := begun.end(event)):
-            begin, _ = ended
-            converted.append(
-                {
-                    "name": begin["name"],
-                    "ph": "X",
-                    "ts": begin["ts"],
-                    "dur": event["ts"] - begin["ts"],
-                    "pid": 0,
-                    "tid": thread,
-                    "args": event.get("args", {}),
-                }
-            )
-        elif event["ph"] == "i":
+        if event["ph"] == "i":
             converted.append(_instant(event["name"], event["ts"], thread))
         elif is_ready(event):
             converted.append(_instant(f"rank {event['name']} ready", event["ts"], thread))

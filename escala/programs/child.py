@@ -82,8 +82,8 @@ _HINT_LINES = 5
 
 
 @dataclass
-class Ended:
-    """How a program ended.
+class Execution:
+    """What was seen of a program, which may go on.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Ended:
     places: set[tuple[int, int]] = field(default_factory=set)
     numbers: Collection[tuple[str, str]] = ()
 
-    def look(self, process: int, given: Mapping[str, str]) -> None:
+    def observe(self, process: int, given: Mapping[str, str]) -> None:
         """See what the program, started as a `process`, and its descendants do."""
         tree, self.at = proc.family_usage(process), time.monotonic()
         if tree:
@@ -129,9 +129,9 @@ def run(
     given: Mapping[str, str],
     mark: str,
     output: Output,
-    tell: Callable[[Ended], None] = lambda _: None,
+    tell: Callable[[Execution], None] = lambda _: None,
     numbers: Collection[tuple[str, str]] = (),
-) -> Ended:
+) -> Execution:
     """Run a command to its end.
 
     It gets the variables `given` and no input, and ends with this process, as what it started does.
@@ -149,7 +149,7 @@ def run(
     with children.ended_after_this(f"{mark}={given[mark]}"):
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        ended = Ended(time.monotonic(), numbers=numbers)
+        execution = Execution(time.monotonic(), numbers=numbers)
         try:
             source = write if program.terminal else subprocess.DEVNULL
             child = children.start(command, given, write, program.directory, source)
@@ -162,17 +162,17 @@ def run(
             os.close(write)
         with _end_with(child, known, output):
             try:
-                ended.at = _read_all(read, child, output, ended, given, tell)
-                ended.code = child.wait()
+                execution.at = _read_all(read, child, output, execution, given, tell)
+                execution.code = child.wait()
                 # Other ranks fail because of this one, and must not be seen first.
-                grace = 0.0 if ended.code else GRACE_SECONDS
-                ended.left, ended.load = _end_left(known, grace)
+                grace = 0.0 if execution.code else GRACE_SECONDS
+                execution.left, execution.load = _end_left(known, grace)
             finally:
                 if child.poll() is None:
                     children.stop([child])
                     _end_left(known, 0.0)
                 os.close(read)
-    return ended
+    return execution
 
 
 def why_not_started(program: Path, error: OSError) -> str:
@@ -250,13 +250,13 @@ def _read_all(
     source: int,
     child: subprocess.Popen,
     output: Output,
-    ended: Ended,
+    execution: Execution,
     given: Mapping[str, str],
-    tell: Callable[[Ended], None],
+    tell: Callable[[Execution], None],
 ) -> float:
     """Read the output of a program until it ends; return when that was.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever. `ended`
+    Processes that it leaves behind may hold the output open, and write to it for ever. `execution`
     receives what the program's processes do, which were `given` these variables, and is told of.
     """
     end, closed_at_end = os.pipe()
@@ -285,10 +285,10 @@ def _read_all(
             now = time.monotonic()
             if now - before >= _POLL_SECONDS:
                 before = now
-                ended.look(child.pid, given)
-                if now - ended.started > due:
+                execution.observe(child.pid, given)
+                if now - execution.started > due:
                     due *= 2
-                    tell(ended)
+                    tell(execution)
             if source in ready and not read():
                 sources.remove(source)
             if end in ready:

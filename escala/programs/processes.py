@@ -20,7 +20,7 @@ from escala.programs.environment import files
 from escala.programs.program import Program
 
 if TYPE_CHECKING:
-    from escala.programs.child import Ended
+    from escala.programs.child import Execution
 
 #: What Python does for so long without an import is work.
 WORK_SECONDS = 0.5
@@ -68,13 +68,13 @@ def places(
             yield int(rank), int(world)
 
 
-def describe(folder: Path, ended: Ended) -> dict:
+def describe(folder: Path, execution: Execution) -> dict:
     """Return what a program's processes did, as far as it is known.
 
     Parameters
     ----------
     folder : of what processes of Python told.
-    ended : what was seen of the program, which may go on.
+    execution : what was seen of the program, which may go on.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def describe(folder: Path, ended: Ended) -> dict:
     began to train; `alike`, a number of its words if it is certain that the program never asked
     which of several processes it is.
     """
-    reports, cores = _read(folder, ended.at), ended.by_process
+    reports, cores = _read(folder, execution.at), execution.by_process
     # The core time before the work of each: of its start, and of its imports.
     starts = {
         number: report.longest_after if report.longest >= WORK_SECONDS else report.imported_cores
@@ -112,18 +112,18 @@ def describe(folder: Path, ended: Ended) -> dict:
     certain = (
         reports and known and trained and not any(report.queries for report in reports.values())
     )
-    used = [report.user_seconds + report.system_seconds for _, report in ended.used]
+    used = [report.user_seconds + report.system_seconds for _, report in execution.used]
     joined = {(report.rank, report.world) for report in reports.values() if report.world}
     return {
         "processes": len(worked) or None,
         "threads": most >= _LEAST_SECONDS and others >= _PART * most,
-        "places": sorted(joined or ended.places),
-        "cores": _most_cores(ended.used),
+        "places": sorted(joined or execution.places),
+        "cores": _most_cores(execution.used),
         "core_seconds": max(0.0, max(used) - sum(starts.values())) if used else None,
         "python": bool(reports),
         "ended": all(report.ended for report in reports.values()),
-        "start_seconds": first and first.began - ended.started + first.importing,
-        "begun": trained or ended.code is not None,
+        "start_seconds": first and first.began - execution.started + first.importing,
+        "begun": trained or execution.code is not None,
         "idle": bool(acting)
         and all(
             report.longest < WORK_SECONDS and 0 <= report.ended - report.imported < WORK_SECONDS / 2

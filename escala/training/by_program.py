@@ -67,19 +67,19 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     given = variables(plan, place, marks_folder)
     so_far, began = folder / f"ran{place.process}.json", time.time()
 
-    def describe(ended: child.Ended) -> dict:
-        silent = {"silent_seconds": output.silence(ended.at)}
-        return processes.describe(marks_folder, ended) | silent
+    def describe(execution: child.Execution) -> dict:
+        silent = {"silent_seconds": output.silence(execution.at)}
+        return processes.describe(marks_folder, execution) | silent
 
-    def write_so_far(ended: child.Ended) -> None:
+    def write_so_far(execution: child.Execution) -> None:
         with suppress(OSError):  # A full disk ends no training.
-            write_json(so_far, describe(ended), durable=False)
+            write_json(so_far, describe(execution), durable=False)
 
-    ended = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS)
+    execution = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS)
     so_far.unlink(missing_ok=True)
     load.end()
     output.close()
-    started = ended.started
+    started = execution.started
     try:
         by_process, unread = marks.read_files(marks_folder)
         known_by, line_notes = marks.HOOK, []
@@ -95,25 +95,27 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         sequences = [marks.count_steps(sequence) for sequence in sequences]
         epochs = marks.epochs_by_process(sequences, started)
         known_by = known_by if epochs else marks.WHOLE
-        _require_success(ended, output, epochs, known_by)
+        _require_success(execution, output, epochs, known_by)
         every = list(chain(*by_process))
         _require_sound(every)
         if known_by != marks.WHOLE:
-            marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
+            marks.require_order(
+                by_process, started, execution.at if known_by == marks.HOOK else None
+            )
             if known_by == marks.OUTPUT:
-                line_notes += lines.require_ends(every, started, ended.at)
+                line_notes += lines.require_ends(every, started, execution.at)
             _require_plan(program, plan, place, epochs, known_by)
     except (Failed, Diverged) as error:
-        error.at = time.time() - (time.monotonic() - ended.at)
-        error.code = ended.code
+        error.at = time.time() - (time.monotonic() - execution.at)
+        error.code = execution.code
         raise
-    files, ran = processes.file_use(marks_folder, began), describe(ended)
+    files, ran = processes.file_use(marks_folder, began), describe(execution)
     lone = known_by == marks.OUTPUT and len(place.ranks) == 1 and (ran["processes"] or 1) > 1
     if lone and any(m.event == marks.EPOCH and m.number is None for m in every):
         line_notes.append(lines.WHOSE)
     notes = [
         *output.notes,
-        *_notes(ended, output, place, unread, every),
+        *_notes(execution, output, place, unread, every),
         *line_notes,
         *_notes_on_steps(sequences, epochs),
         *lines.notes_on_lengths(epochs),
@@ -125,33 +127,35 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         )
     # Those of the first process that reports a number: several ranks may be in it.
     scores = dict(ChainMap(*map(marks.scores, by_process)))
-    return _measurements(known_by, epochs, every, started, ended.at, folder, place) | {
+    return _measurements(known_by, epochs, every, started, execution.at, folder, place) | {
         "scores": scores,
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
         "notes": notes,
         "ran": ran,
         "read": files and files.read,
-        "usage": None if known_by == marks.WHOLE else _usage(ended.used, epochs[0]),
+        "usage": None if known_by == marks.WHOLE else _usage(execution.used, epochs[0]),
     }
 
 
 def _require_success(
-    ended: child.Ended, output: child.Output, epochs: list[list[Epoch]], known_by: str
+    execution: child.Execution, output: child.Output, epochs: list[list[Epoch]], known_by: str
 ) -> None:
-    if ended.code:
-        how = child.how_ended(ended.code, output.last)
+    if execution.code:
+        how = child.how_ended(execution.code, output.last)
         raise Failed(f"the program ended with {how}")
     # Whether it trained to its end before it left processes behind.
     if known_by == marks.WHOLE:
-        is_complete = ended.load < _IDLE and ended.at - ended.started > child.GRACE_SECONDS
+        is_complete = (
+            execution.load < _IDLE and execution.at - execution.started > child.GRACE_SECONDS
+        )
     else:
-        in_time = all(of_process[-1].ended <= ended.at for of_process in epochs if of_process)
-        is_complete = ended.load < _HELPING and (in_time or known_by == marks.OUTPUT)
-    if ended.left and not is_complete:
+        in_time = all(of_process[-1].ended <= execution.at for of_process in epochs if of_process)
+        is_complete = execution.load < _HELPING and (in_time or known_by == marks.OUTPUT)
+    if execution.left and not is_complete:
         raise Failed(
-            f"the program ended and left {ended.left} of its processes running, which were ended. "
-            "Remedy: let it wait for them; what runs in the background cannot be timed"
+            f"the program ended and left {execution.left} of its processes running, which were "
+            "ended. Remedy: let it wait for them; what runs in the background cannot be timed"
         )
     if printed.has_failed(output.last) and not epochs:
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
@@ -212,7 +216,7 @@ def _require_plan(
 
 
 def _notes(
-    ended: child.Ended,
+    execution: child.Execution,
     output: child.Output,
     place: Place,
     unread: int,
@@ -222,10 +226,12 @@ def _notes(
     notes = []
     if printed.TRACEBACK in output.last:
         notes.append("its last lines report an error, and it ended with exit code 0")
-    if ended.left:
-        notes.append(f"{counted(ended.left, 'process', 'processes')} outlived it, and were ended")
-    if not ended.cores <= set(place.cores):
-        was, given = sorted(ended.cores), sorted(place.cores)
+    if execution.left:
+        notes.append(
+            f"{counted(execution.left, 'process', 'processes')} outlived it, and were ended"
+        )
+    if not execution.cores <= set(place.cores):
+        was, given = sorted(execution.cores), sorted(place.cores)
         notes.append(f"it set its cores itself: {was}, and was given {given}")
     if unread:
         notes.append(f"{unread} lines among its marks cannot be read, and are left out")

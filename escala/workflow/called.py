@@ -12,8 +12,9 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from escala.core import console, interrupts
 
@@ -53,11 +54,8 @@ def main() -> int:
             codes.append(shown.code)
         return shown is not None
 
-    def refuse(message: str, options: Collection[str]) -> NoReturn:
-        raise refusal_of(message, options, words)
-
     interrupts.end_if_received()
-    code = internals.call(words, tell, refuse)
+    code = internals.call(words, tell, partial(refusal_of, words))
     if isinstance(code, str):  # By `escala.workflow.study.refuse`.
         say(code)
         return console.WRONG
@@ -109,14 +107,14 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> S
     return Shown(text, console.FAILED)
 
 
-def refusal_of(message: str, options: Collection[str], words: Collection[str]) -> InputError:
+def refusal_of(words: Collection[str], message: str, options: Collection[str]) -> InputError:
     """Return the error for words, or for keys of a profile, that Snakemake cannot read.
 
     Parameters
     ----------
+    words : of the call.
     message : of Snakemake.
     options : all that it has.
-    words : of the call.
     """
     if profile := _PROFILE.match(message):
         reason = f"{profile[1]} is not a folder with a config.yaml"

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
-from typing import NoReturn
 
 from snakemake import cli, exceptions  # First: the others import each other in a circle.
 from snakemake.api import Workflow
@@ -107,7 +106,7 @@ def end_dry_run(workflow: Workflow) -> bool:
 def call(
     words: Sequence[str],
     tell: Callable[[Exception, Collection[str]], bool],
-    refuse: Callable[[str, Collection[str]], NoReturn],
+    refusal: Callable[[str, Collection[str]], Exception],
 ) -> int | str | None:
     """Make a call of Snakemake in this process; return the exit code, or the message of its end.
 
@@ -115,7 +114,7 @@ def call(
     ----------
     tell : prints an error in its own way, and returns whether it did. It also gets the names of the
         rules that may be targets; none before the rules are read.
-    refuse : raises an error for what Snakemake prints on words, or on keys of a profile, that it
+    refusal : returns an error for what Snakemake prints on words, or on keys of a profile, that it
         cannot read. It also gets all options.
     """
 
@@ -129,7 +128,7 @@ def call(
 
     logger.addFilter(is_left)
     try:
-        parser, arguments = _parse(words, refuse)
+        parser, arguments = _parse(words, refusal)
         return console.DONE if cli.args_to_api(arguments, parser) else console.FAILED
     except SystemExit as end:
         return end.code
@@ -140,7 +139,7 @@ def call(
         logger.removeFilter(is_left)
 
 
-def _parse(words: Sequence[str], refuse: Callable[[str, Collection[str]], NoReturn]) -> tuple:
+def _parse(words: Sequence[str], refusal: Callable[[str, Collection[str]], Exception]) -> tuple:
     """Return the parser of words and what it reads in them; see `call`."""
     printed = io.StringIO()
     try:
@@ -150,7 +149,8 @@ def _parse(words: Sequence[str], refuse: Callable[[str, Collection[str]], NoRetu
         if end.code:
             text = printed.getvalue()
             message = re.search(r"(?:: e|^E)rror: (.*)", text, re.DOTALL | re.MULTILINE)
-            refuse((message[1] if message else text).strip(), re.findall(r"\[(--[\w-]+)", text))
+            options = re.findall(r"\[(--[\w-]+)", text)
+            raise refusal((message[1] if message else text).strip(), options) from None
         raise
     sys.stderr.write(printed.getvalue())
     return result

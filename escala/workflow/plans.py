@@ -25,7 +25,6 @@ from escala.experiment.runs import engines_of
 from escala.measure import estimate, standing, table
 from escala.measure.plan import (
     Plan,
-    PlannedRun,
     by_nodes,
     group_of,
     plan_runs,
@@ -77,7 +76,6 @@ class Plans:
         # A call of Snakemake sees one state of the code and of the experiments.
         self._plan = cache(self._plan)
         self._make_file = cache(self._make_file)
-        self._given: list[PlannedRun] = []
         self._targets: dict[tuple, set[Run]] = {}
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
@@ -143,7 +141,8 @@ class Plans:
 
     def progress(self) -> str:
         """Return how many runs are measured of those in the plans of this call."""
-        present, runs = standing.Present(), {planned.file: planned for planned in self._given}
+        plans = map(within_pilot, self.files.values())
+        present, runs = standing.Present(), {run.file: run for plan in plans for run in plan.runs}
         left = standing.find_missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
 
@@ -186,7 +185,6 @@ class Plans:
         # What the environment of the job decides is not known here.
         left = standing.runs_left_of(within_pilot(plan), standing.Present(since=plan.since))
         self.left |= {planned.file: planned.run for planned in left}
-        self._given += runs
         self.files[file] = plan
         if run:
             self._with_targets |= {planned.run for planned in left}
@@ -257,9 +255,6 @@ class Jobs:
     def _runs(self, wildcards: Wildcards) -> list[Run]:
         return [planned.run for planned in self._plans.plan_of(wildcards).runs]
 
-    def _experiment(self, wildcards: Wildcards) -> Experiment:
-        return self._study.experiment(wildcards)
-
     def _shape(self, wildcards: Wildcards) -> estimate.Shape:
         return estimate.shape(self._runs(wildcards))
 
@@ -289,7 +284,7 @@ class Jobs:
     def launcher(self, wildcards: Wildcards) -> Any:
         """Return the launcher of a multi-task job, or None, which leaves it to the plugin."""
         several = self.tasks(wildcards) > 1
-        return self._experiment(wildcards).settings["launcher"] if several else None
+        return self._study.experiment(wildcards).settings["launcher"] if several else None
 
     def minutes(self, wildcards: Wildcards) -> int:
         """Return the time limit of a job in minutes: that of what is left, and of any one run.
@@ -297,13 +292,13 @@ class Jobs:
         A session ends before, and goes on in another job.
         """
         runs = self._plans.runs_of_job(wildcards) or self._runs(wildcards)
-        limit = ceil(self._experiment(wildcards).settings["time_limit_minutes"])
+        limit = ceil(self._study.experiment(wildcards).settings["time_limit_minutes"])
         return max(estimate.time_of(runs).minutes, estimate.BEGIN_MINUTES + limit)
 
     def slurm_extra(self, wildcards: Wildcards) -> str:
         """Return further options of sbatch: a session has its nodes to itself."""
         options = ["--exclusive", f"--ntasks-per-node={self._shape(wildcards).tasks}"]
-        if queue := self._experiment(wildcards).settings["queue_minutes"]:
+        if queue := self._study.experiment(wildcards).settings["queue_minutes"]:
             seconds = int(60 * (queue + self.minutes(wildcards)))
             options.append(f"--deadline=now+{seconds}seconds")
         return " ".join(options)

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 import pytest
 
 from escala.core.proc import Usage
-from escala.programs.child import Ended
+from escala.programs.child import Execution
 from escala.programs.processes import ProcessReport, describe
 from escala.programs.program import HOOK
 from escala.record import invariants
@@ -59,16 +59,16 @@ def told(tmp_path):
         paths = os.pathsep.join([str(HOOK), str(libraries)])
         given = {k: v for k, v in os.environ.items() if k not in ("RANK", "TF_CONFIG")}
         given |= {"PYTHONPATH": paths, "ESCALA_STEPS": str(marks)} | variables
-        ended = Ended(time.monotonic())
+        execution = Execution(time.monotonic())
         with subprocess.Popen(
             [sys.executable, "-c", code, *words], env=given, cwd=tmp_path, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as started:  # fmt: skip
             while (code := started.poll()) is None:
-                ended.look(started.pid, given)
+                execution.observe(started.pid, given)
                 time.sleep(0.02)
-            ended.code, ended.at = code, time.monotonic()
-            return describe(marks, ended), started.stdout.read() + started.stderr.read()
+            execution.code, execution.at = code, time.monotonic()
+            return describe(marks, execution), started.stdout.read() + started.stderr.read()
 
     return run
 
@@ -102,10 +102,10 @@ def test_what_a_program_that_was_ended_early_had_no_time_for_is_not_held_against
     """A busy machine takes a minute for the imports of a launcher and of the first rank."""
     line = [1, 0.5, 0.0, imported, imported, 3.0, 2.0, 3.0, 0, -1, 0, 7, 4.0, 3.0]
     (tmp_path / "42.process").write_text(str(line))
-    found = describe(tmp_path, Ended(0.0, at=60.0))
+    found = describe(tmp_path, Execution(0.0, at=60.0))
     has_begun = imported < 40
     assert (found["begun"], found["alike"]) == (has_begun, 7 if has_begun else None)
-    assert describe(tmp_path, Ended(0.0, 0, 60.0))["begun"]
+    assert describe(tmp_path, Execution(0.0, 0, 60.0))["begun"]
 
 
 def test_processes_that_never_asked_are_alike_unless_their_words_differ(told):
@@ -187,13 +187,13 @@ def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
     for number, each in enumerate((launcher, started), 1):
         (tmp_path / f"{number}.process").write_text(json.dumps(each))
     seen = {1: (2.7, 2.7), 2: (3.6, 3.6)}
-    assert describe(tmp_path, Ended(0.0, 0, 70.0, by_process=seen))["processes"] == processes
+    assert describe(tmp_path, Execution(0.0, 0, 70.0, by_process=seen))["processes"] == processes
 
 
 def test_of_a_program_in_another_language_the_kernel_tells(tmp_path):
     used = [(at, Usage(0, 1.5 * at, 0.0)) for at in (1.0, 1.5, 2.5, 4.0)]
     seen = {1: (0.01, 0.01), 2: (3.0, 1.4), 3: (2.9, 2.9)}
-    found = describe(tmp_path, Ended(0.0, at=4.0, used=used, by_process=seen, places={(0, 2)}))
+    found = describe(tmp_path, Execution(0.0, at=4.0, used=used, by_process=seen, places={(0, 2)}))
     assert found["cores"] == pytest.approx(1.5) and found["core_seconds"] == 6.0
     assert (found["processes"], found["threads"], found["places"]) == (2, True, [(0, 2)])
     assert not found["python"] and not found["idle"] and found["alike"] is None
