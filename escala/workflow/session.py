@@ -244,7 +244,7 @@ class Session:
         runs = self._plans.target_runs | self._plans.left
         files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
-            with shown():
+            with show_errors():
                 ended_ok = check_runs([*map(Path, files)], "page" in rules)
             sys.stdout.flush()
             if not ended_ok:

@@ -321,7 +321,7 @@ for epoch in (0, 5):
 
 
 def printed(interpreter: str, code: str, *arguments: str) -> str:
-    own = mpi.own_mpi() | {"PYTHONPATH": str(environments.ROOT)}
+    own = mpi.project_mpi() | {"PYTHONPATH": str(environments.ROOT)}
     done = subprocess.run(
         [interpreter, "-P", "-c", code, *arguments],
         env=environments.variables(interpreter, passed()) | own,

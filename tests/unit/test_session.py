@@ -25,7 +25,7 @@ from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
 from escala.record.schema import FORMAT
-from escala.runtime.allocation import described
+from escala.runtime.allocation import parse_job
 
 SIMULATED = {"type": "simulated", "rows": {"train": 40, "validation": 0, "test": 10}}
 SETTINGS = {
@@ -191,7 +191,7 @@ def of_repeat(names: Sequence[Name], repeat: int) -> set[Name]:
 
 
 #: A job as SLURM tells of it.
-JOB = described("17", "")
+JOB = parse_job("17", "")
 REFERENCE, MPI, GLOO = ("single", "rep1"), ("horovod-mpi", "rep1"), ("horovod-gloo", "rep1")
 
 
@@ -609,7 +609,7 @@ def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
 def test_slurm_is_asked_how_the_job_of_a_lost_run_ended(
     house, squeue, tmp_path, killed, state, log, status, reason
 ):
-    job = described("17", f"JobId=17\n   StdOut={tmp_path}/my job.log\n")
+    job = parse_job("17", f"JobId=17\n   StdOut={tmp_path}/my job.log\n")
     if log:
         Path(job.output).write_text(log)
     # The node of the job is another machine.

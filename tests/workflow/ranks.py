@@ -29,7 +29,7 @@ from escala.data.captions.words import END, START
 from escala.data.splits import Side, write_split
 from escala.engines.tensorflow.engine import TensorFlow, set_threads
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
-from escala.probes import planned_probe
+from escala.probes import probe_of_plan
 from escala.runtime import launch
 from escala.runtime.layout import Layout, places
 from escala.strategies import STRATEGIES
@@ -361,7 +361,7 @@ def train_case(plan: dict, ranks: Any, at: Place, folder: Path) -> None:
     into = folder / "ranks"
     into.mkdir(parents=True, exist_ok=True)
     write_json(into / "plan.json", plan)
-    measured = train.train(plan, TensorFlow(plan, ranks), into, planned_probe(plan, into))
+    measured = train.train(plan, TensorFlow(plan, ranks), into, probe_of_plan(plan, into))
     write_json(into / f"rank{at.process}.json", measured)
 
 
