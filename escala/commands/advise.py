@@ -98,7 +98,7 @@ def _plans(folder: Path, file: str | None) -> dict:
         reason = "what its runs were to be is in the experiment, and no file here has this name"
         remedy = f"name its file: {call('advise', folder)} --experiment FILE"
         raise InputError(folder, name, reason, remedy)
-    e = load(workflow.installed(file))
+    e = load(workflow.find_file(file))
     if e.name != name:
         reason = f"is the experiment {e.name}, and {folder} holds the results of another"
         raise InputError("--experiment", file, reason, f"name the file of {name}")

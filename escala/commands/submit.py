@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("--wait", None, reason, "add --now, and leave --one-per-doubling out")
     submit.require_plain(options, arguments.time)
     call_of_file(named, arguments.extra)  # It refuses a file that is missing.
-    e = load(workflow.installed(named) if named else "config.yaml")
+    e = load(workflow.find_file(named) if named else "config.yaml")
     whole = {named: e}
     if arguments.one_per_doubling:
         whole = {}

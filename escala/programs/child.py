@@ -43,7 +43,7 @@ GRACE_SECONDS = 2.0
 KILL_SECONDS = 10.0
 #: Seconds of a core that the patterns may take for one piece of output.
 SEARCH_SECONDS = 1.0
-#: Reading the output takes time on the program's own cores; a larger part of the time is told.
+#: Reading the output takes time on the program's own cores. From this part on, a note tells it.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES = 2**16
 _POLL_SECONDS = 0.5
@@ -51,10 +51,10 @@ _TELL_SECONDS = 1.5
 #: A program may need so long after Ctrl-C. All is killed 3 s after a run is ended.
 _INTERRUPT_SECONDS = 1.5
 _TERMINAL = (24, 120)  # lines, columns
-#: What a reader of a terminal takes for the end of its input (Ctrl-D), as often as some ask for it.
+#: Ctrl-D, the end of the input of a terminal; often, because some programs read on after it.
 _NO_INPUT = b"\4" * 64
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-#: What programs write at their end of which the remedy is a key or a place of Escala's.
+#: Errors in the last lines of a program whose remedy is a key or a placeholder of Escala.
 _HINTS = (
     (
         r"ModuleNotFoundError|ImportError|No module named",
@@ -134,9 +134,9 @@ def run(
 ) -> Execution:
     """Run a command to its end.
 
-    It gets the variables `given` and no input, and ends with this process, as what it started does.
-    `mark` is the name of a variable that only this program has, with another value in each process.
-    What was seen of it is given to `tell` after some seconds, and then each time it lasted twice.
+    It gets the variables `given` and no input. It ends with this process, and so does what it
+    started. `mark` is the name of a variable that only this program has, with another value in each
+    process. `tell` gets what was seen of it after some seconds, and then at doubling intervals.
     `numbers` are pairs of variables that give a process its rank, and the number of ranks.
     A program that cannot be started, or whose patterns take too long, is `Failed`.
     """
@@ -224,8 +224,8 @@ def how_ended(code: int, last: str) -> str:
 def _end_with(child: subprocess.Popen, known: set[int], output: Output) -> Iterator[None]:
     """End the program, and all that it started, if this process is told to end.
 
-    First it gets what Ctrl-C sends: so it removes a lock in a cache of the user, for example, which
-    the next call of it would wait for without an end.
+    It gets SIGINT first, so that it can remove a lock in a cache of the user, for example. Its next
+    call would wait for that lock for ever.
     """
 
     def end(number: int, _: object) -> None:
@@ -312,7 +312,7 @@ def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
     began = time.monotonic()
     before: dict[int, float] = {}
     used: dict[int, float] = {}
-    # As one ends, its children become those of this process: until there is none.
+    # Orphans become children of this process: repeat until none is left.
     while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in known]:
         for process in left:
             with suppress(psutil.Error, ChildProcessError):

@@ -38,13 +38,13 @@ _SCRIPT = re.compile(r".+\.(py|sh|bash|R|r|jl|lua|pl)")
 _PASSED_OVER = {".escala", ".snakemake"}
 #: Folders of installed packages are linked, and hold one of these.
 _INSTALLED = ("pyvenv.cfg", "conda-meta")
-#: Of git's folder, the objects may be many, and those that a program adds do no harm.
+#: Of git's folder only these are copied: objects may be many, and new ones do no harm.
 _COPIED_OF_GIT = {"refs", "logs"}
 #: What Python and git write there on their own.
 _BY_THE_WAY = {"__pycache__", ".git"}
 #: An absolute path within a text.
 _PATH = re.compile(r"(?<![.~}])/(?!/)[^\s'\":;,=]+")
-#: Variables that tell where programs, the user and temporary files are, and stay as they are.
+#: Variables with the places of programs, of the user and of temporary files. They are kept.
 _PLACES = re.compile(r"PATH|HOME|TMP|TMPDIR|TEMP|VIRTUAL_ENV|(LD|CONDA|XDG|ESCALA)_\w+")
 
 

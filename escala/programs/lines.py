@@ -144,10 +144,10 @@ def _last_by_number(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
     return [a for a, b in zip_longest(marks, marks[1:]) if b is None or a.number != b.number]
 
 
-def without_held_steps(marks: Sequence[Mark]) -> list[Mark]:
-    """Return marks of lines that arrived one by one, without steps of which most arrived at once.
+def drop_buffered_steps(marks: Sequence[Mark]) -> list[Mark]:
+    """Return marks without those of steps if most of their lines arrived at once, from a buffer.
 
-    A program of which the ends of several epochs arrived at once is `Failed`.
+    If the ends of several epochs arrived at once, the program is `Failed`.
     """
     times = {event: [m.time for m in marks if m.event == event] for event in (STEP, EPOCH)}
     distinct = {event: len(set(moments)) for event, moments in times.items()}

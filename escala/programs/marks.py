@@ -124,7 +124,7 @@ def _mark(line: str) -> Mark | None:
 
 
 def in_sequence(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
-    """Return the marks of processes, as those of one if it began when the other had ended.
+    """Join the marks of processes that ran one after the other.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         if not any(m.event in (marks.STEP, marks.EPOCH) for m in chain(*by_process)):
             epochs = plan["epochs"] if "epochs" in program.named else None
             all_lines, line_notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
-            known_by, by_process = marks.OUTPUT, [lines.without_held_steps(all_lines), *by_process]
+            known_by, by_process = marks.OUTPUT, [lines.drop_buffered_steps(all_lines), *by_process]
             if len(by_process[0]) < len(all_lines):
                 line_notes.append(
                     "most lines of its steps arrived at once, so the times of steps are not known"

@@ -1,4 +1,4 @@
-"""What every process of a run reads, does and tells, whatever trains in it; times and digests."""
+"""The plan and the measurements of a process of a run, its times and its digests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Plan(TypedDict, total=False):
 
 
 class Measurements(TypedDict):
-    """What a process of a run tells of itself in `rank{r}.json`; None is what it does not know."""
+    """The content of `rank{r}.json`; None for what the process does not know."""
 
     #: One dictionary for each epoch that counts; None of a process that only serves others.
     epochs: list[dict[str, Any]] | None

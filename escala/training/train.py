@@ -143,7 +143,7 @@ class _Training:
             self._engine.build(self._work, self._data, knobs, probe)
 
     def warm_up(self) -> None:
-        """Make steps that leave no trace, measure the speed of ranks, and predict a row."""
+        """Warm up: make untracked steps, measure the speed of ranks, and predict a row."""
         plan = self._plan
         self._make_steps()
         if self._measures and plan["ranks"] > 1 and not plan["resume_after"]:
@@ -156,7 +156,7 @@ class _Training:
             predict_rows(self._engine, self._data, "test", slice(0, 1))
 
     def _make_steps(self) -> None:
-        """Make steps of the sizes that ranks have in an epoch; what is compiled for them is."""
+        """Make steps of the sizes that ranks have in an epoch, for which an engine may compile."""
         batch, rows = self._plan["step_rows"], self._plan["train_rows"]
         with self._clock.time("first_step"), self._engine.preserve():
             warm_up(self._engine, self._data, batch, self._fractions, rows)
@@ -178,7 +178,7 @@ class _Training:
             self._make_steps()
 
     def measure(self, probe: Probe) -> None:
-        """Let a probe measure by steps that leave no trace."""
+        """Let a probe measure by untracked steps."""
         batch = self._plan["step_rows"]
         [step] = batches(np.arange(batch), batch, self._fractions)
         gather = partial(gather_steps, self._data, self._plan["weighting"])

@@ -67,7 +67,7 @@ def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
     if "cores" in arguments:
         cores = arguments.cores or (None if arguments.profile else "all")
         call += ["--cores", cores] if cores else []
-        call += ["--profile", installed(arguments.profile)] if arguments.profile else []
+        call += ["--profile", find_file(arguments.profile)] if arguments.profile else []
         call += ["--dry-run"] if arguments.dry_run else []
     call += arguments.extra
     file = file_of(arguments)
@@ -89,7 +89,7 @@ def make(call: list[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "escala.workflow.called", *call[1:]])
 
 
-def installed(path: str) -> str:
+def find_file(path: str) -> str:
     """Return a path as it is, or that of the project's file of this name if there is none here."""
     return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
 
@@ -116,7 +116,7 @@ def file_of(arguments: argparse.Namespace) -> str:
     if arguments.experiment is None:
         _require_default()
         return "config.yaml"
-    file = installed(arguments.experiment)
+    file = find_file(arguments.experiment)
     if not Path(file).is_file():
         import difflib
 

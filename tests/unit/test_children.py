@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -199,13 +200,16 @@ def test_an_interrupted_run_leaves_no_result(
     assert not (tmp_path / "run.json").exists() and not (tmp_path / "sessions").exists()
 
 
+def start_instead(monkeypatch, *words):
+    monkeypatch.setattr(launch, "command_line", lambda *_: nullcontext(([*words], {})))
+
+
 @pytest.fixture
 def supervise_sleepers(request_for, tmp_path, monkeypatch):
     request = request_for("single", "1x1")
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
     plan = {"engine": "tensorflow", "knobs": knobs, "places": [], "instrument": None}
-    ranks = ["sh", "-c", "exec sleep 600"]
-    monkeypatch.setattr(launch, "_local", lambda *_: ranks)
+    start_instead(monkeypatch, "sh", "-c", "exec sleep 600")
     return lambda limit_seconds: supervision.supervise(
         request, plan, Launch(LOCAL, [], None), tmp_path, limit_seconds, lambda: None
     )
@@ -241,9 +245,9 @@ def test_the_seconds_are_told_for_which_a_process_of_a_run_was_stopped(
     supervise_sleepers, monkeypatch
 ):
     tree = "sleep 0.7; sleep 600 & kill -STOP $!; sleep 1.6; kill -CONT $!; sleep 0.4; kill $!"
-    monkeypatch.setattr(launch, "_local", lambda *_: ["sh", "-c", tree])
+    start_instead(monkeypatch, "sh", "-c", tree)
     assert 1.0 <= supervise_sleepers(30).stopped_seconds < 2.6
-    monkeypatch.setattr(launch, "_local", lambda *_: ["sleep", "1.2"])
+    start_instead(monkeypatch, "sleep", "1.2")
     assert supervise_sleepers(30).stopped_seconds == 0
 
 

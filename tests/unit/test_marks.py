@@ -617,11 +617,11 @@ def test_times_and_numbers_of_epochs_grow(events, said):
 
 def test_lines_that_arrive_at_once_have_no_times():
     with pytest.raises(Failed, match="too short to be timed, the program holds its output back"):
-        lines_of.without_held_steps(marked((EPOCH, 2.0), (EPOCH, 2.0)))
+        lines_of.drop_buffered_steps(marked((EPOCH, 2.0), (EPOCH, 2.0)))
     held = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.0), (EPOCH, 1.1), (EPOCH, 1.2))
-    assert {mark.event for mark in lines_of.without_held_steps(held)} == {EPOCH}
+    assert {mark.event for mark in lines_of.drop_buffered_steps(held)} == {EPOCH}
     without_held_steps = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.1), (EPOCH, 1.1))
-    assert lines_of.without_held_steps(without_held_steps) == without_held_steps
+    assert lines_of.drop_buffered_steps(without_held_steps) == without_held_steps
 
 
 def test_a_long_line_is_searched_in_time_that_grows_with_it_and_that_it_is_cut_is_said():
