@@ -36,19 +36,14 @@ def in_a_job() -> bool:
 
 
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
-def _pmix() -> str:
-    """Ask which ways of starting MPI ranks `srun` has."""
-    listed = slurm.output_of(["srun", "--mpi=list"], _SECONDS)
-    return pmix(listed)
-
-
-def pmix(listed: str) -> str:
+def pmix(listed: str | None = None) -> str:
     """Return the versions of PMIx in what `srun --mpi=list` prints; `Unavailable` without any."""
-    found = sorted(set(re.findall(r"\bpmix\w*", listed)))
-    if not found:
+    listed = listed or slurm.output_of(["srun", "--mpi=list"], _SECONDS)
+    versions = sorted(set(re.findall(r"\bpmix\w*", listed)))
+    if not versions:
         others = sorted(set(re.findall(r"^(?:srun: )?\s*(\w+)$", listed, re.MULTILINE)))
         raise Unavailable(f"srun --mpi=list has {', '.join(others) or 'nothing'}, and no pmix")
-    return ", ".join(found)
+    return ", ".join(versions)
 
 
 @check(
@@ -78,18 +73,13 @@ def settings_of(printed: str) -> dict[str, str]:
     "cores_per_process: 2",
     among=CHECKS,
 )
-def _physical() -> str:
-    return physical(available_cores(), PROCESSORS)
-
-
-def physical(cores: list[int], folder: Path) -> str:
+def physical(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
     """Return how many physical cores some logical ones are; `Unavailable` where they share one.
 
-    Parameters
-    ----------
-    folder : where the kernel describes the logical cores (`admin-guide/cputopology`).
+    Without `cores` they are those of this process. `folder` is where the kernel describes them
+    (`admin-guide/cputopology`).
     """
-    siblings = set()
+    siblings, cores = set(), cores or available_cores()
     for core in cores:
         file = folder / f"cpu{core}/topology/thread_siblings_list"
         siblings.add(file.read_text(encoding="utf-8").strip() if file.exists() else str(core))
@@ -103,10 +93,9 @@ def physical(cores: list[int], folder: Path) -> str:
 
 @check("interfaces", "ranks of several nodes need one; ask which network nodes share", among=CHECKS)
 def _interfaces() -> str:
-    found = list(interfaces())
-    if not found:
+    if not (known := list(interfaces())):
         raise Unavailable("only loopback has an IPv4 address")
-    return f"{', '.join(found)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
+    return f"{', '.join(known)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
 
 
 def interfaces() -> Iterator[str]:
@@ -126,24 +115,22 @@ def interfaces() -> Iterator[str]:
     "--constraint or --partition",
     among=CHECKS,
 )
-def _rdma() -> str:
-    found = list(rdma(RDMA))
-    if not found:
-        raise Unavailable(f"{RDMA} has none")
-    if not any("ACTIVE" in each for each in found):
-        raise Unavailable(f"none is active: {', '.join(found)}")
-    return f"{', '.join(found)}; MPI uses them by transport: ucx"
+def rdma() -> str:
+    """Return the ports of RDMA devices with their link, state and rate, as the kernel tells them.
 
-
-def rdma(folder: Path) -> Iterator[str]:
-    """Yield the ports of RDMA devices with their link, state and rate, as the kernel tells them."""
-    for port in sorted(folder.glob("*/ports/*")):
-        said = [
+    `Unavailable` where none is active.
+    """
+    ports = []
+    for port in sorted(RDMA.glob("*/ports/*")):
+        facts = [
             (port / name).read_text(encoding="utf-8").strip().rpartition(": ")[2]
             for name in ("link_layer", "state", "rate")
             if (port / name).exists()
         ]
-        yield " ".join([port.parents[1].name, *said])
+        ports.append(" ".join([port.parents[1].name, *facts]))
+    if not any("ACTIVE" in port for port in ports):
+        raise Unavailable(f"none is active: {', '.join(ports)}" if ports else f"{RDMA} has none")
+    return f"{', '.join(ports)}; MPI uses them by transport: ucx"
 
 
 @check(
@@ -180,22 +167,17 @@ def file_system(folder: Path) -> str:
 @check("time limit", "submit with --time=HH:MM:SS", among=CHECKS)
 def _time() -> str:
     limits = slurm.output_of(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
-    ends, partition = (
-        allocation.job_of(allocation.number()).ends,
-        os.environ.get("SLURM_JOB_PARTITION", ""),
-    )
-    return time_left(ends, partition, limits, datetime.now(UTC))
+    partition = os.environ.get("SLURM_JOB_PARTITION", "")
+    return time_left(allocation.job_of(allocation.number()).ends, partition, limits)
 
 
-def time_left(ends: datetime | None, partition: str, limits: str, now: datetime) -> str:
+def time_left(ends: datetime | None, partition: str, limits: str) -> str:
     """Return how long a job may go on, and the limit of its partition.
 
-    Parameters
-    ----------
-    limits : lines of a partition and its limit.
+    `limits` are lines of a partition and its limit.
     """
     if ends is None:
         raise Unavailable("SLURM does not say when this job ends")
     allowed = dict(line.split()[:2] for line in limits.splitlines() if len(line.split()) > 1)
     longest = f"; the partition {partition} allows {allowed[partition]}" * (partition in allowed)
-    return f"{duration((ends - now).total_seconds())} are left{longest}"
+    return f"{duration((ends - datetime.now(UTC)).total_seconds())} are left{longest}"

@@ -23,7 +23,6 @@ from escala.core.children import completed
 from escala.core.engines import ENGINES
 from escala.core.errors import Answer, InputError, Unavailable
 from escala.core.hardware import Driver, available_cores
-from escala.core.readable import counted
 from escala.engines import environments
 from escala.runtime import launch, mpi, slurm
 from escala.runtime.node import LOOPBACK, describe
@@ -34,7 +33,6 @@ LIMIT_SECONDS = 20.0
 #: How long a program that a check calls may take.
 _PROGRAM_SECONDS = 10.0
 POWERCAP = Path("/sys/class/powercap")
-GENOMES = "ESCALA_GENOMES"
 
 Probe = Callable[[], str]
 
@@ -59,14 +57,11 @@ class Check:
 CHECKS: list[Check] = []
 
 
-def check(
-    name: str, remedy: str, before: str | None = None, among: list[Check] = CHECKS
-) -> Callable[[Probe], Probe]:
-    """Register a function as the check of that name, the last one or before another."""
+def check(name: str, remedy: str, among: list[Check] = CHECKS) -> Callable[[Probe], Probe]:
+    """Register a function as the check of that name, behind the others."""
 
     def register(probe: Probe) -> Probe:
-        places = [number for number, each in enumerate(among) if each.name == before]
-        among.insert(places[0] if places else len(among), Check(name, remedy, probe))
+        among.append(Check(name, remedy, probe))
         return probe
 
     return register
@@ -82,26 +77,26 @@ def answers(checks: Sequence[Check], limit_seconds: float = LIMIT_SECONDS) -> It
     limit_seconds : after which a check without an answer counts as a no.
     """
     deadline = time.monotonic() + limit_seconds
-    found: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
-    for each, answer in zip(checks, found, strict=True):
-        threading.Thread(target=lambda e=each, a=answer: a.put(_answer(e)), daemon=True).start()
-    for each, answer in zip(checks, found, strict=True):
+    queues: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
+    for one, answer in zip(checks, queues, strict=True):
+        threading.Thread(target=lambda c=one, a=answer: a.put(_answer(c)), daemon=True).start()
+    for one, answer in zip(checks, queues, strict=True):
         try:
             yield answer.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            yield Answer(each.name, False, f"no answer within {limit_seconds:g} s", each.remedy)
+            yield Answer(one.name, False, f"no answer within {limit_seconds:g} s", one.remedy)
 
 
-def _answer(each: Check) -> Answer:
+def _answer(one: Check) -> Answer:
     try:
-        return Answer(each.name, True, each.probe())
+        return Answer(one.name, True, one.probe())
     except InputError as error:
-        return Answer(each.name, False, f"{error.value}: {error.reason}", error.remedy)
+        return Answer(one.name, False, f"{error.value}: {error.reason}", error.remedy)
     except (Unavailable, OSError) as error:
         reason, _, remedy = str(error).partition(". Remedy: ")
-        return Answer(each.name, False, reason, remedy or each.remedy)
+        return Answer(one.name, False, reason, remedy or one.remedy)
     except Exception as error:  # a broken check must not hide the others
-        return Answer(each.name, False, f"{type(error).__name__}: {error}", each.remedy)
+        return Answer(one.name, False, f"{type(error).__name__}: {error}", one.remedy)
 
 
 @check("cores", "ask for two cores or more; processes that share one cannot be faster than one")
@@ -115,7 +110,10 @@ def _cores() -> str:
 @check("C++ compiler", "on Debian: apt-get install g++ make")
 def _compiler() -> str:
     """Look for what compiles Horovod during the installation."""
-    return _programs("g++", "make")
+    lacking = [name for name in ("g++", "make") if shutil.which(name) is None]
+    if lacking:
+        raise Unavailable(f"{', '.join(lacking)}: not found on the PATH")
+    return str(shutil.which("g++"))
 
 
 def _framework(engine: str) -> str:
@@ -176,11 +174,6 @@ def _slurm() -> str:
     )
 
 
-@check("browser", "only tests of the report need it; on Debian: apt-get install chromium-driver")
-def _browser() -> str:
-    return _programs("chromedriver")
-
-
 @check(
     "GPU",
     "install NVIDIA's driver, or in a job ask for one: --gres=gpu:1; without a GPU all strategies "
@@ -214,25 +207,6 @@ def _energy() -> str:
     return ", ".join(counter.parent.name for counter in counters)
 
 
-@check("real genomes", f"export {GENOMES}=/folder/of/CLASS.fasta; see docs/start/your-data.md")
-def _genomes() -> str:
-    named = os.environ.get(GENOMES)
-    if not named:
-        raise Unavailable(f"{GENOMES} is not set")
-    files = [path.name for path in Path(named).glob("*.fasta*")]
-    if not files:
-        raise Unavailable(f"{GENOMES}: {named} holds no *.fasta or *.fasta.gz")
-    return f"{counted(len(files), 'FASTA file')} in {named}"
-
-
-def _programs(*names: str) -> str:
-    """Return where the first of some programs is; raise `Unavailable` where one is missing."""
-    lacking = [name for name in names if shutil.which(name) is None]
-    if lacking:
-        raise Unavailable(f"{', '.join(lacking)}: not found on the PATH")
-    return str(shutil.which(names[0]))
-
-
 def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
     """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
     words = list(command)
@@ -243,6 +217,6 @@ def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
             f"{Path(words[0]).name} did not end within {_PROGRAM_SECONDS:g} s"
         ) from None
     if done.returncode:
-        said = mpi.cause(done.stderr) or mpi.cause(done.stdout) or "no message"
-        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {said}")
+        cause = mpi.cause(done.stderr) or mpi.cause(done.stdout) or "no message"
+        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {cause}")
     return done.stdout

@@ -76,7 +76,7 @@ class Network:
         taken = self.built.make_steps(
             ([rows] for rows in steps), partial(gather_steps, self.data, "rows")
         )
-        return sum(float(each.loss) for each in taken)
+        return sum(float(step.loss) for step in taken)
 
     @cached_property
     def follows(self) -> bool:
@@ -124,7 +124,12 @@ def build(network: Network) -> str:
 def row_losses(network: Network) -> str:
     outputs, rows = network.outputs(), len(network.targets)
     losses, names = network.losses(outputs)
-    cause = _broadcast(network, outputs)
+    shapes, cause = (network.targets.shape, outputs.shape), ""
+    if not network.data.description.get("classes") and shapes[0] != shapes[1]:
+        # The framework may have broadcast them.
+        cause = f"; the likely cause is that targets are {shapes[0]} and outputs {shapes[1]}: "
+        shape = output_shape(network.data.description)
+        cause += f"reshape the outputs to the argument outputs, {shape}"
     if losses.shape != (rows,):
         raise Refused(
             f"row_losses gives the shape {losses.shape} for {rows} rows{cause}",
@@ -162,38 +167,19 @@ def row_losses(network: Network) -> str:
     return "one for each row, of this row only"
 
 
-def _broadcast(network: Network, outputs: np.ndarray) -> str:
-    """Return how targets and outputs of unlike shapes are combined, as the cause of a wrong loss.
-
-    It is empty where the shapes are equal, or the targets number classes.
-    """
-    shapes = network.targets.shape, outputs.shape
-    if network.data.description.get("classes") or shapes[0] == shapes[1]:
-        return ""
-    try:
-        result = np.broadcast_shapes(*shapes)
-    except ValueError:
-        return f"; targets are {shapes[0]} and outputs {shapes[1]}"
-    return (
-        f"; the likely cause is that targets are {shapes[0]} and outputs {shapes[1]}, so their "
-        f"difference is {result}: reshape the outputs to the argument outputs, "
-        f"{output_shape(network.data.description)}"
-    )
-
-
 def gradients(network: Network) -> str:
-    found = network.gradients()
-    without = [name for name, gradient in found if gradient is None]
-    if without or not found:
+    gradients = network.gradients()
+    without = [name for name, gradient in gradients if gradient is None]
+    if without or not gradients:
         raise Refused(
             f"no gradient for {', '.join(without)}" if without else "nothing is trainable",
             "let the loss depend on every trainable variable, or make it no trainable one",
         )
-    if not all(np.isfinite(gradient).all() for _, gradient in found):
+    if not all(np.isfinite(gradient).all() for _, gradient in gradients):
         raise Refused(
             "a gradient is infinite or not a number", "correct the loss or its logarithms"
         )
-    return f"for all {len(found)} trainable variables"
+    return f"for all {len(gradients)} trainable variables"
 
 
 def falls(network: Network) -> str:
@@ -228,20 +214,21 @@ PRECONDITIONS = frozenset({"network", "build", "row losses"})
 
 
 def main() -> None:
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # What the code of a user prints is no answer.
     os.dup2(2, 1)
     network = Network(json.load(sys.stdin))
     able = True
     for name, check in CHECKS.items():
         answer = answer_of(name, check, network, WORKLOADS[network.workload].folder)
-        print(json.dumps(asdict(answer)), file=told, flush=True)
+        print(json.dumps(asdict(answer)), file=answers, flush=True)
         if name in PRECONDITIONS and not answer.able:
             return
         able &= answer.able
     if able:
         names = sorted(network.losses(network.outputs())[1])
-        print(json.dumps({"follows": network.follows, "row_scores": names}), file=told, flush=True)
+        facts = {"follows": network.follows, "row_scores": names}
+        print(json.dumps(facts), file=answers, flush=True)
 
 
 if __name__ == "__main__":

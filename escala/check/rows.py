@@ -46,20 +46,25 @@ def draw_rows(folder: Path, split: Path) -> None:
     if classes:
         form = {key: targets[key] for key in ("shape", "dtype")}
         targets = form | {"values": [*range(len(classes))]}
-    named = {each.get("name", f"input{n}"): each for n, each in enumerate(example["inputs"])}
+    arrays = {spec.get("name", f"input{n}"): spec for n, spec in enumerate(example["inputs"])}
     numbers = {
-        name: _numbers(f"{file}: example: {name}", each)
-        for name, each in (named | {"targets": targets}).items()
+        name: _numbers(f"{file}: example: {name}", spec)
+        for name, spec in (arrays | {"targets": targets}).items()
     }
     random = np.random.default_rng(SEED)
     sides = {
         side: Side(
-            {name: _draw(random, rows, each, numbers[name]) for name, each in named.items()},
+            {name: _draw(random, rows, spec, numbers[name]) for name, spec in arrays.items()},
             _draw(random, rows, targets, numbers["targets"]),
         )
         for side, rows in ROWS.items()
     }
-    limits = {name: limit for name, each in named.items() if (limit := _limit(each, numbers[name]))}
+    # Of whole numbers from 0, a workload knows the exclusive upper limit.
+    limits = {
+        name: int(max(numbers[name])) + 1
+        for name, spec in arrays.items()
+        if np.dtype(spec["dtype"]).kind != "f" and min(numbers[name]) >= 0
+    }
     _write(split, sides, classes, limits)
 
 
@@ -71,14 +76,13 @@ def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple
     numbers, are refused.
     """
     dtype, values = np.dtype(spec["dtype"]), spec.get("values")
-    is_float = dtype.kind == "f"
     first, below = spec.get("from"), spec.get("below")
     if values:
         if first is not None or below is not None:
             reason = "has values, and from or below too"
             raise InputError(where, None, reason, "give either values or limits")
-        numbers = held = values
-    elif is_float and below is None:
+        numbers = bounds = values
+    elif dtype.kind == "f" and below is None:
         if first is not None:
             raise InputError(where, first, "from has no below", "add below, an upper limit")
         return None
@@ -86,21 +90,15 @@ def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple
         first, below = first or 0, 2 if below is None else below
         if not first < below:
             raise InputError(where, below, f"below is not above from, {first}", "give more")
-        held = [first, below if is_float else below - 1]
-        numbers = (first, below) if is_float else range(int(first), int(below))
-    if is_float:
-        least, most = (float(limit) for limit in (np.finfo(dtype).min, np.finfo(dtype).max))
-    else:
-        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if any(number != int(number) for number in held):
-            reason = f"a number is not whole, for {dtype}"
-            raise InputError(where, None, reason, "use a float dtype")
-    if min(held) < least:
-        reason = f"{min(held)} is too small for {dtype}"
-        raise InputError(where, min(held), reason, f"give at least {least}")
-    if max(held) > most:
-        reason = f"{max(held)} is too large for {dtype}"
-        raise InputError(where, max(held), reason, f"give at most {most}")
+        numbers = bounds = first, below
+        if dtype.kind != "f":
+            numbers, bounds = range(int(first), int(below)), (first, below - 1)
+    with np.errstate(all="ignore"):
+        cast = np.asarray(bounds).astype(dtype)
+    fits = np.isfinite(cast) if dtype.kind == "f" else cast == bounds
+    if not fits.all():
+        remedy = "give numbers that it holds, or another dtype"
+        raise InputError(where, bounds[fits.argmin()], f"is no number of {dtype}", remedy)
     return numbers
 
 
@@ -121,13 +119,6 @@ def _draw(
     else:
         drawn = random.choice(numbers, size=shape)
     return drawn.astype(dtype)
-
-
-def _limit(spec: Mapping[str, Any], numbers: list[float] | range | tuple | None) -> int | None:
-    """Return the exclusive upper limit of an array of whole numbers from 0, None for others."""
-    if np.dtype(spec["dtype"]).kind == "f" or min(numbers) < 0:
-        return None
-    return int(max(numbers)) + 1
 
 
 def _write(

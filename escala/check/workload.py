@@ -48,15 +48,15 @@ class Subject:
     """A workload with rows for it: `split` is the folder of a few, and `scratch` one for runs.
 
     The `settings` are of the experiment, with every default filled in. `engine` trains, None for a
-    fit. What its network is `told` to be: whether a row's loss `follows` from this row only, also
-    in training, and the names of its `row_scores`.
+    fit. `facts` are what the check of its network reports besides: whether a row's loss `follows`
+    from this row only, also in training, and the names of its `row_scores`.
     """
 
     settings: dict
     split: Path
     scratch: Path
     engine: str | None
-    told: dict[str, Any] = field(default_factory=lambda: {"follows": True, "row_scores": []})
+    facts: dict[str, Any] = field(default_factory=lambda: {"follows": True, "row_scores": []})
 
     @cached_property
     def module(self) -> ModuleType:
@@ -87,12 +87,12 @@ class Subject:
         """The first strategy by which several processes of the engine sum their gradients."""
         return next(
             name
-            for name, each in STRATEGIES.items()
-            if engine_name(name) == self.engine and each.library
+            for name, strategy in STRATEGIES.items()
+            if engine_name(name) == self.engine and strategy.library
         )
 
     def network_answers(self) -> Iterator[Answer]:
-        """Yield the answers of `escala.check.network`, and keep what else it tells.
+        """Yield the answers of `escala.check.network`, and keep the `facts`.
 
         Raises
         ------
@@ -111,10 +111,10 @@ class Subject:
             if "able" in line:
                 yield Answer(**line)
             else:
-                self.told.update(line)
+                self.facts.update(line)
         if done.returncode:
-            said = "".join(done.stderr.strip().splitlines()[-1:])
-            reason = f"its process ended with exit code {done.returncode}: {said}"
+            last = "".join(done.stderr.strip().splitlines()[-1:])
+            reason = f"its process ended with exit code {done.returncode}: {last}"
             yield Answer("network", False, reason, "correct the cause of this error")
 
     def request(self, strategy: str, layout: str) -> dict:
@@ -128,7 +128,7 @@ class Subject:
             "max_steps": None, "probe_settings": None,
         }  # fmt: skip
 
-    def measured(self, strategy: str, layout: str) -> dict:
+    def run(self, strategy: str, layout: str) -> dict:
         """Run the workload once, and return the `run.json`; `Refused` if it did not end ok."""
         output = self.scratch / strategy / "run.json"
         outcome = measure(self.request(strategy, layout), self.split, output, TIME_LIMIT_SECONDS)
@@ -142,7 +142,7 @@ class Subject:
         """The predictions of one rank's run for the test rows; `Refused` if it did not end ok."""
         folder = self.scratch / self.alone
         if not (folder / "run.json").exists():
-            self.measured(self.alone, "1x1")
+            self.run(self.alone, "1x1")
         elif read_json(folder / "run.json")["status"] != "ok":
             raise Refused(
                 "the run on one rank kept none", "correct the cause of its error, see above"
@@ -226,21 +226,21 @@ def _shapes(weights: Mapping[str, np.ndarray]) -> str:
 
 def _probabilities(subject: Subject) -> str:
     inputs, targets = subject.arrays.gather("train", slice(None))
-    found = np.asarray(subject.module.probabilities(_fit_weights(subject), inputs))
+    outputs = np.asarray(subject.module.probabilities(_fit_weights(subject), inputs))
     wanted = (len(targets), *subject.form[1])
-    if found.shape != wanted or not np.allclose(found.sum(axis=1), 1, atol=1e-3):
+    if outputs.shape != wanted or not np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
         raise Refused(
-            f"probabilities gives the shape {found.shape}, or rows whose sum is not 1",
+            f"probabilities gives the shape {outputs.shape}, or rows whose sum is not 1",
             f"give a probability for each class, shape {wanted}",
         )
     return "for each class, and their sum is 1"
 
 
 def _ranks(subject: Subject) -> str:
-    one, two = subject.measured(subject.alone, "1x1"), subject.measured(subject.together, "1x2")
+    one, two = subject.run(subject.alone, "1x1"), subject.run(subject.together, "1x2")
     # A run whose ranks end with different weights does not end ok.
     equal = "both ranks end with equal weights"
-    if not subject.told["follows"]:
+    if not subject.facts["follows"]:
         return f"{equal}; with batch normalisation or dropout, they do not follow one rank exactly"
     for first, second in zip(one["epochs"], two["epochs"], strict=True):
         if not np.isclose(first["loss"], second["loss"], RANKS_TOLERANCE, 0):
@@ -276,13 +276,13 @@ def _scores(subject: Subject) -> str:
             "the counts of a row depend on the other rows",
             "compute each row's counts from this row only",
         )
-    found = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
-    if problem := not_finite(found):
+    values = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
+    if problem := not_finite(values):
         raise Refused(problem, "let scores_of leave out a score that these rows do not define")
-    if twice := found.keys() & subject.told["row_scores"]:
+    if twice := values.keys() & subject.facts["row_scores"]:
         reason = f"score {min(twice)} is given by row_scores and by scores_of"
         raise Refused(reason, "rename one of them")
-    return f"{', '.join(found)} from {whole.shape[1]} sums over rows"
+    return f"{', '.join(values)} from {whole.shape[1]} sums over rows"
 
 
 FIT_CHECKS = {"fit": _fit, "probabilities": _probabilities, "kept model": _check_kept_model}
@@ -308,22 +308,22 @@ def answers(
     `engine` trains; by default the first for which there is a network.
     """
     try:
-        found = subject(folder, scratch, dataset, kind, settings or {}, engine)
+        checked = subject(folder, scratch, dataset, kind, settings or {}, engine)
     except InputError as error:
         yield Answer("declaration", False, f"{error.where}: {error.reason}", error.remedy)
         return
     declared = WORKLOADS[NAME]
-    by = f"steps of {ENGINES[found.engine].title}" if found.engine else "a fit"
+    by = f"steps of {ENGINES[checked.engine].title}" if checked.engine else "a fit"
     yield Answer("declaration", True, f"trained by {by}, reads {declared.data_kind}")
     checks = FIT_CHECKS
-    if found.engine:
-        for answer in found.network_answers():
+    if checked.engine:
+        for answer in checked.network_answers():
             yield answer
             if answer.name in PRECONDITIONS and not answer.able:
                 return
         checks = STEPS_CHECKS
     for name, check in checks.items():
-        answer = answer_of(name, check, found, folder)
+        answer = answer_of(name, check, checked, folder)
         yield answer
         if name == "fit" and not answer.able:
             return

@@ -19,7 +19,7 @@ from escala.core.arguments import Parser
 from escala.core.engines import ENGINES
 from escala.lab import cluster
 
-machine.check("lab", "docs/how-to/lab.md says what it needs", before="browser")(cluster.abilities)
+machine.check("lab", "docs/how-to/lab.md says what it needs")(cluster.abilities)
 
 EXAMPLES = """\
 examples:

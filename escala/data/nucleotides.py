@@ -33,36 +33,23 @@ RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
 # A spreadsheet takes text that begins with these for a formula (OWASP, CSV injection); no accession
 # does.
 _FORMULA = tuple("=+-@＝＋－＠")
-#: Letters of amino acids that are no nucleotides; and those for several or any, for rare ones, and
-#: the sign of a stop, which programs that mask also write into nucleotide sequences.
-_AMINO, _SPECIAL = frozenset("EFILPQ"), frozenset("JOXZ*")
-#: Fraction of such letters, and kinds of amino acids among them, from which a record counts as a
-#: protein; proteins have about a third, and all six kinds.
-PROTEIN, _KINDS = 0.05, 2
 _NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())
 
 
-class Lines(Iterator[str]):
-    """The lines of a FASTA file with the path `name`; too large records or files are refused."""
-
-    def __init__(self, handle: TextIO, path: Path):
-        self.name = str(path)
-        self._handle, self._records, self._letters = handle, 0, 0
-
-    def __next__(self) -> str:
-        line = self._handle.readline(RECORD_LETTERS + 1)
-        if not line:
-            raise StopIteration
+def _lines(handle: TextIO, path: Path) -> Iterator[str]:
+    """Yield the lines of a FASTA file; too large records or files are refused."""
+    count = letters = 0
+    while line := handle.readline(RECORD_LETTERS + 1):
         if line.startswith(">"):
-            self._records, self._letters = self._records + 1, 0
-        self._letters += len(line)
-        if self._letters > RECORD_LETTERS or self._records > FILE_RECORDS:
+            count, letters = count + 1, 0
+        letters += len(line)
+        if letters > RECORD_LETTERS or count > FILE_RECORDS:
             reason = f"has more than {RECORD_LETTERS:,} letters"
-            if self._records > FILE_RECORDS:
+            if count > FILE_RECORDS:
                 reason = f"is one more than the {FILE_RECORDS:,} that a file may have"
             remedy = "check the file: it may have been made to fill the memory"
-            raise InputError(self.name, f"record {self._records}", reason, remedy)
-        return line
+            raise InputError(path, f"record {count}", reason, remedy)
+        yield line
 
 
 def records(path: Path) -> Iterator[tuple[str, str]]:
@@ -73,37 +60,32 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
     """
     with opened(path) as handle:
         # The parser would skip text before the first header silently.
-        first = next((line for line in Lines(handle, path) if line.strip()), None)
+        first = next((line for line in _lines(handle, path) if line.strip()), None)
         if first is None:
             raise InputError(path, path.name, "is empty", "give at least one record")
         if not first.startswith(">"):
             reason = "is not FASTA: the first line is not a header"
-            raise InputError(
-                path, first.strip()[:LINE], reason, "start every record with >ACCESSION"
-            )
+            remedy = "start every record with >ACCESSION"
+            raise InputError(path, first.strip()[:LINE], reason, remedy)
         handle.seek(0)
-        yield from _distinct(SimpleFastaParser(Lines(handle, path)), path)
-
-
-def _distinct(records: Iterator[tuple[str, str]], where: Path) -> Iterator[tuple[str, str]]:
-    seen = set()
-    for header, sequence in records:
-        accession = (header.split() or [""])[0]
-        if not accession:
-            reason = f"record {len(seen) + 1} has no accession"
-            remedy = "start its header with one, right after the >"
-            raise InputError(where, f">{header}", reason, remedy)
-        if accession.startswith(_FORMULA):
-            reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
-            raise InputError(where, accession, reason, "rename the record")
-        if accession in seen:
-            reason, remedy = "two records have this accession", "remove or rename one"
-            if header.strip() != accession:
-                reason += f", which ends at the first space: >{header[:LINE]}"
-                remedy += "; in names with spaces, write another sign in their place"
-            raise InputError(where, accession, reason, remedy)
-        seen.add(accession)
-        yield header, sequence
+        seen = set()
+        for header, sequence in SimpleFastaParser(_lines(handle, path)):
+            accession = (header.split() or [""])[0]
+            if not accession:
+                reason = f"record {len(seen) + 1} has no accession"
+                remedy = "start its header with one, right after the >"
+                raise InputError(path, f">{header}", reason, remedy)
+            if accession.startswith(_FORMULA):
+                reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
+                raise InputError(path, accession, reason, "rename the record")
+            if accession in seen:
+                reason, remedy = "two records have this accession", "remove or rename one"
+                if header.strip() != accession:
+                    reason += f", which ends at the first space: >{header[:LINE]}"
+                    remedy += "; in names with spaces, write another sign in their place"
+                raise InputError(path, accession, reason, remedy)
+            seen.add(accession)
+            yield header, sequence
 
 
 def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
@@ -118,32 +100,15 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
             raise InputError(path, accession, "the record has no sequence", remedy)
         sequence = letters(text)
         if not nucleotides_only(sequence):
-            raise _foreign(accession, text, path)
+            kinds = sorted(set(text) - _NUCLEOTIDES)
+            shown = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in kinds)
+            reason = f"holds letters that are not nucleotides ({shown})"
+            remedy = "write nucleotides in IUPAC letters, N for an unknown one; proteins are not "
+            remedy += "read"
+            raise InputError(path, accession, reason + _place(accession, kinds, path), remedy)
         if not (genome := sequence.translate(None, GAPS)):
             raise InputError(path, accession, "the record holds gaps only", "remove it")
         yield accession, genome
-
-
-def _foreign(accession: str, text: str, path: Path) -> InputError:
-    """Return the error for a record that holds other letters than nucleotides.
-
-    It names each of them, and the line of the first. Amino acids are called so if they are too many
-    for a slip.
-    """
-    foreign = [letter for letter in text if letter not in _NUCLEOTIDES]
-    kinds = sorted(set(foreign))
-    shown = "".join(letter if letter.isprintable() else f"U+{ord(letter):04X}" for letter in kinds)
-    capitals = {letter.upper() for letter in kinds}
-    protein = (
-        capitals <= _AMINO | _SPECIAL
-        and len(capitals & _AMINO) >= _KINDS
-        and len(foreign) >= PROTEIN * len(text)
-    )
-    reason = f"holds letters that are not nucleotides ({shown}){_place(accession, kinds, path)}"
-    remedy = "write nucleotides in IUPAC letters, N for an unknown one"
-    if protein:
-        reason, remedy = f"{reason}, as a protein does", "give nucleotide sequences"
-    return InputError(path, accession, reason, remedy)
 
 
 def _place(accession: str, letters: list[str], path: Path) -> str:

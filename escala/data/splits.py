@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -77,9 +77,7 @@ def write_split(
             for file, array in (arrays | {targets_file.format(side=side): targets}).items():
                 path = files.enter_context(atomic(output / file))
                 if isinstance(array, Blocks):
-                    with open_array(path, array.shape[1:], array.dtype) as writer:
-                        for block in array.blocks:
-                            writer.append(block)
+                    write_blocks(path, array.shape[1:], array.dtype, array.blocks)
                 else:
                     np.save(path, array, allow_pickle=False)
                 digests[file] = sha256_file(path)
@@ -199,6 +197,12 @@ class ArrayWriter:
         write_array_header_1_0(self._handle, header)
 
 
+def take_blocks(array: np.ndarray, rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Yield the numbered rows of an array, which may be mapped from a file, `size` at a time."""
+    for begin in range(0, len(rows), size):
+        yield np.asarray(array[rows[begin : begin + size]])
+
+
 class Blocks(NamedTuple):
     """An array of a shape, the rows first, that is computed while it is written.
 
@@ -220,13 +224,23 @@ def open_array(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[A
         writer.flush()
 
 
+def write_blocks(
+    path: Path, shape: Sequence[int], dtype: DTypeLike, blocks: Iterable[np.ndarray]
+) -> None:
+    """Write rows of a shape, given in blocks, as one `.npy` file."""
+    with open_array(path, shape, dtype) as writer:
+        for block in blocks:
+            writer.append(block)
+
+
 def write_lock(folder: Path) -> None:
     """Write `lock.tsv` into a folder: a row for each other file in it, by name."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != LOCK)
     rows = [(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
-    with (
-        atomic(folder / LOCK) as temporary,
-        open(temporary, "w", newline="", encoding="utf-8") as handle,
-    ):
-        table = csv.writer(handle, delimiter="\t", lineterminator="\n")
-        table.writerows([("file", "bytes", "sha256"), *rows])
+    write_tsv(folder / LOCK, [("file", "bytes", "sha256"), *rows])
+
+
+def write_tsv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows, the head first, as a table of tab-separated values, atomically."""
+    with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle, delimiter="\t", lineterminator="\n").writerows(rows)

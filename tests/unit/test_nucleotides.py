@@ -202,7 +202,7 @@ def test_the_first_of_each_kind_of_duplicate_is_kept(tmp_path, deduplicate, kept
     [
         (None, "Y.fasta", "no such file", "name an existing file"),
         (b">b1\nACGT\n>b2\n", "b2", "no sequence", "remove it"),
-        (b">p1\nMKTLLQEF\n", "p1", "(EFLQ), first in line 2, column 4, as a protein", "nucleotide"),
+        (b">p1\nMKTLLQEF\n", "p1", "(EFLQ), first in line 2, column 4", "proteins are not"),
         (">b1\nACGT\n>p1\nACGT\nAC\u2013GT\n".encode(), "p1", "(\u2013), first in line 5, column 3",
          "IUPAC"),
         (b">p1\nAC\xe9GT\n", "line 2, column 3", "LATIN1, it seems: the byte E9 is \xe9",

@@ -88,23 +88,15 @@ def test_equal_numbers_and_truth_values_are_one_class():
     assert order_classes(["b", "a", "10"], "t") == ["10", "a", "b"]
 
 
-SIGNS = {
-    "1,200": "between thousands; if they are for decimals, write points",
-    "1,200,300.5": "between thousands",
-    "1.200.300": "between thousands",
-    "-1'200": "between thousands",
-    "1\u00a0200,5": "between thousands",
-    "12,5": "points in place of decimal commas",
-    "=A1*2": "a formula",
-}
+NO_NUMBERS = ("1,200", "1,200,300.5", "1.200.300", "-1'200", "1\u00a0200,5", "12,5", "=A1*2")
 
 
 @pytest.mark.parametrize(
     ("text", "value", "reason"),
     [
         ("1\n2\n", "1", "one column only"),
-        ("1,2,x\n3,4\n", "line 2", "has 2 columns, and the first row has 3"),
-        ("a,b,c\n1,2,x,9\n3,4,y\n", "line 2", "has 4 columns, and the header has 3"),
+        ("1,2,x\n3,4\n", "line 2", "has 2 columns, and the first has 3"),
+        ("a,b,c\n1,2,x,9\n3,4,y\n", "line 2", "has 4 columns, and the first has 3"),
         ("a,b,c,\n1,2,x,\n", "line 1, column 4", "has no name"),
         ("label,u,v\n3,1,2\n", "label", "stands first, and the last column, v, would be"),
         ("1,3.l5,x\n2,4,y\n", "line 1", "may be a header or a sample: 1 is a number, and 3.l5"),
@@ -116,8 +108,8 @@ SIGNS = {
         ("@relation flowers\n@data\n1,2,x\n", "@relation flowers", "such as ARFF"),
         ("sep=,\nu,v,c\n1,2,x\n", "sep=,", "names the delimiter for a spreadsheet"),
         ('1,2,x\n1,2,"x\n3,4,y\n', "line 2", "a quote is not closed"),
-        *((f'u,v,c\n1,"{number}",a\n', "line 2, column 2, v", f"{number!r}. Remedy: {remedy}")
-          for number, remedy in SIGNS.items()),
+        *((f'u,v,c\n1,"{text}",a\n', "line 2, column 2, v", f"{text!r}. Remedy: write 1.5 for 1,5")
+          for text in NO_NUMBERS),
     ],
 )  # fmt: skip
 def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):

@@ -75,7 +75,7 @@ def test_a_job_that_fails_for_bad_genomes_has_one_message_and_leaves_nothing(sna
     done = snakemake(ARRAYS, experiment=experiment_of("small", source), fails=True)
     said = done.stdout + done.stderr
     messages = [line for line in said.splitlines() if "Remedy: " in line]
-    words = ("genomes/MERS.fasta", "M1", "not nucleotides", "as a protein does")
+    words = ("genomes/MERS.fasta", "M1", "not nucleotides", "proteins are not read")
     assert messages and all(word in messages[0] for word in words), said
     assert "Traceback" not in said
     assert not (tmp_path / ARRAYS).exists()

@@ -4,7 +4,7 @@ import errno
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -21,16 +21,6 @@ DTYPES = (
     *(f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)),
     *(f"float{bits}" for bits in (16, 32, 64)),
 )
-_NO_NUMBERS = {
-    "O": "holds Python objects, which are not read: they may run code",
-    "U": "holds texts",
-    "S": "holds texts",
-    "M": "holds dates",
-    "m": "holds spans of time",
-    "V": "holds records of several fields, or numbers that NumPy does not know",
-    "c": "holds complex numbers",
-}
-
 #: Words in the names of targets, and of the arrays of a side.
 _TARGETS = {"y", "label", "labels", "target", "targets", "class", "classes", "output", "outputs"}
 _SIDES = {"train": "train", "training": "train", "tr": "train"}
@@ -80,18 +70,20 @@ def header(array: Named, where: str) -> Header:
         if version not in readers:
             raise ValueError(f"is of version {version} of the format")
         shape, _, dtype = readers[version](handle)
-        found, held = Header(shape, dtype), size - handle.tell()
-    wanted = math.prod(found.shape) * found.dtype.itemsize
-    if found.dtype.name not in DTYPES:
-        reason = _NO_NUMBERS.get(found.dtype.kind, f"holds {found.dtype.name}")
+        held = size - handle.tell()
+    wanted = math.prod(shape) * dtype.itemsize
+    if dtype.name not in DTYPES:
+        reason = f"holds {dtype.name}"
+        if dtype.hasobject:
+            reason = "holds Python objects, which are not read: they may run code"
         raise InputError(where, str(array), reason, f"save numbers of {', '.join(DTYPES)}")
-    if not found.shape or not math.prod(found.shape):
-        rows = "has no axis, and so no rows" if not found.shape else f"has shape {found.shape}"
+    if not shape or not math.prod(shape):
+        rows = "has no axis, and so no rows" if not shape else f"has shape {shape}"
         raise InputError(where, str(array), rows, "give an array with a row at least")
     if held < wanted:
         reason = f"is cut short: its header announces {wanted} bytes, and it holds {held}"
         raise InputError(where, str(array), reason, "copy or save the file again")
-    return found
+    return Header(shape, dtype)
 
 
 @contextmanager
@@ -160,10 +152,10 @@ def settings_of(path: Path, data: str) -> dict[str, Any] | None:
     return sides | ({"classes": classes} if classes else {})
 
 
-def _divide(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
+def _divide(arrays: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
     """Return inputs and targets of each side, by the words in the names of arrays."""
     sides: dict[str, dict[str, Any]] = {}
-    for name, place in found.items():
+    for name, place in arrays.items():
         # `Xtrain`, `ytest` and the like are two words.
         spaced = re.sub(r"\b([XxYy])(train|test|val|valid)\b", r"\1-\2", name.replace("_", "-"))
         words = re.findall(r"[A-Za-z0-9]+", spaced)
@@ -179,22 +171,13 @@ def _divide(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
                 remedy = "save each array once, or name them x_train, x_test and so on"
                 raise InputError("data", data, reason, remedy)
             group["inputs"][key] = place
-    for side in sides.values():
-        if len(side["targets"]) != 1 or not side["inputs"]:
-            raise _unclear(found, data)
-        [side["targets"]] = side["targets"]
-    if "train" not in sides:
-        raise _unclear(found, data)
-    return sides
-
-
-def _unclear(found: Iterable[str], data: str) -> InputError:
-    names = ", ".join(found)
-    reason = (
-        f"holds the arrays {names}, and their names do not show what is input and what is target"
-    )
-    remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment "
-    return InputError("data", data, reason, f"{remedy}by hand: docs/start/your-data.md")
+    whole = all(len(side["targets"]) == 1 and side["inputs"] for side in sides.values())
+    if not whole or "train" not in sides:
+        reason = f"holds the arrays {', '.join(arrays)}, and their names do not show what is input "
+        remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the "
+        remedy += "experiment by hand: docs/start/your-data.md"
+        raise InputError("data", data, f"{reason}and what is target", remedy)
+    return {side: arrays | {"targets": arrays["targets"][0]} for side, arrays in sides.items()}
 
 
 def _classes(path: Path, place: str) -> int | None:

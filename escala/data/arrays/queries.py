@@ -33,9 +33,9 @@ def _array(path: Path, spec: Spec, only: bool) -> np.ndarray:
         remedy = f"save np.savez('new.npz', {spec.name}=..., ...)"
         raise InputError(path, None, "is one array, and the model has several inputs", remedy)
     named = Named(path, spec.name if archive and spec.name in members(path, str(path)) else None)
-    found = header(named, str(path))
-    if found.shape[1:] != spec.shape or not np.can_cast(found.dtype, spec.dtype, "same_kind"):
-        reason = f"has rows of {found.dtype.name} of shape {found.shape[1:]}, and the model takes "
+    shape, dtype = header(named, str(path))
+    if shape[1:] != spec.shape or not np.can_cast(dtype, spec.dtype, "same_kind"):
+        reason = f"has rows of {dtype.name} of shape {shape[1:]}, and the model takes "
         reason += f"{spec.dtype} of shape {spec.shape}"
         raise InputError(path, spec.name, reason, "save it in that form")
     if not archive:

@@ -38,20 +38,27 @@ def check(settings: Settings) -> None:
             reason = f"differ from those of train: {wanted}"
             raise InputError(f"{side}.inputs", given, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
-        for key, found in arrays.items():
-            reason = None
-            if found.shape[0] != rows:
-                reason = f"has {found.shape[0]} rows, and the targets have {rows}"
-                remedy = "give arrays with a row for each row of the others"
-            elif _form(found) != _form(train[key]):
-                reason = f"has rows of {_form(found)}, and those of train are {_form(train[key])}"
-                remedy = "save both in the same form"
-            if reason:
-                raise InputError(place(side, key), _text(settings, side, key), reason, remedy)
-    _check_targets(settings, train[TARGETS])
+        for key, header in arrays.items():
+            form, wanted = _form(header), _form(train[key])
+            if header.shape[0] == rows and form == wanted:
+                continue
+            reason = f"has {header.shape[0]} rows of {form}, and wanted are {rows} of {wanted}: as "
+            reason += "many as the targets have, in the form of train"
+            text = settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]
+            raise InputError(place(side, key), text, reason, "save it in that form")
+    names, targets = class_names(settings), train[TARGETS]
+    if names is not None:
+        from escala.data.base import require_class_names
+
+        require_class_names(names, "classes", "use letters and digits")
+        if targets.dtype.kind == "f":
+            reason = f"holds {_form(targets)}, and classes are numbered by whole numbers"
+            remedy = "save y.astype('int64'), or y.argmax(axis=-1) of a column for each class; or "
+            remedy += "leave classes out"
+            raise InputError("train.targets", settings["train"]["targets"], reason, remedy)
     for key in settings["below"]:
         if key not in train or train[key].dtype.kind not in "iu":
-            whole = [k for k, found in train.items() if k != TARGETS and found.dtype.kind in "iu"]
+            whole = [k for k, form in train.items() if k != TARGETS and form.dtype.kind in "iu"]
             remedy = f"name one of {', '.join(whole)}" if whole else "leave below out"
             reason = "is not an input of whole numbers"
             raise InputError(f"below.{key}", settings["below"][key], reason, remedy)
@@ -109,7 +116,7 @@ def _arrays(settings: Settings) -> Iterator[tuple[str, str, Named]]:
     """Yield side, name and place of every array, the targets last."""
     from escala.data.arrays.headers import Named, parse_name
 
-    for side in (each for each in SIDES if each in settings):
+    for side in (name for name in SIDES if name in settings):
         texts = settings[side]["inputs"] | {TARGETS: settings[side]["targets"]}
         for key, text in texts.items():
             path, member = parse_name(expanded_path(text, place(side, key)))
@@ -125,31 +132,11 @@ def _headers(settings: Settings) -> dict[str, dict[str, Header]]:
     """Return the header of every array, by side and name."""
     from escala.data.arrays.headers import header
 
-    found: dict[str, dict[str, Header]] = {}
+    headers: dict[str, dict[str, Header]] = {}
     for side, key, array in _arrays(settings):
-        found.setdefault(side, {})[key] = header(array, place(side, key))
-    return found
-
-
-def _check_targets(settings: Settings, targets: Header) -> None:
-    """Refuse targets that cannot be numbers of classes, where there are `classes`."""
-    names = class_names(settings)
-    if names is None:
-        return
-    from escala.data.base import require_class_names
-
-    require_class_names(names, "classes", "use letters and digits")
-    if targets.dtype.kind == "f":
-        remedy = "save y.astype('int64'), or leave classes out"
-        if targets.shape[1:] == (len(names),):
-            remedy = "save numbers of classes: y.argmax(axis=-1)"
-        reason = f"holds {_form(targets)}, and classes are numbered by whole numbers"
-        raise InputError("train.targets", _text(settings, "train", TARGETS), reason, remedy)
+        headers.setdefault(side, {})[key] = header(array, place(side, key))
+    return headers
 
 
 def _form(header: Header) -> str:
     return f"{header.dtype.name} of shape {header.shape[1:]}"
-
-
-def _text(settings: Settings, side: str, key: str) -> str:
-    return settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]

@@ -1,6 +1,5 @@
 """Make the arrays of a split, to train and test on, from features and captions."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.core.files import atomic, read_json
+from escala.core.files import read_json
 from escala.data.captions.settings import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
 from escala.data.captions.words import (
     DTYPE,
@@ -20,7 +19,7 @@ from escala.data.captions.words import (
     vocabulary,
     words_of,
 )
-from escala.data.splits import Side, write_split
+from escala.data.splits import Side, write_split, write_tsv
 
 KIND = "captions"
 PICTURES = "pictures.tsv"
@@ -49,11 +48,11 @@ def prepare(
     described = read_json(inputs["source"] / CAPTIONS_FILE)
     length = preparation["words"]
     whole = {
-        side: [[words_of(caption) for caption in each["captions"]] for each in pictures]
+        side: [[words_of(caption) for caption in picture["captions"]] for picture in pictures]
         for side, pictures in described.items()
     }
     captions = {
-        side: [[words[: length - 1] for words in each] for each in pictures]
+        side: [[words[: length - 1] for words in texts] for texts in pictures]
         for side, pictures in whole.items()
     }
     known = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
@@ -66,14 +65,25 @@ def prepare(
         side: _side(_features(inputs, side, described[side]), pictures, known, length)
         for side, pictures in captions.items()
     }
-    _write_names(output / PICTURES, described)
+    names = {side: [picture["name"] for picture in described[side]] for side in described}
+    rows = [(side, row, text) for side in names for row, text in enumerate(names[side])]
+    write_tsv(output / PICTURES, [("side", "row", "name"), *rows])
     if preparation["provenance"] == "simulated":
         agreement = sum(counts(references, first) for first, *references in captions["test"])
-        trained = {each["name"] for each in described["train"]}
-        repeated = float(np.mean([each["name"] in trained for each in described["test"]]))
+        repeated = float(np.isin(names["test"], names["train"]).mean())
         more = {"baselines": {"grammar": bleu(agreement)}, "trained_scenes": repeated}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
+    numbers = {}
+    for side, (_, targets) in sides.items():
+        lengths = np.array([len(words) for texts in whole[side] for words in texts])
+        numbers[side] = {
+            "captions": len(lengths),
+            "cut": int((lengths >= length).sum()),
+            "empty": int((lengths == 0).sum()),
+            "words": int(lengths.clip(max=length - 1).sum()),
+            "unknown": int((targets == UNKNOWN).sum()),
+        }
     return write_split(
         output,
         sides,
@@ -83,7 +93,7 @@ def prepare(
         provenance=preparation["provenance"],
         below={"words": len(known)},
         vocabulary=known,
-        captions={side: _count_words(whole[side], sides[side], length) for side in sides},
+        captions=numbers,
         **more,
     )
 
@@ -104,23 +114,3 @@ def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length
     both = [number_words(texts, numbers, length) for texts in captions]
     words, targets = (np.stack(arrays) for arrays in zip(*both, strict=True))
     return Side({"features": features, "words": words}, targets)
-
-
-def _count_words(captions: Captions, side: Side, length: int) -> dict[str, int]:
-    """Return the numbers of captions, cut and empty ones, words, and unknown words of a side."""
-    lengths = np.array([len(words) for texts in captions for words in texts])
-    return {
-        "captions": len(lengths),
-        "cut": int((lengths >= length).sum()),
-        "empty": int((lengths == 0).sum()),
-        "words": int(lengths.clip(max=length - 1).sum()),
-        "unknown": int((side.targets == UNKNOWN).sum()),
-    }
-
-
-def _write_names(path: Path, described: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        table = csv.writer(handle, delimiter="\t", lineterminator="\n")
-        table.writerow(("side", "row", "name"))
-        for side, pictures in described.items():
-            table.writerows((side, row, picture["name"]) for row, picture in enumerate(pictures))

@@ -55,7 +55,7 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
     say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(whole)}")
     if by == "content" and whole >= LARGE:
         print(f"{where}: reads {counted(len(listed), 'file')}, {size(whole)}", flush=True)
-    told, done = hashlib.sha256(), 0
+    digest, done = hashlib.sha256(), 0
     for number, file in enumerate(listed):
         say(number, size(done))
         content: str | int = file.status.st_mtime_ns
@@ -64,6 +64,6 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
                 content = entries.digest_file(Path(file.path), location())
             except OSError as error:
                 raise unreadable(where, file.path, error) from error
-        told.update(repr((file.name, file.status.st_size, content)).encode())
+        digest.update(repr((file.name, file.status.st_size, content)).encode())
         done += file.status.st_size
-    return {"files": len(listed), "bytes": whole, "identified_by": by, "sha256": told.hexdigest()}
+    return {"files": len(listed), "bytes": whole, "identified_by": by, "sha256": digest.hexdigest()}

@@ -12,18 +12,17 @@ from escala.core.errors import InputError
 from escala.data.paths import expanded_path
 from escala.data.settings import Settings
 
-_SORTS = {
-    stat.S_ISSOCK: "a socket",
-    stat.S_ISFIFO: "a pipe",
-    stat.S_ISCHR: "a device",
-    stat.S_ISBLK: "a device",
-}
-
 
 def check(settings: Settings) -> None:
-    """Refuse a path that is no file and no folder with files, or that cannot be read."""
+    """Refuse a path that is no file and no folder with files, or that cannot be read.
+
+    Only the first file of a folder is looked for.
+    """
     for key, path in paths(settings).items():
-        require_usable(path, f"paths.{key}", settings["paths"][key])
+        if next(_files(path, f"paths.{key}"), None) is None:
+            reason = f"the folder {path} holds no files"
+            remedy = "name the folder of your data, or mount its disk"
+            raise InputError(f"paths.{key}", settings["paths"][key], reason, remedy)
 
 
 def paths(settings: Settings) -> dict[str, Path]:
@@ -60,17 +59,6 @@ class File(NamedTuple):
     status: os.stat_result
 
 
-def require_usable(path: Path, where: str, given: object) -> None:
-    """Refuse a path that is neither a file nor a folder with files, or that cannot be read.
-
-    Only the first file of a folder is looked for. `where` is the path's key in the experiment, and
-    `given` the path as the user wrote it.
-    """
-    if next(_files(path, where), None) is None:
-        reason = f"the folder {path} holds no files"
-        raise InputError(where, given, reason, "name the folder of your data, or mount its disk")
-
-
 def files(path: Path, where: str) -> list[File]:
     """Return all files of a folder and of its folders, or the one file, by name.
 
@@ -90,13 +78,13 @@ def state(named: Mapping[str, Path], where: str) -> str:
 
     Another state need not mean another content; another content means another state.
     """
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for key, path in sorted(named.items()):
         for file in files(path, f"{where}.{key}"):
             about = file.status
             times = about.st_mtime_ns, about.st_ctime_ns
-            told.update(repr((key, file.name, about.st_size, *times)).encode())
-    return told.hexdigest()
+            digest.update(repr((key, file.name, about.st_size, *times)).encode())
+    return digest.hexdigest()
 
 
 def unreadable(where: str, path: object, error: OSError) -> InputError:
@@ -111,47 +99,31 @@ def unreadable(where: str, path: object, error: OSError) -> InputError:
 def _files(path: Path, where: str) -> Iterator[File]:
     try:
         status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            yield from _inner(path, "", {}, where)
-            return
         if stat.S_ISREG(status.st_mode):
             open(path, "rb").close()
-    except OSError as error:
-        raise unreadable(where, path, error) from error
-    for is_sort, word in _SORTS.items():
-        if is_sort(status.st_mode):
-            reason = f"is {word}, and not a file or a folder"
+            yield File("", str(path), status)
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            reason = "is a pipe, a socket or a device, and not a file or a folder"
             raise InputError(where, str(path), reason, "name a file or a folder")
-    yield File("", str(path), status)
-
-
-def _inner(
-    folder: Path | str, inside: str, above: dict[tuple[int, int], str], where: str
-) -> Iterator[File]:
-    """Yield the files of a folder.
-
-    `inside` is its path in the whole, empty or with a `/` at its end. `above` are the folders that
-    hold it, by device and inode.
-    """
-    try:
-        status = Path(folder).stat()
-        with os.scandir(folder) as listed:
-            entries = list(listed)
+        for folder, _, names in os.walk(path, onerror=_raise, followlinks=True):
+            inside = Path(folder).relative_to(path)
+            for outer in Path(folder).parents[: len(inside.parts)]:
+                if outer.samefile(folder):
+                    reason = f"is a link to {outer}, which holds it"
+                    raise InputError(where, folder, reason, "remove the link")
+            prefix = f"{inside}/" if inside.parts else ""
+            for name in names:
+                file = f"{folder}/{name}"
+                try:
+                    about = Path(file).stat()
+                except FileNotFoundError:  # A link to nothing, or a file that was just removed.
+                    continue
+                if stat.S_ISREG(about.st_mode):
+                    yield File(prefix + name, file, about)
     except OSError as error:
-        raise unreadable(where, folder, error) from error
-    identity = status.st_dev, status.st_ino
-    if identity in above:
-        reason = f"is a link to {above[identity]}, which holds it"
-        raise InputError(where, str(folder), reason, "remove the link")
-    for entry in entries:
-        try:
-            about = entry.stat()
-        except FileNotFoundError:  # A link to nothing, or a file that was just removed.
-            continue
-        except OSError as error:
-            raise unreadable(where, entry.path, error) from error
-        if stat.S_ISDIR(about.st_mode):
-            higher = above | {identity: str(folder)}
-            yield from _inner(entry.path, f"{inside}{entry.name}/", higher, where)
-        elif stat.S_ISREG(about.st_mode):
-            yield File(f"{inside}{entry.name}", entry.path, about)
+        raise unreadable(where, error.filename or path, error) from error
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -18,11 +18,11 @@ def remember(split: Path, inputs: Mapping[str, Path], where: str) -> None:
 
 def changed(split: Path) -> list[str]:
     """Return the names of the paths whose files changed."""
-    found = []
+    names = []
     for key, (path, known) in read_json(split / _STATES).items():
         try:
             now = state({key: Path(path)}, "paths")
         except InputError:
             now = None
-        found += [f"{{data.{key}}}"] * (now != known)
-    return found
+        names += [f"{{data.{key}}}"] * (now != known)
+    return names

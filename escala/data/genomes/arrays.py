@@ -15,12 +15,8 @@ from escala.core.files import atomic, sha256_file, write_json
 from escala.data.genomes import windows
 from escala.data.genomes.records import read_records
 from escala.data.genomes.similarity import read_groups
-from escala.data.genomes.split import (
-    group_split,
-    split_at_random,
-    split_leaving_out,
-)
-from escala.data.splits import array_entry, open_array
+from escala.data.genomes.split import group_split, split_at_random, split_leaving_out
+from escala.data.splits import array_entry, open_array, take_blocks, write_blocks
 
 FORMAT = 4
 KIND = "genomes"
@@ -91,14 +87,16 @@ def prepare(
         groups = groups / "lineages.tsv"  # Simulated genomes have it.
     genomes, oversample = Genomes.load(source), preparation["oversample"]
     leaky = oversample["method"] != "none" and oversample["order"] == "before-split"
-    make = _balance_first if leaky else _split_first
     with ExitStack() as files:
         paths = {
             file: files.enter_context(atomic(output / file))
             for side in ("train", "test")
             for file in (name.format(side=side) for name in (ROWS, LABELS, GENOMES))
         }
-        made = make(genomes, preparation, seed, groups, paths)
+        if leaky:
+            made = _balance_first(genomes, preparation, seed, paths)
+        else:
+            made = _split_first(genomes, preparation, seed, groups, paths)
         for side, (labels, origins) in made.sides.items():
             for file, array in ((LABELS, labels.astype(np.int64)),
                                 (GENOMES, origins.astype(np.int32))):  # fmt: skip
@@ -147,13 +145,12 @@ def _split_first(
     """Split first, then balance the training side: no training row derives from a test genome."""
     length, window = preparation["length"], preparation["window"]
     settings, classes, labels = preparation["split"], preparation["classes"], genomes.labels
-    if settings["by"] == "random":
+    names = None if settings["by"] == "random" else read_groups(groups, genomes.records)
+    if names is None:
         parts = split_at_random(labels, classes, settings["test_fraction"], seed)
     elif "leave_out" in settings:
-        names = read_groups(groups, genomes.records)
         parts = split_leaving_out(labels, names, classes, settings["leave_out"])
     else:
-        names = read_groups(groups, genomes.records)
         parts = group_split(labels, names, classes, settings["test_fraction"], seed)
     train, test = (
         windows.windows(side, genomes.letters, length, window, seed)
@@ -164,15 +161,11 @@ def _split_first(
         "train": _write_balanced(genomes, train, preparation, paths["train.npy"]),
         "test": (labels[test["genome"]], test["genome"]),
     }
-    with open_array(paths["test.npy"], (length,), np.uint8) as writer:
-        for block in genomes.blocks(test, length):
-            writer.append(block)
+    write_blocks(paths["test.npy"], (length,), np.uint8, genomes.blocks(test, length))
     return Made(sides, parts.single_group_classes, before)
 
 
-def _balance_first(
-    genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
-) -> Made:
+def _balance_first(genomes: Genomes, preparation: dict, seed: int, paths: dict[str, Path]) -> Made:
     """Balance first, then split, as the source work did: copies of a genome reach both sides."""
     classes, length = preparation["classes"], preparation["length"]
     everything = windows.windows(
@@ -182,17 +175,13 @@ def _balance_first(
     labels, origins = _write_balanced(genomes, everything, preparation, whole)
     parts = split_at_random(labels, classes, preparation["split"]["test_fraction"], seed)
     rows = np.load(whole, mmap_mode="r", allow_pickle=False)
-    size = max(1, windows.BLOCK_BYTES // length)
-    for file, side in (("train.npy", parts.train), ("test.npy", parts.test)):
-        with open_array(paths[file], (length,), np.uint8) as writer:
-            for first in range(0, len(side), size):
-                writer.append(rows[side[first : first + size]])
+    size, sides = max(1, windows.BLOCK_BYTES // length), {}
+    for side, part in (("train", parts.train), ("test", parts.test)):
+        blocks = take_blocks(rows, part, size)
+        write_blocks(paths[f"{side}.npy"], (length,), np.uint8, blocks)
+        sides[side] = labels[part], origins[part]
     whole.unlink()
-    sides = {
-        side: (labels[selected], origins[selected])
-        for side, selected in (("train", parts.train), ("test", parts.test))
-    }
-    return Made(sides, parts.single_group_classes, _count(labels[parts.train], classes))
+    return Made(sides, parts.single_group_classes, _count(sides["train"][0], classes))
 
 
 def _write_balanced(

@@ -1,13 +1,13 @@
 """Make the arrays of a split, to train and test on, from pictures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from escala.core.files import read_json
-from escala.data.splits import Blocks, Side, stratify, write_split
+from escala.data.splits import Blocks, Side, stratify, take_blocks, write_split
 
 KIND = "images"
 #: Pictures in memory at a time.
@@ -40,7 +40,7 @@ def prepare(
     sides = {}
     for side, selected in rows.items():
         images, labels = arrays.get(side, arrays["train"])
-        blocks = _blocks(images, selected)
+        blocks = take_blocks(images, selected, ROWS)
         if store == np.float16:
             blocks = ((block / np.float32(255)).astype(store) for block in blocks)
         stored = Blocks((len(selected), *images.shape[1:]), store, blocks)
@@ -55,8 +55,3 @@ def prepare(
         classes=content["classes"],
         split=split,
     )
-
-
-def _blocks(images: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
-    for begin in range(0, len(rows), ROWS):
-        yield images[rows[begin : begin + ROWS]]

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from escala.core.errors import InputError
+from escala.data.images.settings import COLOURS
 from escala.data.paths import is_hidden
 
 ENDINGS = (".png", ".jpg", ".jpeg")
@@ -20,7 +21,6 @@ FORMATS = ("PNG", "JPEG")
 _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
 #: The first bytes of a PNG file.
 _PNG = b"\x89PNG\r\n\x1a\n"
-_COLOURS = {"grey": "L", "rgb": "RGB"}
 #: How a picture is brought upright, by EXIF's tag Orientation (CIPA DC-008).
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -79,7 +79,8 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
     return _array(picture.convert(_MODES[mode]), colour, size)
 
 
-_told: set[Path] = set()
+#: Folders about whose pictures a warning was printed.
+_warned: set[Path] = set()
 
 
 def _upright(picture: Image.Image, path: Path) -> Image.Image:
@@ -91,8 +92,8 @@ def _upright(picture: Image.Image, path: Path) -> Image.Image:
         turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation))
     except Exception:
         # Pillow raises whatever its reader met.
-        if path.parent not in _told:
-            _told.add(path.parent)
+        if path.parent not in _warned:
+            _warned.add(path.parent)
             warning = (
                 "has EXIF data that cannot be read, and is not turned; others here may be so too"
             )
@@ -103,12 +104,10 @@ def _upright(picture: Image.Image, path: Path) -> Image.Image:
 
 def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
     """Return pictures, uint8 (pictures, height, width, 1 or 3), in a colour and a size."""
-    colours = {"grey": 1, "rgb": 3}.get(colour, pictures.shape[-1])
+    colours = COLOURS.get(colour, pictures.shape[-1])
     wanted = (*(size or pictures.shape[1:3]), colours)
-    if pictures.shape[1:] == wanted:
-        return pictures
-    if not len(pictures):
-        return np.empty((0, *wanted), np.uint8)
+    if pictures.shape[1:] == wanted or not len(pictures):
+        return pictures.reshape(-1, *wanted)
     images = (
         Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
         for picture in pictures
@@ -117,8 +116,8 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
 
 
 def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
-    if colour in _COLOURS:
-        picture = picture.convert(_COLOURS[colour])
+    if colour != "as-is":
+        picture = picture.convert("L" if colour == "grey" else "RGB")
     if size is not None:
         picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     array = np.asarray(picture)
@@ -166,18 +165,17 @@ def files_of(folder: Path) -> Iterator[Path]:
     yield from paths
 
 
-def count_pictures(folder: Path) -> tuple[dict[str, int], int]:
-    """Return the number of pictures in the folders of each side, and of classes, without reading.
+def count_pictures(folder: Path) -> dict[str, int]:
+    """Return the number of pictures in the folders of each side, without reading them.
 
     Other than folders of pictures is refused.
     """
     sides = sides_of(folder)
-    classes = classes_of(sides["train"])
-    pictures = {
+    classes_of(sides["train"])
+    return {
         side: sum(len(list(files_of(inner / name))) for name in folders_of(inner))
         for side, inner in sides.items()
     }
-    return pictures, len(classes)
 
 
 def sides_of(folder: Path) -> dict[str, Path]:

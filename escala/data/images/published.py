@@ -9,6 +9,7 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -167,30 +168,23 @@ def _files(path: Path) -> dict[str, bytes]:
                     with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
                         contents[name] = content.read(most)
             return contents
-        _require_checksum(path)
+        with gzip.open(path) as content, suppress(gzip.BadGzipFile):
+            # `tarfile` stops before the checksum at the end of a packed archive.
+            content.peek(1)
+            while content.read(_BLOCK):
+                pass
         with tarfile.open(path) as archive:
-            members = {PurePosixPath(each.name).name: each for each in archive if each.isfile()}
+            members = {PurePosixPath(entry.name).name: entry for entry in archive if entry.isfile()}
             # Read by name into memory: nothing is unpacked to a path that the archive names.
             return {
-                name: archive.extractfile(each).read(most)
-                for name, each in members.items()
+                name: archive.extractfile(entry).read(most)
+                for name, entry in members.items()
                 if serves(name)
             }
     except FileNotFoundError:
         raise InputError(path, path.name, "no such folder or archive", _CIFAR) from None
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise InputError(file, file.name, f"cannot be unpacked: {error}", _CIFAR) from error
-
-
-def _require_checksum(path: Path) -> None:
-    """Read a gzipped file to its end, where its checksum is: `tarfile` stops before it."""
-    with gzip.open(path) as content:
-        try:
-            content.peek(1)
-        except gzip.BadGzipFile:
-            return
-        while content.read(_BLOCK):
-            pass
 
 
 def _records(

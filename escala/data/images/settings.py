@@ -9,7 +9,8 @@ from escala.data.settings import Settings, Size, inputs, require_training_rows, 
 FULL = {"idx": (60000, 28, 28, 1), "cifar": (50000, 32, 32, 3)}
 #: Classes of simulated outlines, and height and width in pixels, as in the source work.
 OUTLINES, OUTLINE_SIZE = 9, (148, 197)
-_COLOURS = {"grey": 1, "rgb": 3}
+#: Numbers of a pixel by the setting `colour`.
+COLOURS = {"grey": 1, "rgb": 3}
 
 
 def check(settings: Settings) -> None:
@@ -27,7 +28,7 @@ def size(settings: Settings) -> Size:
         from escala.data.images.pictures import count_pictures
 
         try:
-            pictures, _ = count_pictures(*inputs(settings))
+            pictures = count_pictures(*inputs(settings))
         except (InputError, OSError):
             return Size()
         rows = pictures.pop("train")
@@ -36,5 +37,5 @@ def size(settings: Settings) -> Size:
         rows, form = OUTLINES * source["per_class"], (*OUTLINE_SIZE, 1)
     else:
         (rows, *form), split = FULL[source["type"]], split | {"test_fraction": 0}
-    shape = *(settings["size"] or form[:2]), _COLOURS.get(settings["colour"], form[2])
+    shape = *(settings["size"] or form[:2]), COLOURS.get(settings["colour"], form[2])
     return Size(training_rows(rows, split), None if None in shape else prod(shape))

@@ -62,26 +62,19 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     for side, group in numbers.items():
         if not len(group):
             raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
-    named = classes or _number_names(inputs[-1], np.concatenate(list(numbers.values())))
+    if not classes:  # The labels are numbers of the classes.
+        present = np.unique(np.concatenate(list(numbers.values())))
+        count = int(present.max()) + 1
+        if 2 * len(present) < count:
+            reason = f"would make {count} classes, of which {len(present)} have pictures"
+            remedy = "correct the labels: they are the numbers of the classes, from 0"
+            raise InputError(inputs[-1], f"label {count - 1}", reason, remedy)
+    named = classes or [str(number) for number in range(count)]
     if len(named) < 2:
         raise InputError(inputs[-1], named, "is one class only", "give pictures of two or more")
     for side, group in numbers.items():
         np.save(folder / f"{side}_labels.npy", group.astype(np.int64), allow_pickle=False)
     write_json(folder / "images.json", {"classes": named, "sides": list(numbers)})
-
-
-def _number_names(path: Path, numbers: np.ndarray) -> list[str]:
-    """Return the names of classes that only have numbers: 0 to the largest.
-
-    Where most of the classes have no picture, as if one label in the file `path` is wrong, it is
-    refused.
-    """
-    present, largest = len(np.unique(numbers)), int(numbers.max())
-    if 2 * present < largest + 1:
-        reason = f"would make {largest + 1} classes, of which {present} have pictures"
-        remedy = "correct the labels: they are the numbers of the classes, from 0"
-        raise InputError(path, f"label {largest}", reason, remedy)
-    return [str(number) for number in range(largest + 1)]
 
 
 def _read(
@@ -127,7 +120,7 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
 
 def _require_shape(path: Path, shape: tuple[int, ...], first: tuple[int, ...]) -> None:
     if shape != first:
-        given, wanted = (" × ".join(map(str, each)) for each in (shape, first))
+        given, wanted = (" × ".join(map(str, form)) for form in (shape, first))
         reason = f"differs in size or colours from the first picture, {wanted}"
         remedy = "set size, and colour: grey or rgb, to bring all pictures to one form"
         raise InputError(path, given, reason, remedy)

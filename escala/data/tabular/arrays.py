@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.data.splits import Blocks, Side, stratify, write_split
+from escala.data.splits import Blocks, Side, stratify, take_blocks, write_split
 
 KIND = "tabular"
 #: Rows that are worked on at a time.
@@ -53,7 +53,7 @@ def prepare(
     scaling = learn(features, sides["train"], names, constant, standardise)
 
     def scale(rows: np.ndarray) -> Iterator[np.ndarray]:
-        return map(scaling.apply, row_blocks(features, rows))
+        return map(scaling.apply, take_blocks(features, rows, BLOCK_ROWS))
 
     width, dtype = len(scaling.kept), np.dtype(np.float32)
     return write_split(
@@ -91,7 +91,7 @@ def usable_rows(
     rows = np.arange(len(features))
     unlabelled = incomplete = labels < 0
     if missing != "mean":
-        blocks = [np.isnan(block).any(axis=1) for block in row_blocks(features, rows)]
+        blocks = [np.isnan(block).any(axis=1) for block in take_blocks(features, rows, BLOCK_ROWS)]
         incomplete = unlabelled | np.concatenate(blocks)
     if missing != "drop" and incomplete.any():
         row = int(incomplete.argmax())
@@ -160,7 +160,7 @@ def learn(
     """
     scaler = StandardScaler()
     lowest, highest = np.full(len(names), np.inf), np.full(len(names), -np.inf)
-    for block in row_blocks(features, rows):
+    for block in take_blocks(features, rows, BLOCK_ROWS):
         scaler.partial_fit(block)
         lowest = np.fmin(lowest, np.fmin.reduce(block))
         highest = np.fmax(highest, np.fmax.reduce(block))
@@ -177,9 +177,3 @@ def learn(
         reason = "leaves no feature: all are constant"
         raise InputError("constant_features", "drop", reason, "give features that vary")
     return Scaling(scaler.mean_, np.where(varies, scaler.scale_, 1.0), kept, standardise)
-
-
-def row_blocks(features: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield some rows of a table, `BLOCK_ROWS` at a time."""
-    for start in range(0, len(rows), BLOCK_ROWS):
-        yield np.asarray(features[rows[start : start + BLOCK_ROWS]])

@@ -30,8 +30,6 @@ _CLASS = ("class", "label", "labels", "target")
 #: What begins a line that is no row; `@` that of ARFF, the format of Weka.
 _COMMENTS = "#%@"
 _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
-#: Commas, points, apostrophes or spaces between groups of three digits.
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.'’\s]\d{3})+([,.]\d+)?")
 _NUL = "holds a NUL character", "give a text file, or remove the character"
 #: What stands for a missing value, in small letters: words; what pandas, Stata and SAS, MySQL and C
 #: write; and the errors of spreadsheets.
@@ -91,7 +89,12 @@ def columns(path: Path, header: Header) -> Columns:
         remedy = "separate columns by commas: features first, the class last"
         raise InputError(path, fields[0], "has one column only", remedy)
     names = [field.strip() for field in fields]
-    if header == "no" or (header == "auto" and not _are_names(path, line, names[:-1])):
+    texts = [name for name in names[:-1] if not _is_value(name)]
+    numbers = list(filter(is_number, names[:-1]))
+    if header == "auto" and texts and numbers:
+        reason = f"may be a header or a sample: {numbers[0]} is a number, and {texts[0]} is none"
+        raise InputError(path, f"line {line}", reason, "set header: yes or no, or correct the line")
+    if header == "no" or (header == "auto" and not texts):
         return Columns(tuple(f"feature-{n}" for n in range(1, len(names))), False)
     repeated = {name for name, count in Counter(names).items() if count > 1}
     for place, name in enumerate(names, start=1):
@@ -174,7 +177,12 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
         raise InputError(path, f"line {line}, column {place}", *_NUL)
     if len(fields) != form.count:
-        raise _unequal(path, form, line, fields)
+        reason = f"has {len(fields)} columns, and the first has {form.count}"
+        remedy = "give every row the same columns"
+        if len(fields) > form.count:
+            remedy = "put fields that hold a comma into quotes, remove a comma at the end, and "
+            remedy += "leave out names of rows (R: row.names=FALSE)"
+        raise InputError(path, f"line {line}", reason, remedy)
     features = fields[: len(form.features)]
     # `float` reads these, and most other programs do not: digits of other scripts, and 1_000.
     if together.isascii() and "_" not in together:
@@ -191,45 +199,13 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
             numbers.append(number(value))
         except ValueError:
             where = f"line {line}, column {place + 1}, {form.features[place]}"
-            remedy = "write features as numbers, leave missing ones empty, and put the class last"
-            text = value.strip()
-            if text.lower() in BOOLEANS:
-                remedy = "write 1 for true and 0 for false"
-            elif _THOUSANDS.fullmatch(text):
-                remedy = (
-                    "leave out the signs between thousands; if they are for decimals, write points"
-                )
-            elif "," in text and _DECIMAL.fullmatch(text):
-                remedy = "write points in place of decimal commas"
-            elif text.startswith("="):
-                remedy = "it is a formula: save the values of a spreadsheet"
+            remedy = (
+                "write 1.5 for 1,5, no signs between thousands, 1 and 0 for true and false, the "
+                "value of a formula, and nothing for a missing value; the class stands last"
+            )
             reason = f"is not a finite number: {value[:40]!r}"
             raise InputError(path, where, reason, remedy) from None
     return numbers
-
-
-def _unequal(path: Path, form: Columns, line: int, fields: list[str]) -> InputError:
-    """Return the error for a row with more or fewer columns than the first."""
-    first = "header" if form.header else "first row"
-    remedy = "give every row the same columns"
-    if len(fields) > form.count:
-        remedy = "put fields that hold a comma into quotes"
-        if not fields[-1].strip():
-            remedy = "remove the comma at its end"
-        elif form.header and len(fields) == form.count + 1:
-            remedy = f"{remedy}, or leave out names of rows (R: row.names=FALSE)"
-    reason = f"has {len(fields)} columns, and the {first} has {form.count}"
-    return InputError(path, f"line {line}", reason, remedy)
-
-
-def _are_names(path: Path, line: int, fields: Sequence[str]) -> bool:
-    """Return whether the first line, without the class, is a header; refuse names with numbers."""
-    names = [field for field in fields if not _is_value(field)]
-    numbers = [field for field in fields if is_number(field)]
-    if names and numbers:
-        reason = f"may be a header or a sample: {numbers[0]} is a number, and {names[0]} is none"
-        raise InputError(path, f"line {line}", reason, "set header: yes or no, or correct the line")
-    return bool(names)
 
 
 def _is_value(field: str) -> bool:

@@ -31,7 +31,8 @@ def acquire(
     success.
     """
     from escala.data.genomes.acquire.download import forget
-    from escala.data.genomes.acquire.files import lock_rows, read_lock, require_locked, write_lock
+    from escala.data.genomes.acquire.files import COLUMNS, lock_rows, read_lock, require_locked
+    from escala.data.splits import write_tsv
 
     given = lock_file(source)
     locked = read_lock(given, classes) if given else None
@@ -43,6 +44,6 @@ def acquire(
         rows = list(lock_rows(temporary, classes))
         if locked:
             require_locked(rows, locked, given)
-        write_lock(rows, lock)
+        write_tsv(lock, [COLUMNS, *rows])
     if options:
         forget(partial)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from escala.core.errors import InputError
-from escala.core.files import atomic
 from escala.core.text import PACKED_ENDINGS, opened
 from escala.data.paths import expanded_path, is_hidden
 
@@ -116,12 +115,6 @@ def lock_rows(folder: Path, classes: list[str]) -> Iterator[Locked]:
     for name in classes:
         for header, sequence in records(folder / f"{name}.fasta"):
             yield Locked(name, header.split()[0], len(sequence), digest(sequence))
-
-
-def write_lock(rows: list[Locked], lock: Path) -> None:
-    """Write the rows as TSV."""
-    with atomic(lock) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
