@@ -2,7 +2,7 @@
 #
 # REQUIRED INPUTS in results/{experiment}/data/{dataset}/:
 #   sequences/{class}.fasta       of genomes
-#   source/                       or what else `prepared_from` of another kind names; of pictures with
+#   source/                       or what else `preparation_inputs` of another kind names; of pictures with
 #                                 captions also their folder and the file of the weights
 # OUTPUTS there, for every kind:
 #   split{seed}/dataset.json      and alongside it the arrays, whose digests it holds
@@ -78,7 +78,7 @@ use rule codes as features with:
 
 use rule codes as arrays with:
     input:
-        unpack(prepared_from),
+        unpack(preparation_inputs),
     output:
         description=f"{DATA}/split{{seed}}/dataset.json",
     log:

@@ -46,7 +46,7 @@ def prepare(experiment: Experiment, folder: Path) -> None:
     """Prepare the first dataset of an experiment in a new folder."""
     (name, settings), *_ = experiment.datasets.items()
     folder.mkdir()
-    inputs = derive("prepared_from", settings, folder)
+    inputs = derive("preparation_inputs", settings, folder)
     preparation = derive("preparation", settings)
     kind_of(settings).load("arrays").prepare(name, preparation, 1, inputs, folder)
 

@@ -41,13 +41,14 @@ def run(arguments: argparse.Namespace) -> list[str]:
         return workflow.call_of(arguments, arguments.targets or ["predictions"])
     from escala.predict.targets import RULES, predictions
 
-    predicted = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
-    arguments.experiment = arguments.experiment or _file_of(predicted.experiment)
+    files = [Path(file) for file in arguments.targets]
+    experiment, tables, inputs = predictions(Path(arguments.run), files)
+    arguments.experiment = arguments.experiment or _file_of(experiment)
     # The table is always made, most often from the store, so that its counts are printed.
     options = ["--allowed-rules", *RULES, "--forcerun", "predict"]
-    settings = ["--config", f"predict={predicted.settings}"]
+    settings = ["--config", f"predict={inputs}"]
     arguments.extra = [*options, *arguments.extra, *settings]
-    return workflow.call_of(arguments, predicted.targets)
+    return workflow.call_of(arguments, tables)
 
 
 def _file_of(name: str) -> str | None:

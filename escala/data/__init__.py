@@ -21,8 +21,8 @@ A kind has the name of its folder, with `-` for `_`. Its modules have fixed name
 `settings`, which the workflow imports at every start, so it imports no heavy library:
     `check(settings)` refuses what the schema cannot express. The place of an `InputError` is the
         key below `datasets.NAME`.
-    Optional are its own `acquisition`, `inputs`, `preparation`, `prepared_from` and `size`, where
-    those of `escala.data.settings`, which read the roles, do not do.
+    Optional are its own `acquisition`, `inputs`, `preparation`, `preparation_inputs` and `size`.
+    Without them those of `escala.data.settings` are called, which read the roles.
 
 `source`, if data must be acquired before any split:
     `acquire(acquisition, inputs, folder)` fills the empty `folder`, which is `source` in the
@@ -31,14 +31,14 @@ A kind has the name of its folder, with `-` for `_`. Its modules have fixed name
 `arrays`:
     `prepare(name, preparation, seed, inputs, output)` writes the arrays of one split and
         `dataset.json` into `output`, and returns the content of `dataset.json`. `name` is the
-        dataset's, `inputs` are the files of `prepared_from`. `escala.data.splits` offers a function
-        for both. If it raises, no `dataset.json` is written.
+        dataset's, `inputs` are the files of `preparation_inputs`. `escala.data.splits` offers a
+        function for both. If it raises, no `dataset.json` is written.
 
 `reader`, if `escala.data.base.Arrays` cannot read these arrays:
     `Arrays(folder)` has the same attributes and methods.
 
 `watch`, if programs read the user's files where they are:
-    `changed(split)` returns the names of what was changed since it was described.
+    `find_changes(split)` returns the names of what was changed since it was described.
 
 `queries`, if a user's own data can be predicted:
     `queries(path, description)` yields a `Query` for each item in a user's file; `description` is
@@ -124,7 +124,7 @@ class Kind:
         part : a file or folder in its own, of a step that only this determines.
         """
         names = LIBRARIES + tuple(self.declared.get("packages", ()))
-        inside = [part] if part else [each.name for each in self.folder.iterdir()]
+        inside = [part] if part else [path.name for path in self.folder.iterdir()]
         paths = {f"kind/{name}": self.folder / name for name in inside if part or name != ACQUIRE}
         shared = {} if part else modules(Path(__file__).parent)
         return Code(paths | shared, packages.versions(names))

@@ -91,8 +91,8 @@ class Arrays:
             except (OSError, ValueError) as error:
                 raise self._error(path.name, f"cannot be read: {error}") from error
             if (array.shape, array.dtype) != (shape, spec.dtype) or not array.flags.c_contiguous:
-                found = f"is {array.dtype} of shape {array.shape}; {DESCRIPTION} describes "
-                raise self._error(path.name, f"{found}{spec.dtype} of shape {shape}")
+                reason = f"is {array.dtype} of shape {array.shape}; {DESCRIPTION} describes "
+                raise self._error(path.name, f"{reason}{spec.dtype} of shape {shape}")
             yield array
 
     def _error(self, value: str, reason: str) -> InputError:
@@ -102,16 +102,16 @@ class Arrays:
 def description(folder: Path) -> dict:
     """Return the content of a split's `dataset.json`; refuse one that describes no arrays."""
     try:
-        found = read_json(folder / DESCRIPTION)
-        for entry in _entries(found):
+        content = read_json(folder / DESCRIPTION)
+        for entry in _entries(content):
             _spec(entry), entry["file"]
-        whole = {"train", "test"} <= found["rows"].keys() <= set(SIDES)
+        whole = {"train", "test"} <= content["rows"].keys() <= set(SIDES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole:
         reason = "is missing, damaged, or of an older version"
         raise InputError(folder, DESCRIPTION, reason, f"remove {folder} and run again")
-    return found
+    return content
 
 
 def files(description: dict) -> list[str]:

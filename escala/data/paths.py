@@ -26,13 +26,13 @@ def is_hidden(path: Path) -> bool:
     return path.name.startswith(".") or path.name.lower() in _LEFT_BY_SYSTEMS
 
 
-def expanded_path(text: str, where: str) -> str:
-    """Return a path with environment variables and `~` expanded; see `expanded`.
+def expand_path(text: str, where: str) -> str:
+    """Return a path with environment variables and `~` expanded; see `expand`.
 
     A relative path that begins with `-` is made absolute, so that no program takes it for an
     option. A user's home that is not known and a path with braces are refused.
     """
-    full = expanded(text, where)
+    full = expand(text, where)
     require_plain(full, where, "rename the folder, or name a link to it")
     try:
         path = Path(full).expanduser()
@@ -61,7 +61,7 @@ def require_past(where: str, paths: Iterable[str | Path]) -> None:
         raise InputError(where, str(first), reason, f"date it now: {touch}; or use a copy")
 
 
-def expanded(text: str, where: str) -> str:
+def expand(text: str, where: str) -> str:
     """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
 
     A variable that is not set, or empty, is refused.

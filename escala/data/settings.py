@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from escala.core.errors import InputError
 from escala.data import kind_of
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 
 Settings = Mapping[str, Any]
 #: The sides of a split, in their order.
@@ -55,7 +55,7 @@ def preparation(settings: Settings) -> dict[str, Any]:
     return source | prepared | ({"split": split} if split else {})
 
 
-def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
+def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return what preparation reads, by name: what was made in `folder`, or the user's files."""
     made = ["source"] * kind_of(settings).has("source") + ["features"] * bool(extraction(settings))
     return {part: folder / part for part in made} or paths_of(settings, "path")
@@ -70,7 +70,7 @@ def paths_of(settings: Settings, role: str) -> dict[str, Path]:
     """Return the paths of a role by key, expanded."""
     inside = settings.get("source", {})
     return {
-        key: Path(expanded_path(value, f"source.{key}" if key in inside else key))
+        key: Path(expand_path(value, f"source.{key}" if key in inside else key))
         for key, value, known in _keys(settings)
         if known == role
     }

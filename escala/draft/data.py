@@ -18,7 +18,7 @@ from escala.core.engines import DEFAULT
 from escala.core.errors import InputError
 from escala.core.text import PACKED_ENDINGS
 from escala.data.genomes.acquire.files import ENDINGS, class_files, files_by_class
-from escala.data.paths import expanded_path, is_hidden
+from escala.data.paths import expand_path, is_hidden
 from escala.draft.file import PROCESSES, Draft, compare_settings
 from escala.experiment.runs import ONE_PROCESS, one_process
 from escala.experiment.schema import NAME_RULE, is_name
@@ -96,7 +96,7 @@ def recognise(data: str) -> Dataset:
         source = {"type": SIMULATED, "seed": 1, "records": dict.fromkeys(_CLASSES, 200)}
         genomes = _settings_of_genomes(source, _CLASSES, {"method": "none"})
         return Dataset(SIMULATED, "virus-cnn", genomes)
-    path = Path(expanded_path(data, "data"))
+    path = Path(expand_path(data, "data"))
     if not path.exists():
         raise InputError("data", data, "there is no such file or folder", "name your data")
     for recogniser in _RECOGNISERS:
@@ -314,7 +314,7 @@ def _workloads(
     if workload in WORKLOADS:
         by_steps = WORKLOADS[workload].takes_steps
         return {workload: _steps(workload, epochs) if by_steps else {}}
-    file = Path(expanded_path(workload, "workload")) / plugins.DECLARATIONS[plugins.WORKLOADS]
+    file = Path(expand_path(workload, "workload")) / plugins.DECLARATIONS[plugins.WORKLOADS]
     if not file.is_file():
         reason = f"is neither a workload nor a folder with a {file.name}"
         remedy = f"use one of {', '.join(WORKLOADS)}, or name your folder"

@@ -329,7 +329,7 @@ def _describe_data(experiment: Experiment, run: Run, folder: Path) -> None:
     kind = kind_of(settings)
     module = kind.load("settings")
     preparation = module.preparation(settings) | {"identify": "time"}
-    inputs = module.prepared_from(settings, folder)
+    inputs = module.preparation_inputs(settings, folder)
     folder.mkdir()
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 

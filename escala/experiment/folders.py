@@ -18,7 +18,7 @@ from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_yaml
 from escala.core.yaml12 import read
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 from escala.engines import environments
 from escala.experiment.schema import (
     NAME_RULE,
@@ -159,7 +159,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
     where = f"{where}.{PATH}"
     if not isinstance(path, str) or not path:
         raise InputError(where, path, "is not a path", f"give the folder of the {part.word}")
-    folder = Path(expanded_path(path, where)).resolve()
+    folder = Path(expand_path(path, where)).resolve()
     if not folder.is_dir():
         remedy = f"give the folder that holds {part.declaration}"
         raise InputError(where, path, f"there is no folder {folder}", remedy)

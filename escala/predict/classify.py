@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,21 +56,17 @@ def predict(
     likeness = familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
     by_length = by_length or (lambda item: {})
     compute = classifier.probabilities
-    columns: Callable[..., dict] = partial(_classified, classes=classifier.classes)
+    columns: Callable[..., dict] = partial(mean_columns, classes=classifier.classes)
     if classifier.columns:
         compute, columns = classifier.predictions, partial(classifier.columns, description=data)
     rows, tables = [], []
-    for query, computed in predicted(compute, kind.load("queries").queries(path, data)):
+    for query, outputs in compute_together(compute, kind.load("queries").queries(path, data)):
         known, short = likeness(query.evidence), by_length(query.columns)
-        rows.append({**query.columns, **columns(computed), **known, **short})
+        rows.append({**query.columns, **columns(outputs), **known, **short})
         if len(rows) == _ROWS:  # A table takes a tenth of their memory.
             tables.append(pd.DataFrame(rows))
             rows = []
-    table = (
-        pd.concat([*tables, pd.DataFrame(rows)], ignore_index=True)
-        if tables
-        else pd.DataFrame(rows)
-    )
+    table = pd.concat([*tables, pd.DataFrame(rows)], ignore_index=True)
     with atomic(output) as temporary:
         # The name of a file need not be UTF-8.
         table.to_csv(
@@ -78,31 +75,27 @@ def predict(
     return table
 
 
-def predicted(
+def compute_together(
     compute: Callable[..., np.ndarray], queries: Iterable[Query]
 ) -> Iterator[tuple[Query, np.ndarray]]:
     """Yield every item with what is computed for its pieces, (pieces, …).
 
     The model is called for `PIECES` pieces of many items together: each call takes milliseconds.
     """
-
-    def computed() -> Iterator[tuple[Query, np.ndarray]]:
-        inputs = map(np.concatenate, zip(*(query.inputs for query in together), strict=True))
-        ends = np.cumsum([len(query.inputs[0]) for query in together])
-        return zip(together, np.split(compute(*inputs), ends[:-1]), strict=True)
-
     together, pieces = [], 0
-    for query in queries:
-        together.append(query)
-        pieces += len(query.inputs[0])
-        if pieces >= PIECES:
-            yield from computed()
+    # None ends the items.
+    for query in chain(queries, [None]):
+        if query is not None:
+            together.append(query)
+            pieces += len(query.inputs[0])
+        if together and (query is None or pieces >= PIECES):
+            inputs = map(np.concatenate, zip(*(item.inputs for item in together), strict=True))
+            ends = np.cumsum([len(item.inputs[0]) for item in together])
+            yield from zip(together, np.split(compute(*inputs), ends[:-1]), strict=True)
             together, pieces = [], 0
-    if together:
-        yield from computed()
 
 
-def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
+def mean_columns(outputs: np.ndarray, classes: list[str]) -> dict:
     """Return an item's columns on its class, or the predictions of a model without classes.
 
     They are the means over its pieces of `outputs`: the probability of each class, or numbers of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from escala.core.files import read_json, write_json
 from escala.data import Kind
-from escala.predict.classify import familiar, model, predicted
+from escala.predict.classify import compute_together, familiar, model
 
 
 class Measured(NamedTuple):
@@ -52,7 +52,7 @@ def measure(
         description = classifier.description["data"]
         for letters, drawn in kind.load("fragments").fragments(split, description):
             queries, labels = zip(*drawn, strict=True)
-            outputs = predicted(classifier.probabilities, queries)
+            outputs = compute_together(classifier.probabilities, queries)
             wrong = [
                 output.mean(axis=0).argmax() != label
                 for (_, output), label in zip(outputs, labels, strict=True)
@@ -117,7 +117,12 @@ def summary(path: Path, measured: list[Measured], limit: float) -> str:
         truth, answers = table["class"], table["predicted"]
         lines.append(classification_report(truth, answers, digits=4, zero_division=0))
     if "too_short" in table:
-        lines += _by_length(table["letters"].astype(int), measured, limit)
+        least = enough(measured, limit)
+        lines.append(
+            f"At no measured length at most {limit:.1%} were wrong: every record is too short."
+            if math.isinf(least)
+            else f"Too short is a record of fewer than {least} letters: over {limit:.1%} are wrong."
+        )
     flags = (
         ("shorter_than_rows", "True", "shorter than the model's rows"),
         ("too_short", "True", "too short"),
@@ -131,22 +136,3 @@ def summary(path: Path, measured: list[Measured], limit: float) -> str:
     ]
     lines.append(f"{len(table)} records{': ' * bool(counts)}{', '.join(counts)}: {path}")
     return "\n".join(lines)
-
-
-def _by_length(letters: pd.Series, measured: list[Measured], limit: float) -> Iterator[str]:
-    """Yield the fraction of wrong test pieces at each length of records, and what follows."""
-    bounds = [0, *(entry.letters for entry in measured[1:]), math.inf]
-    for entry, low, high in zip(measured, bounds, bounds[1:], strict=False):
-        if count := int(letters.between(low, high, inclusive="left").sum()):
-            lengths = f"{low} to {high - 1} letters" if low else f"fewer than {high} letters"
-            if math.isinf(high):
-                lengths = f"{low} letters or more"
-            yield (
-                f"of familiar test pieces of {entry.letters} letters, {entry.error:.1%} were "
-                f"wrong: {count} records of {lengths}"
-            )
-    least = enough(measured, limit)
-    if math.isinf(least):
-        yield f"At no measured length at most {limit:.1%} were wrong: every record is too short."
-    else:
-        yield f"Too short is a record of fewer than {least} letters: over {limit:.1%} are wrong."

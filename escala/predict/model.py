@@ -184,13 +184,11 @@ def engine_of(described: Mapping[str, Any]) -> str:
     """
     trained = described.get("engine") or DEFAULT
     offered = sorted(WORKLOADS[described["workload"]].engines, key=lambda engine: engine != trained)
-    return next(filter(_is_installed, offered), offered[0])
-
-
-def _is_installed(engine: str) -> bool:
-    with suppress(Unavailable):
-        return bool(environments.python(engine))
-    return False
+    for engine in offered:
+        with suppress(Unavailable):
+            if environments.python(engine):
+                return engine
+    return offered[0]
 
 
 def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
@@ -209,13 +207,12 @@ def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) 
     *rows, settings = form_of(described)
     functions = framework.Functions(work, settings)
     *outputs, form = functions.restore(*rows, knobs, arrays, require_shapes)
-    return [partial(_in_blocks, function, rows_at_once(form)) for function in outputs]
 
+    def compute(function: Callable, inputs: Inputs) -> np.ndarray:
+        blocks = row_blocks(slice(0, len(inputs[0])), rows_at_once(form))
+        return np.concatenate([function(*(array[rows] for array in inputs)) for rows in blocks])
 
-def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
-    """Return the results of a function for all rows, computed for `size` rows at once."""
-    blocks = row_blocks(slice(0, len(inputs[0])), size)
-    return np.concatenate([function(*(array[rows] for array in inputs)) for rows in blocks])
+    return [partial(compute, function) for function in outputs]
 
 
 def form_of(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:

@@ -7,8 +7,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from escala.core.environment import call
 from escala.core.errors import InputError
@@ -25,54 +25,41 @@ _DEPTH = 10
 _NAMED = 8
 
 
-class Predictions(NamedTuple):
-    """What a call of Snakemake needs to classify files.
+def predictions(run: Path, files: Sequence[Path]) -> tuple[str, list[str], str]:
+    """Return the name of a run's experiment, a table for each file, and the key `predict` as JSON.
 
-    Attributes
-    ----------
-    experiment : name of the experiment of the run.
-    targets : a table for each file.
-    settings : the value of `predict`, as JSON, that names the files.
+    `run` is a `run.json`, its folder, or a folder above it that holds one trained run; below
+    `results/` in the working directory. `files` are in the format of the dataset's kind. A missing
+    file, no file, and other than one trained run are refused.
     """
-
-    experiment: str
-    targets: list[str]
-    settings: str
-
-
-def predictions(run: Path, files: Sequence[Path]) -> Predictions:
-    """Return the tables of a run for some files.
-
-    Parameters
-    ----------
-    run : a `run.json`, its folder, or a folder above it that holds one trained run; below
-        `results/` in the working directory.
-    files : in the format of the dataset's kind.
-
-    Raises
-    ------
-    InputError : a file is missing, no file is given, or not exactly one trained run fits.
-    """
-    _, experiment, _, *names = _trained(run).parts
+    _, experiment, _, *names = find_run(run).parts
     if not files:
         remedy = call("predict --run", run, "reads.fasta")
         raise InputError("FILE", None, "is missing", remedy)
     if missing := [str(file) for file in files if not file.exists()]:
         raise InputError("FILE", ", ".join(missing), "no such file", "name existing files")
-    inputs = {name: _written(file) for name, file in _named(files).items()}
+    # In an experiment, `$` and `~` have a meaning.
+    inputs = {
+        name: str(file.absolute() if str(file).startswith("~") else file).replace("$", "$$")
+        for name, file in name_tables(files).items()
+    }
     below = Path("results", experiment, "predictions", *names)
     targets = [str(below / f"{name}.tsv") for name in inputs]
-    return Predictions(experiment, targets, json.dumps({"inputs": inputs}, ensure_ascii=False))
+    return experiment, targets, json.dumps({"inputs": inputs}, ensure_ascii=False)
 
 
-def _trained(run: Path) -> Path:
+def find_run(run: Path) -> Path:
     """Return the folder of the only trained run at or below a path, from `results/` on."""
     folder = Path(os.path.relpath(run.parent if run.name == "run.json" else run))
     if not folder.is_dir():
         raise InputError("--run", str(run), "no such run", "name a folder below results/")
     runs = sorted(file.parent for file in folder.glob("**/run.json"))
     runs = [one for one in runs if one.parts[0] == "results" and len(one.parts) == _DEPTH]
-    trained = [one for one in runs if (one / DESCRIPTION).exists() and _ended_ok(one)]
+    trained = []
+    for one in runs:
+        with suppress(ValueError, KeyError, TypeError):
+            if (one / DESCRIPTION).exists() and read_json(one / "run.json")["status"] == "ok":
+                trained.append(one)
     if len(trained) == 1:
         return trained[0]
     remedy = "name the folder of a run below results/ that ended ok with save_model: true"
@@ -84,14 +71,7 @@ def _trained(run: Path) -> Path:
     raise InputError("--run", str(run), reason, remedy)
 
 
-def _ended_ok(folder: Path) -> bool:
-    try:
-        return read_json(folder / "run.json")["status"] == "ok"
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-def _named(files: Sequence[Path]) -> dict[str, Path]:
+def name_tables(files: Sequence[Path]) -> dict[str, Path]:
     """Return the files by the names of their tables: that of the file, or with its folders."""
     stems = [
         file.with_suffix("").stem if file.suffix in COMPRESSED else file.stem for file in files
@@ -111,9 +91,3 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
 def _name(text: str) -> str:
     """Return a text as the name of a table: letters, digits, `-` and `_`, 64 at most."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[-64:].strip("-_") or "query"
-
-
-def _written(file: Path) -> str:
-    """Return a path as an experiment writes it, in which `$` and `~` have a meaning."""
-    text = str(file.absolute() if str(file).startswith("~") else file)
-    return text.replace("$", "$$")

@@ -13,7 +13,7 @@ from typing import Any
 
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 
 #: The folder of the module that programs may import.
 HOOK = Path(__file__).resolve().parents[1] / "hook"
@@ -106,7 +106,7 @@ class Program:
         and a pattern that is not a regular expression, are refused.
         """
         environment = declared.get("environment", {})
-        directory = Path(expanded_path(declared.get("directory", "."), f"{where}.directory"))
+        directory = Path(expand_path(declared.get("directory", "."), f"{where}.directory"))
         python, command = environment.get("python"), declared["command"]
         program = cls(
             tuple(words(command, f"{where}.command")),
@@ -260,7 +260,7 @@ def _count_wrappers(words: Sequence[str]) -> int:
 
 def _interpreter(python: str, base: Path, where: str) -> str:
     """Return the absolute path of an interpreter, links not followed: they decide its packages."""
-    path = Path(expanded_path(python, where))
+    path = Path(expand_path(python, where))
     if path.name == str(path):
         program = shutil.which(path, path=os.environ.get(CALLERS_PATH))
     else:

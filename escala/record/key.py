@@ -153,7 +153,7 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
     known, now = request["program"]["files"], _digests_now(request)
     changes = [name for name, digest in known.items() if now.get(name) != digest]
     kind = KINDS[read_json(data / DESCRIPTION)["kind"]]
-    return changes + (kind.load("watch").changed(data) if kind.has("watch") else [])
+    return changes + (kind.load("watch").find_changes(data) if kind.has("watch") else [])
 
 
 def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
-from escala.data.paths import expanded_path, require_past
+from escala.data.paths import expand_path, require_past
 from escala.predict import LENGTH_ERRORS
 from escala.workflow import steps
 
@@ -69,9 +69,9 @@ def extracted_from(wildcards):
     return {"source": f"{DATA}/source"} | {key: str(path) for key, path in extraction.items()}
 
 
-def prepared_from(wildcards):
+def preparation_inputs(wildcards):
     """Return the files that a dataset's arrays are made from, by name."""
-    files = settings_result(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
+    files = settings_result(wildcards, "preparation_inputs", Path(DATA.format(**wildcards)))
     past(wildcards, files.values())
     return {name: str(path) for name, path in files.items()}
 
@@ -110,7 +110,7 @@ def query_file(wildcards):
         )
     where = f"predict.inputs.{wildcards.query}"
     try:
-        path = expanded_path(inputs[wildcards.query], where)
+        path = expand_path(inputs[wildcards.query], where)
         require_past(where, [path])
         if {"{", "}"} & set(path):
             remedy = "rename it, or name a link to it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,11 +242,6 @@ def test_short_records_are_flagged_and_counted_and_keep_their_class(lengths_run)
     said = summary(output, errors, 0.02).splitlines()
     assert said[-1].startswith("4 records: 3 shorter than the model's rows, 2 too short, ")
     assert said[-1].endswith(str(output))
-    counts = [re.search(r"\d+ records of .*", line)[0] for line in said[:-2] if "wrong" in line]
-    assert counts == [
-        "2 records of 20 to 29 letters", "1 records of 30 to 39 letters",
-        f"1 records of {LENGTH} letters or more",
-    ]  # fmt: skip
     assert any("fewer than 30 letters" in line for line in said)
 
 

@@ -155,7 +155,7 @@ def state(path: Path) -> str:
 def identity(path: Path, output: Path, **more: object) -> dict:
     given = stated(path, **more)
     output.mkdir(exist_ok=True)
-    read = file_settings.prepared_from(given, output)
+    read = file_settings.preparation_inputs(given, output)
     prepared = file_arrays.prepare("own", file_settings.preparation(given), 1, read, output)
     return prepared["paths"]["photos"]
 
@@ -263,7 +263,7 @@ def prepared(seed: int = 4, **given: object) -> Arrays:
     done = checked(given)
     output = Path("split")
     output.mkdir(exist_ok=True)
-    read = settings.prepared_from(done, output)
+    read = settings.preparation_inputs(done, output)
     arrays.prepare("own", settings.preparation(done), seed, read, output)
     split = Arrays(output)
     expected = settings.size(done)

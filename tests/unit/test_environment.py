@@ -13,7 +13,7 @@ import pytest
 
 from escala.core import environment
 from escala.core.errors import InputError
-from escala.data.paths import expanded_path, require_past
+from escala.data.paths import expand_path, require_past
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_what_somebody_else_left_is_named(theirs, tmp_path, monkeypatch):
 
 def test_a_folder_of_data_with_braces_is_refused_and_so_is_one_of_an_unknown_home(monkeypatch):
     with pytest.raises(InputError, match=r"source\.folder: .*holds '\{' and '\}'"):
-        expanded_path("/data/{x}", "source.folder")
+        expand_path("/data/{x}", "source.folder")
     with pytest.raises(InputError, match="home of the user is not known"):
-        expanded_path("~nobody-of-that-name/data", "source.folder")
-    assert expanded_path("/a b/c%d'e", "source.folder") == "/a b/c%d'e"
+        expand_path("~nobody-of-that-name/data", "source.folder")
+    assert expand_path("/a b/c%d'e", "source.folder") == "/a b/c%d'e"
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from escala.core.errors import InputError
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 from escala.data.settings import (
     SIDES,
     Settings,
@@ -79,7 +79,7 @@ def preparation(settings: Settings) -> dict:
     }
 
 
-def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
+def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return the user's files, each once."""
     return {f"file{number}": path for number, path in enumerate(_files(settings))}
 
@@ -119,7 +119,7 @@ def _arrays(settings: Settings) -> Iterator[tuple[str, str, Named]]:
     for side in (name for name in SIDES if name in settings):
         texts = settings[side]["inputs"] | {TARGETS: settings[side]["targets"]}
         for key, text in texts.items():
-            path, member = parse_name(expanded_path(text, place(side, key)))
+            path, member = parse_name(expand_path(text, place(side, key)))
             yield side, key, Named(path.absolute(), member)
 
 

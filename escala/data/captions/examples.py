@@ -10,7 +10,7 @@ import numpy as np
 from escala.data.base import Arrays
 from escala.data.captions.arrays import PICTURES
 from escala.data.captions.words import bleu, counts, references, word_numbers
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 
 
 class Example(NamedTuple):
@@ -31,7 +31,7 @@ def pictures(settings: Mapping[str, Any]) -> Path | None:
     source = settings["source"]
     if source["type"] == "simulated":
         return None
-    return Path(expanded_path(source["pictures"], "source.pictures"))
+    return Path(expand_path(source["pictures"], "source.pictures"))
 
 
 def are_captions(split: Path, predictions: np.ndarray) -> bool:

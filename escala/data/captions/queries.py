@@ -19,7 +19,7 @@ from escala.data.images.pictures import files_of
 WEIGHTS = "ESCALA_VGG16"
 
 #: The column of a picture, and its features.
-Found = Iterator[tuple[dict[str, str], np.ndarray]]
+Features = Iterator[tuple[dict[str, str], np.ndarray]]
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
@@ -31,15 +31,23 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     the path is a text file with a scene a line, such as `red dog runs in park`, and the column is
     `scene`.
     """
-    _require_description(description)
     features, words = specs(description)
+    # The description may be of anyone.
+    source, known = description.get("provenance"), description.get("vocabulary")
+    if source not in (*READERS,):
+        raise invalid("data.provenance", f"none of {', '.join(READERS)}")
+    if source == "flickr8k" and not isinstance(description.get("weights_sha256"), str):
+        raise invalid("data.weights_sha256", "no text")
+    texts = isinstance(known, list) and all(isinstance(word, str) for word in known)
+    if not texts or len(known) != words.below:
+        raise invalid("data.vocabulary", f"no list of {words.below} words")
     begun = np.zeros((1, *words.shape), words.dtype)
     begun[..., 0] = START
-    for columns, row in READERS[description["provenance"]](path, description):
+    for columns, row in READERS[source](path, description):
         yield Query(columns, (row[None].astype(features.dtype), begun))
 
 
-def _pictures(path: Path, description: Mapping[str, Any]) -> Found:
+def _pictures(path: Path, description: Mapping[str, Any]) -> Features:
     paths = list(files_of(path)) if path.is_dir() else [path]
     vgg16.require_pictures(paths)
     named = os.environ.get(WEIGHTS)
@@ -53,7 +61,7 @@ def _pictures(path: Path, description: Mapping[str, Any]) -> Found:
         yield {"file": file.name}, row
 
 
-def _scenes(path: Path, description: Mapping[str, Any]) -> Found:
+def _scenes(path: Path, description: Mapping[str, Any]) -> Features:
     """Yield the column and the features, without noise, of each scene."""
     features, _ = specs(description)
     lines = enumerate(read_text(path).splitlines(), start=1)
@@ -68,16 +76,3 @@ def _scenes(path: Path, description: Mapping[str, Any]) -> Found:
 
 #: How the data of a user are read, by the source of the training data.
 READERS = {"simulated": _scenes, "flickr8k": _pictures}
-
-
-def _require_description(description: Mapping[str, Any]) -> None:
-    """Refuse a description without the source, or the name of every number: it may be of anyone."""
-    _, words = specs(description)
-    source, known = description.get("provenance"), description.get("vocabulary")
-    if source not in (*READERS,):
-        raise invalid("data.provenance", f"none of {', '.join(READERS)}")
-    if source == "flickr8k" and not isinstance(description.get("weights_sha256"), str):
-        raise invalid("data.weights_sha256", "no text")
-    named = isinstance(known, list) and all(isinstance(word, str) for word in known)
-    if not named or len(known) != words.below:
-        raise invalid("data.vocabulary", f"no list of {words.below} words")

@@ -47,8 +47,8 @@ GRAMMAR = {
 }
 #: Seed of the projection: features have the same meaning in every dataset of as many features.
 PROJECTION = 8091
-#: Weight of a value's own word, and of its synonym.
-OWN, OTHER = 3, 1
+#: Weight of the word of a value, and of its synonym.
+WORD, SYNONYM = 3, 1
 
 Rules = Mapping[str, Sequence[tuple[int, str]]]
 
@@ -94,13 +94,13 @@ def read_lists(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]
                 reason = f"is already in the list {lists[known[name]].name}"
                 raise InputError(lists[side], name, reason, "keep it in one line of one list")
             known[name] = side
-    captions = _captions(tokens)
+    captions = read_captions(tokens)
     described = {
         side: [{"name": name, "captions": captions.get(name, [])} for name in listed]
         for side, listed in names.items()
     }
     for side, listed in described.items():
-        few = [each["name"] for each in listed if len(each["captions"]) != CAPTIONS]
+        few = [entry["name"] for entry in listed if len(entry["captions"]) != CAPTIONS]
         reason = f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions"
         _refuse(tokens, few, reason, "add them, or remove it from the list")
     return described
@@ -114,14 +114,14 @@ def picture_files(described: Mapping[str, list[dict]], pictures: Path) -> dict[s
     if not pictures.is_dir():
         raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
     for side, listed in described.items():
-        absent = [each["name"] for each in listed if not (pictures / each["name"]).is_file()]
+        absent = [entry["name"] for entry in listed if not (pictures / entry["name"]).is_file()]
         reason = f"is in the list of the side {side}, and is not in the folder"
         _refuse(pictures, absent, reason, "add it, or remove it from the list")
-    names = sorted(each["name"] for listed in described.values() for each in listed)
+    names = sorted(entry["name"] for listed in described.values() for entry in listed)
     return {name: pictures / name for name in names}
 
 
-def _captions(file: Path) -> dict[str, list[str]]:
+def read_captions(file: Path) -> dict[str, list[str]]:
     """Return the captions of every picture in a file, by file name, in the order of their numbers.
 
     A line that is not in the format is refused.
@@ -193,7 +193,7 @@ def scene_rules(scene: Sequence[int]) -> Rules:
         "CONTINUOUS": [(1, CONTINUOUS[words["action"]])],
         "PREPOSITION": [(1, PREPOSITIONS[words["place"]])],
     } | {
-        part.upper(): [(OWN, word), (OTHER, SYNONYMS.get(word, word))]
+        part.upper(): [(WORD, word), (SYNONYM, SYNONYMS.get(word, word))]
         for part, word in words.items()
     }
 

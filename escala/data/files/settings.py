@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from escala.core.console import progress
 from escala.core.errors import InputError
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 from escala.data.settings import Settings
 
 
@@ -28,7 +28,7 @@ def check(settings: Settings) -> None:
 def paths(settings: Settings) -> dict[str, Path]:
     """Return the absolute path of each file or folder by name."""
     return {
-        name: Path(expanded_path(text, f"paths.{name}")).absolute()
+        name: Path(expand_path(text, f"paths.{name}")).absolute()
         for name, text in settings["paths"].items()
     }
 
@@ -43,7 +43,7 @@ def preparation(settings: Settings) -> dict:
     return {"rows": settings.get("rows"), "identify": settings["identify"], "state": digest}
 
 
-def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
+def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return the user's files and folders."""
     return paths(settings)
 

@@ -16,7 +16,7 @@ def remember(split: Path, inputs: Mapping[str, Path], where: str) -> None:
     write_json(split / _STATES, states)
 
 
-def changed(split: Path) -> list[str]:
+def find_changes(split: Path) -> list[str]:
     """Return the names of the paths whose files changed."""
     names = []
     for key, (path, known) in read_json(split / _STATES).items():

@@ -60,7 +60,7 @@ class Familiarity:
     def learn(cls, trained: Sides, held_out: Sides, strands: bool = True) -> Familiarity:
         """Collect the k-mers of training rows, and measure the fraction of each held-out row."""
 
-        def knowing(seen: np.ndarray) -> Familiarity:
+        def make(seen: np.ndarray) -> Familiarity:
             return cls(np.packbits(seen), np.empty(0, np.float32), strands=strands)
 
         classes, bits = np.zeros(4**K, np.uint16), {}
@@ -70,10 +70,10 @@ class Familiarity:
                 known[kmers(row, K, strands)] = True
             classes += known
             bits[label] = np.packbits(known)
-        everything, fractions, far = knowing(classes > 0), [], []
+        everything, fractions, far = make(classes > 0), [], []
         for label, rows in held_out.items():
             inside = np.unpackbits(bits[label]) if label in bits else np.uint8(0)
-            others, unrelated = knowing(classes > inside), []
+            others, unrelated = make(classes > inside), []
             for row in rows:
                 fraction = everything.fraction(row)
                 if not np.isnan(fraction):

@@ -1,7 +1,6 @@
 """Encoding of FASTA files: parse, check, drop duplicates, count per class."""
 
 import hashlib
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,44 +13,6 @@ from escala.data.nucleotides import encode, nucleotides, records
 from escala.data.splits import open_array
 
 RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "letters"]
-
-
-@dataclass
-class _Counts:
-    """Counts of the records of a class; duplicates are found by digests of 32 bytes a record."""
-
-    lengths: list[int] = field(default_factory=list)
-    ambiguous: int = 0
-    kept: int = 0
-    genomes: set[bytes] = field(default_factory=set)
-    encodings: set[bytes] = field(default_factory=set)
-
-    def add(self, genome: bytes, codes: bytes, length: int, deduplicate: str) -> bool:
-        """Count a record, and return whether it is kept."""
-        encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
-        seen = {"genome": genome in self.genomes, "encoded": encoded in self.encodings}
-        keep = not seen.get(deduplicate, False)
-        self.lengths.append(len(codes))
-        self.ambiguous += codes.count(0)
-        self.kept += keep
-        self.genomes.add(genome)
-        self.encodings.add(encoded)
-        return keep
-
-    def row(self, name: str, label: int) -> dict:
-        records = len(self.lengths)
-        return {
-            "class": name,
-            "label": label,
-            "records": records,
-            "duplicates_genome": records - len(self.genomes),
-            "duplicates_encoded": records - len(self.encodings),
-            "kept": self.kept,
-            "length_min": min(self.lengths),
-            "length_median": float(np.median(self.lengths)),
-            "length_max": max(self.lengths),
-            "ambiguous_fraction": self.ambiguous / sum(self.lengths),
-        }
 
 
 def encode_classes(
@@ -78,11 +39,11 @@ def encode_classes(
         `codes.npy`) and `classes.csv`, which is returned: a row per class, with its records,
         duplicates of both kinds, kept, lengths, and ambiguous fraction.
     """
-    rows, summaries, home, offset = [], [], {}, 0
+    rows, home, offset = [], {}, 0
     codes_path = output / "codes.npy"
     with atomic(codes_path) as temporary, open_array(temporary, (), np.uint8) as writer:
         for label, name in enumerate(classes):
-            path, seen = folder / f"{name}.fasta", _Counts()
+            path, seen = folder / f"{name}.fasta", set()
             shown = tqdm(nucleotides(records(path), path), desc=name, unit=" records", disable=None)
             for accession, sequence in shown:
                 genome = hashlib.sha256(sequence.upper()).digest()
@@ -90,16 +51,31 @@ def encode_classes(
                     reason = f"the same genome is in {home[genome]}"
                     raise InputError(path, accession, reason, "keep it in one class only")
                 codes = encode(sequence)
-                if seen.add(genome, codes, length, deduplicate):
-                    kept = np.frombuffer(codes[:letters_kept], np.uint8)
-                    writer.append(kept)
-                    digest, letters = genome.hex(), len(kept)
-                    rows.append((name, label, accession, len(codes), digest, offset, letters))
-                    offset += letters
-            summaries.append(seen.row(name, label))
-    report, table = pd.DataFrame(summaries), pd.DataFrame(rows, columns=RECORD_COLUMNS)
+                encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
+                identity = {"genome": genome, "encoded": encoded}.get(deduplicate)
+                keep = identity is None or identity not in seen
+                seen.add(identity)
+                kept = np.frombuffer(codes[:letters_kept] if keep else b"", np.uint8)
+                writer.append(kept)
+                row = (name, label, accession, len(codes), genome.hex(), offset, len(kept))
+                rows.append((*row, encoded, codes.count(0), keep))
+                offset += len(kept)
+    table = pd.DataFrame(rows, columns=[*RECORD_COLUMNS, "encoded", "ambiguous", "kept"])
+    groups = table.groupby(["class", "label"], sort=False)
+    count, lengths = groups.size(), groups["length"]
+    summary = {
+        "records": count,
+        "duplicates_genome": count - groups["genome"].nunique(),
+        "duplicates_encoded": count - groups["encoded"].nunique(),
+        "kept": groups["kept"].sum(),
+        "length_min": lengths.min(),
+        "length_median": lengths.median(),
+        "length_max": lengths.max(),
+        "ambiguous_fraction": groups["ambiguous"].sum() / lengths.sum(),
+    }
+    report = pd.DataFrame(summary).reset_index()
     with atomic(output / "records.tsv") as temporary:
-        table.to_csv(temporary, sep="\t", index=False)
+        table.loc[table["kept"], RECORD_COLUMNS].to_csv(temporary, sep="\t", index=False)
     with atomic(output / "classes.csv") as temporary:
         report.to_csv(temporary, index=False)
     return report

@@ -6,7 +6,7 @@ from escala.core.errors import InputError
 from escala.data import settings as common
 from escala.data.genomes import acquire
 from escala.data.genomes.acquire.wanted import QUERIES
-from escala.data.paths import expanded_path
+from escala.data.paths import expand_path
 from escala.data.settings import Settings, Size
 
 #: Files that `rule codes` makes from the sequences.
@@ -80,14 +80,14 @@ def inputs(settings: Settings) -> list[Path]:
     return acquire.inputs(settings["source"], settings["classes"])
 
 
-def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
+def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return the files that the arrays are made from; `groups` only if the split uses groups."""
     split = settings["split"]
     files = {name.partition(".")[0]: folder / name for name in ENCODED}
     if split["by"] == "cluster":
         files["groups"] = folder / "clusters.tsv"
     elif "groups" in split:
-        files["groups"] = Path(expanded_path(split["groups"], "split.groups"))
+        files["groups"] = Path(expand_path(split["groups"], "split.groups"))
     elif split["by"] == "group-file":
         # A simulated source writes its metadata alongside the genomes.
         files["groups"] = folder / "sequences"

@@ -169,14 +169,14 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
         np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")
     )
     genomes, place = np.unique(test, return_inverse=True)
-    found = np.full(len(genomes), np.nan, np.float32)
+    similarity = np.full(len(genomes), np.nan, np.float32)
     matrix = Sketches.load(sketches).matrix()
     known = genomes >= 0
     known[known] = np.diff(matrix.indptr)[genomes[known]] > 0
-    found[known] = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
+    similarity[known] = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
     with atomic(output) as temporary:
-        np.save(temporary, found[place], allow_pickle=False)
-    return found[place]
+        np.save(temporary, similarity[place], allow_pickle=False)
+    return similarity[place]
 
 
 def _similarities(

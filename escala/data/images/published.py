@@ -9,7 +9,6 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -97,9 +96,6 @@ def _idx(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
         reason = "is cut short: its header counts more than it holds"
         remedy = f"{_AGAIN}; or set cut_short: accept"
         raise InputError(path, f"{whole} of {rows}", reason, remedy)
-    if rows and not whole:
-        reason = f"holds none of the {rows} that its header counts"
-        raise InputError(path, path.name, reason, _AGAIN)
     return np.frombuffer(body[: whole * row_bytes], np.uint8).reshape(whole, *shape)
 
 
@@ -168,11 +164,14 @@ def _files(path: Path) -> dict[str, bytes]:
                     with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
                         contents[name] = content.read(most)
             return contents
-        with gzip.open(path) as content, suppress(gzip.BadGzipFile):
-            # `tarfile` stops before the checksum at the end of a packed archive.
-            content.peek(1)
-            while content.read(_BLOCK):
+        with gzip.open(path) as content:
+            try:
+                content.peek(1)
+            except gzip.BadGzipFile:
                 pass
+            else:  # The checksum stands at the end, and `tarfile` stops before it.
+                while content.read(_BLOCK):
+                    pass
         with tarfile.open(path) as archive:
             members = {PurePosixPath(entry.name).name: entry for entry in archive if entry.isfile()}
             # Read by name into memory: nothing is unpacked to a path that the archive names.

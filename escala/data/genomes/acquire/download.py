@@ -15,7 +15,6 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
@@ -25,7 +24,7 @@ from escala.data.genomes.acquire.files import digest
 from escala.data.genomes.acquire.wanted import canonical, sequenceless
 from escala.data.nucleotides import write_record
 
-#: Records of one request. With 200 or more, Bio.Entrez sends the accessions in the body.
+#: Records of one request.
 BATCH = 200
 #: Number of refused requests for one record after which it counts as absent.
 ALONE = 4
@@ -45,19 +44,24 @@ Records = dict[str, tuple[str, str, bool]]
 class Download:
     """The records of a list that are not yet received.
 
-    `waiting` has the accessions to request, in this order, each with its number of refusals;
-    `found` the name of the record of each accession that is kept, and `lacking` the reason why one
-    cannot be had.
+    `waiting` has the accessions to request, in this order, each with its number of refusals.
+    `received` has the name of the record of each accession that is kept, and `lacking` the reason
+    why one cannot be had.
     """
 
     def __init__(
         self, client: eutils.Client, accessions: list[str], digests: dict[str, str], kept: Partial
     ):
         self.client, self.digests, self.kept = client, digests, kept
-        self.found: dict[str, str] = {}
+        self.received: dict[str, str] = {}
         self.lacking = {name: why for name in accessions if (why := sequenceless(name))}
-        wanted = [name for name in accessions if name not in self.lacking]
-        self.waiting = {name: 0 for name in wanted if not self._have(name)}
+        self.waiting: dict[str, int] = {}
+        for name in (name for name in accessions if name not in self.lacking):
+            present, locked = kept.find(name), digests.get(name)
+            if present and locked in (None, digest(kept.sequence(present))):
+                self.received[name] = present
+            else:
+                self.waiting[name] = 0
         self._size = BATCH
         self._unconfirmed: dict[str, str] = {}
         self._extra_record = kept.any()
@@ -76,7 +80,9 @@ class Download:
         cut, self._wrong_answer = None, ""
         try:
             wanted = requested + companion
-            received = self.client.ask(Entrez.efetch, id=wanted, rettype="fasta", retmode="text")
+            received = self.client.ask(
+                "efetch", id=",".join(wanted), rettype="fasta", retmode="text"
+            )
             if not received.strip():
                 raise eutils.NotFound("an empty answer")
             if not re.search("^>", received, re.M):
@@ -117,7 +123,7 @@ class Download:
 
     def _whole(self, requested: list[str], text: str) -> tuple[bool, bool]:
         """Keep the complete records; return whether any is new, and whether any is damaged."""
-        copies, damaged = self._usable(requested, text)
+        copies, damaged = self._select_usable(requested, text)
         certain: dict[str, str] = {}
         new = False
         for accession, (received, sequence, last) in copies.items():
@@ -125,7 +131,7 @@ class Download:
             before = self._unconfirmed.get(accession)
             if sha256 == locked or (locked is None and (not last or sha256 == before)):
                 certain[received] = sequence
-                self.found[accession] = received
+                self.received[accession] = received
             elif sha256 == before:
                 self.lacking[accession] = CHANGED
             else:
@@ -140,7 +146,7 @@ class Download:
             self._extra_record = next(iter(certain))
         return new, damaged
 
-    def _usable(self, requested: list[str], text: str) -> tuple[Records, bool]:
+    def _select_usable(self, requested: list[str], text: str) -> tuple[Records, bool]:
         """Return the usable records of an answer, and whether any was damaged."""
         usable: Records = {}
         faults = self.client.faults
@@ -151,7 +157,7 @@ class Download:
             by_form.setdefault(name.upper(), []).append(name)
         for position, (header, sequence) in enumerate(records, start=1):
             received = canonical((header.split() or [""])[0])
-            name = _match_request(received, by_form)
+            name = match_request(received, by_form)
             if not name and received == self._extra_record:
                 continue
             if not name:
@@ -174,22 +180,15 @@ class Download:
             del usable[name]
         return usable, damaged or bool(contradictory)
 
-    def _have(self, accession: str) -> bool:
-        name, locked = self.kept.find(accession), self.digests.get(accession)
-        have = name is not None and locked in (None, digest(self.kept.sequence(name)))
-        if have:
-            self.found[accession] = name
-        return have
 
-
-def _match_request(received: str, asked: dict[str, list[str]]) -> str | None:
+def match_request(received: str, requests: dict[str, list[str]]) -> str | None:
     """Return the requested accession that a received one answers, or None.
 
-    It is the same with or without version, or the only one that differs just in case. `asked` holds
-    the requested accessions by their form in upper case.
+    It is the same with or without version, or the only one that differs just in case. `requests`
+    holds the requested accessions by their form in upper case.
     """
     for form in (received, received.rpartition(".")[0]):
-        alike = asked.get(form.upper(), [])
+        alike = requests.get(form.upper(), [])
         if form in alike or len(alike) == 1:
             return form if form in alike else alike[0]
     return None
@@ -200,15 +199,15 @@ class Partial:
 
     A file whose digest differs from its name is removed, and its records count as not received. The
     record of an accession with version never changes, so it may come from any earlier download.
-    A folder with files of another origin is refused.
+    A folder with files of another origin is refused. `files` has the file of each accession.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._files: dict[str, Path] = {}
+        self.files: dict[str, Path] = {}
         self._latest: dict[str, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        for path in _own(folder):
+        for path in list_files(folder):
             content = _read_verified(path)
             if content is None:
                 _remove(path)
@@ -216,16 +215,13 @@ class Partial:
                 self._note(content, path)
         self._content = lru_cache(KEPT_IN_MEMORY)(_read_verified)
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def find(self, accession: str) -> str | None:
         """Return the kept accession with version, the latest for one without version, or None."""
-        return accession if accession in self._files else self._latest.get(accession)
+        return accession if accession in self.files else self._latest.get(accession)
 
     def any(self) -> str | None:
         """Return the accession of some record that is kept, if there is one."""
-        return next(iter(self._files), None)
+        return next(iter(self.files), None)
 
     def keep(self, records: dict[str, str]) -> None:
         """Write verified records, accession with version → sequence, as one file."""
@@ -240,7 +236,7 @@ class Partial:
 
     def sequence(self, accession: str) -> str:
         """Return the kept sequence of an accession with version, verified again."""
-        path = self._files[accession]
+        path = self.files[accession]
         content = self._content(path)
         if content is None:
             raise InputError(path, accession, "was damaged on disk", "check the disk and run again")
@@ -248,7 +244,7 @@ class Partial:
 
     def _note(self, records: dict[str, str], path: Path) -> None:
         for accession in records:
-            self._files[accession] = path
+            self.files[accession] = path
             bare, _, version = accession.rpartition(".")
             latest = self._latest.get(bare, "").rpartition(".")[2]
             if version.isdigit() and int(version) >= int(latest or 0):
@@ -258,12 +254,12 @@ class Partial:
 def forget(folder: Path) -> None:
     """Remove the files of a `Partial` and their folder."""
     if folder.is_dir():
-        for path in _own(folder):
+        for path in list_files(folder):
             _remove(path)
         folder.rmdir()
 
 
-def _own(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     """Return the files of a folder, and the remains of writers that were killed."""
     paths = sorted(folder.iterdir())
     for path in paths:

@@ -13,7 +13,6 @@ from datetime import date
 from itertools import islice
 from pathlib import Path
 
-from Bio import Entrez
 from tqdm import tqdm
 
 from escala.core.errors import InputError
@@ -30,7 +29,7 @@ from escala.data.genomes.acquire.wanted import (
     sequenceless,
 )
 from escala.data.nucleotides import write_record
-from escala.data.paths import expanded
+from escala.data.paths import expand
 
 #: Records of one listing. EFetch gives 10 000 at once (NBK25499) and refuses positions beyond 9998
 #: with "out of acceptable range [9999,9998]" (Biopython, issue 4189). So a longer result is divided
@@ -65,15 +64,26 @@ def fetch(
     NCBI refuses, or it gave no usable answer `eutils.MAX_TRIES` times in a row.
     """
     email = source["email"]
-    client = eutils.Client(expanded(email, "source.email") if email.startswith("$") else email)
+    client = eutils.Client(expand(email, "source.email") if email.startswith("$") else email)
     wanted = {name: _list_wanted(source, name, locked) for name in classes}
     with client.ncbi_lock():
         kept = Partial(partial)
         received = {name: _download(client, wanted[name], name, kept) for name in classes}
-        _require_all(wanted, {name: download.lacking for name, download in received.items()})
+        # All that cannot be had is refused in one message.
+        faulty = {name: download.lacking for name, download in received.items() if download.lacking}
+        texts = {name: explain(faulty[name], wanted[name].places) for name in faulty}
+        remedy = "remove or replace these accessions; all others are kept, and not fetched again"
+        if all(wanted[name].accessions is None for name in faulty):
+            remedy = "exclude them from the query, each by NOT ACCESSION[accn]"
+        if len(faulty) == 1:
+            [name] = faulty
+            raise wanted[name].error(texts[name], remedy)
+        if faulty:
+            text = "; ".join(f"{wanted[name].where}: {text}" for name, text in texts.items())
+            raise InputError("source", None, text, remedy)
         for name, download in received.items():
             with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
-                for accession in download.found.values():
+                for accession in download.received.values():
                     write_record(fasta, accession, kept.sequence(accession))
 
 
@@ -126,8 +136,8 @@ def _download(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -
         accessions = wanted.accessions or search(client, wanted)
         download = Download(client, accessions, wanted.digests, kept)
         if download.lacking:
-            found = explain(download.lacking, wanted.places)
-            print(f"{name}: will be refused after the download: {found}", file=sys.stderr)
+            reasons = explain(download.lacking, wanted.places)
+            print(f"{name}: will be refused after the download: {reasons}", file=sys.stderr)
         with tqdm(
             desc=name,
             total=len(accessions),
@@ -141,34 +151,18 @@ def _download(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -
                 client.with_retries(download.attempt)
                 bar.update(left - len(download.waiting))
     except eutils.Failure as failure:
-        known = f"; {len(kept)} verified records are kept and will not be fetched again"
+        known = f"; {len(kept.files)} verified records are kept and will not be fetched again"
         raise wanted.error(f"NCBI gave no usable answer ({failure}){known}") from None
     finally:
         for fault, count in client.faults.most_common():
             print(f"{name}: tried again after: {fault} ({count} times)", file=sys.stderr)
-    found = download.found
-    download.found = {name: found[name] for name in accessions if name in found}
-    twice = {name for name, count in Counter(found.values()).items() if count > 1}
+    received = download.received
+    download.received = {name: received[name] for name in accessions if name in received}
+    twice = {name for name, count in Counter(received.values()).items() if count > 1}
     if twice:
         text = f"{join_names(twice)}: is listed more than once, such as with and without version"
         raise wanted.error(text, "keep one of them")
     return download
-
-
-def _require_all(wanted: dict[str, Wanted], lacking: dict[str, dict[str, str]]) -> None:
-    """Refuse the accessions of all classes that cannot be had, in one message."""
-    faulty = {name: reasons for name, reasons in lacking.items() if reasons}
-    if not faulty:
-        return
-    texts = {name: explain(faulty[name], wanted[name].places) for name in faulty}
-    remedy = "remove or replace these accessions; all others are kept, and not fetched again"
-    if all(wanted[name].accessions is None for name in faulty):
-        remedy = "exclude them from the query, each by NOT ACCESSION[accn]"
-    if len(faulty) == 1:
-        [name] = faulty
-        raise wanted[name].error(texts[name], remedy)
-    text = "; ".join(f"{wanted[name].where}: {text}" for name, text in texts.items())
-    raise InputError("source", None, text, remedy)
 
 
 def search(client: eutils.Client, wanted: Wanted) -> list[str]:
@@ -186,13 +180,13 @@ def search(client: eutils.Client, wanted: Wanted) -> list[str]:
             else:
                 yield accession
 
-    found = list(dict.fromkeys(islice(usable(), wanted.limit)))
+    accessions = list(dict.fromkeys(islice(usable(), wanted.limit)))
     if left_out:
         names = ", ".join(left_out)
         print(f"left out, because it {sequenceless(left_out[0])}: {names}", file=sys.stderr)
-    if not found:
+    if not accessions:
         raise wanted.error("no record matches", "widen the query")
-    return sorted(found)
+    return sorted(accessions)
 
 
 def _pieces(client: eutils.Client, wanted: Wanted, spans: tuple[Span, ...]) -> Iterator[str]:
@@ -231,7 +225,7 @@ def _list_page(
     There are none if all are wanted and there are more. A retry repeats search and list.
     """
     try:
-        text = client.ask(Entrez.esearch, term=term, usehistory="y", retmax=0, retmode="json")
+        text = client.ask("esearch", term=term, usehistory="y", retmax=0, retmode="json")
     except eutils.NotFound as failure:
         raise eutils.PermanentFailure(str(failure)) from None
     result = eutils.parse_answer(text).get("esearchresult", {})
@@ -254,7 +248,7 @@ def _list_page(
     place = {"WebEnv": result["webenv"], "query_key": result["querykey"], "retstart": 0}
     form = {"rettype": "acc", "retmode": "text", "retmax": expected}
     try:
-        text = client.ask(Entrez.efetch, **place, **form)
+        text = client.ask("efetch", **place, **form)
     except eutils.NotFound as failure:
         raise eutils.RetryableFailure(str(failure)) from None
     accessions = [canonical(name) for name in text.split()]

@@ -1,7 +1,6 @@
-"""Send requests to NCBI's E-utilities through Bio.Entrez, with retries.
+"""Send requests to NCBI's E-utilities, with retries, at NCBI's rate (NBK25497).
 
-Bio.Entrez builds the requests and keeps NCBI's rate: at most one request every 0.37 s, or every 0.1
-s with an API key. Its own retries bypass this limit, so every retry here is a new request.
+That is at most one request every 0.37 s, or every 0.1 s with an API key, retries included.
 
 Environment
 -----------
@@ -18,17 +17,17 @@ import json
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.error import HTTPError
-from urllib.parse import quote_plus, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.request import urlopen
 
-from Bio import Entrez
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 from tenacity import wait_exponential_jitter as exponential
 
@@ -92,6 +91,7 @@ class Client:
         self.email = email
         self.faults: Counter[str] = Counter()
         self._server, host = _server()
+        self._next = 0.0
         self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
         value = "1" if self._is_ncbi else os.environ.get(FIRST_WAIT_VARIABLE) or "1"
         try:
@@ -117,21 +117,27 @@ class Client:
                 fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
-    def ask(self, utility: Callable[..., Any], **parameters: Any) -> str:
-        """Return the answer to one request through a function of Bio.Entrez, without retries.
+    def ask(self, utility: str, **parameters: object) -> str:
+        """Return the answer to one request to a utility, such as `efetch`, without retries.
 
         The class of a `Failure` tells whether a retry may help.
         """
-        common = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
-        # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
+        key = _key()
+        given = {"db": "nuccore", "tool": "escala", "email": self.email} | parameters
+        body = urlencode(given | ({"api_key": key} if key else {})).encode()
+        if self._is_ncbi:
+            time.sleep(max(0.0, self._next - time.monotonic()))
+            self._next = time.monotonic() + (0.1 if key else 0.37)
+        # Raise outside of the handlers: the original exceptions may hold the key.
         try:
-            with self._patch_entrez(), utility(**common, **parameters) as reply:
-                return _text(reply.read())
+            address = f"{self._server}/entrez/eutils/{utility}.fcgi"
+            with urlopen(address, body, timeout=TIMEOUT_SECONDS) as reply:
+                return reply.read().decode("utf-8", "replace")
         except HTTPError as error:
             failure = _failure_of(error)
         except IncompleteRead as error:
-            failure = TruncatedAnswer(_text(error.partial))
-        except (OSError, HTTPException, UnicodeDecodeError) as error:
+            failure = TruncatedAnswer(error.partial.decode("utf-8", "replace"))
+        except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error) or type(error).__name__
             failure = RetryableFailure(_without_key(f"no answer: {reason}"))
         raise failure
@@ -156,24 +162,6 @@ class Client:
             before_sleep=count_fault,
             reraise=True,
         )(attempt)
-
-    @contextmanager
-    def _patch_entrez(self) -> Iterator[None]:
-        """Patch Bio.Entrez, which has no setting for the address or the timeout."""
-        before = Entrez.urlopen, Entrez.max_tries
-
-        def open_on_server(request: Request):
-            request.full_url = request.full_url.replace(NCBI, self._server, 1)
-            return urlopen(request, timeout=TIMEOUT_SECONDS)
-
-        Entrez.urlopen, Entrez.max_tries = open_on_server, 1
-        if not self._is_ncbi:
-            # The time of Bio.Entrez's last request: 0 switches its rate limit off.
-            Entrez._open.previous = 0
-        try:
-            yield
-        finally:
-            Entrez.urlopen, Entrez.max_tries = before
 
 
 def parse_answer(text: str) -> dict:
@@ -203,7 +191,7 @@ def failure_of(text: str, introduction: str = "the server answers") -> Failure:
 def _failure_of(error: HTTPError) -> Failure:
     with error:
         try:
-            text = _text(error.read(4000))
+            text = error.read(4000).decode("utf-8", "replace")
         except (OSError, HTTPException):
             text = ""
     if error.code in (408, 429) or error.code >= 500:
@@ -230,10 +218,6 @@ def _server() -> tuple[str, str]:
 
 def _key() -> str | None:
     return os.environ.get(KEY_VARIABLE, "").strip() or None
-
-
-def _text(body: str | bytes) -> str:
-    return body if isinstance(body, str) else body.decode("utf-8", "replace")
 
 
 def excerpt(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.text import PACKED_ENDINGS, opened
-from escala.data.paths import expanded_path, is_hidden
+from escala.data.paths import expand_path, is_hidden
 
 #: Endings of FASTA files with nucleotides, in small or capital letters; a packed file has one more.
 ENDINGS = (".fasta", ".fas", ".fa", ".fna", ".ffn", ".fsa")
@@ -29,22 +29,22 @@ NAMED = 10
 
 def files_by_class(folder: Path) -> dict[str, list[Path]]:
     """Return the FASTA files of a folder by the names of their classes, in alphabetical order."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         match = _FILE.fullmatch(path.name)
         if match and not is_hidden(path) and path.is_file():
-            found.setdefault(match[1], []).append(path)
-    return found
+            files.setdefault(match[1], []).append(path)
+    return files
 
 
 def class_files(source: dict, classes: list[str]) -> list[Path]:
     """Return the only file of each class in `source["folder"]`; refuse a class without one."""
-    where, folder = "source.folder", Path(expanded_path(source["folder"], "source.folder"))
+    where, folder = "source.folder", Path(expand_path(source["folder"], "source.folder"))
     if not folder.is_dir():
         raise InputError(where, str(folder), "no such folder", "name an existing folder")
-    found = files_by_class(folder)
+    files = files_by_class(folder)
     for name in classes:
-        names = [path.name for path in found.get(name, [])]
+        names = [path.name for path in files.get(name, [])]
         if not names:
             reason = f"holds no file for the class {name}"
             remedy = f"add {name}.fasta (or {', '.join(ENDINGS[1:])}; plain, or with "
@@ -53,14 +53,14 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
         if len(names) > 1:
             reason = f"several files for the class {name}"
             raise InputError(where, names, reason, "keep one of them")
-    return [found[name][0] for name in classes]
+    return [files[name][0] for name in classes]
 
 
 def accession_files(source: dict, classes: list[str]) -> list[Path]:
     """Return the files that list accessions; a class may have its list in the settings instead."""
     lists = source.get("accessions", {})
     return [
-        Path(expanded_path(lists[name], f"source.accessions.{name}"))
+        Path(expand_path(lists[name], f"source.accessions.{name}"))
         for name in classes
         if isinstance(lists.get(name), str)
     ]
@@ -68,7 +68,7 @@ def accession_files(source: dict, classes: list[str]) -> list[Path]:
 
 def lock_file(source: dict) -> Path | None:
     """Return the earlier lock file whose records a source must give, if it names one."""
-    return Path(expanded_path(source["lock"], "source.lock")) if "lock" in source else None
+    return Path(expand_path(source["lock"], "source.lock")) if "lock" in source else None
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
@@ -123,7 +123,7 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
     A file that is no lock file, an accession twice in a class, and a class without a row are
     refused.
     """
-    found: dict[str, dict[str, Locked]] = {name: {} for name in classes}
+    rows: dict[str, dict[str, Locked]] = {name: {} for name in classes}
     with opened(path, newline="") as handle:
         table = csv.reader(handle, delimiter="\t")
         if next(table, None) != COLUMNS:
@@ -139,13 +139,13 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
                 reason = "is not class, accession, length and SHA-256"
                 remedy = "use the lock.tsv that Escala wrote, unchanged"
                 raise InputError(path, f"line {table.line_num}", reason, remedy)
-            if locked.accession in found.get(locked.name, ()):
+            if locked.accession in rows.get(locked.name, ()):
                 raise InputError(path, locked.accession, "is twice in a class", "remove a line")
-            found.setdefault(locked.name, {})[locked.accession] = locked
+            rows.setdefault(locked.name, {})[locked.accession] = locked
     for name in classes:
-        if not found[name]:
+        if not rows[name]:
             raise InputError(path, name, "the class has no row", "lock the dataset again")
-    return {name: [*found[name].values()] for name in classes}
+    return {name: [*rows[name].values()] for name in classes}
 
 
 def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Path) -> None:
