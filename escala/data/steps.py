@@ -66,12 +66,12 @@ def arrays(output: cli.Files, given: SimpleNamespace, **inputs: Path) -> None:
         print(f"{name} has one group: not separable, all its rows are trained on")
 
 
-def _trained_on(given: SimpleNamespace, dataset: Path) -> cli.Files:
+def _training_files(given: SimpleNamespace, dataset: Path) -> cli.Files:
     read = {name: dataset.with_name(name) for name in (DESCRIPTION, *KINDS[given.kind].files)}
     return {name: path for name, path in read.items() if path.exists()}
 
 
-@cli.step(_code, inputs=_trained_on)
+@cli.step(_code, inputs=_training_files)
 def familiarity(output: cli.Files, given: SimpleNamespace, dataset: Path) -> None:
     """Learn the content of the training rows of a split, to flag unfamiliar items."""
     learn = KINDS[given.kind].load("familiarity").learn

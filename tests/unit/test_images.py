@@ -303,7 +303,7 @@ def test_a_cut_idx_file_gives_its_whole_pictures_when_told(tmp_path, mnist, pict
         assert len(each["train_labels"]) == 7 and len(each["test_labels"]) == 6
     path.with_name(f"{IMAGES}.gz").write_bytes(gzip.compress(whole[:16]))
     said = refusal(mnist, tmp_path / "none", **IDX | {"cut_short": "accept"})
-    assert "holds none of the 12 that its header counts" in said
+    assert "side train" in said and "holds no picture" in said
 
 
 def test_packed_idx_files_that_are_damaged_or_would_fill_the_memory_are_refused(

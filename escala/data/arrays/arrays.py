@@ -97,7 +97,7 @@ def _divide(
     classes, split = preparation["classes"], preparation["split"]
     if classes and targets.ndim == 1:
         place = _place(where, "train", TARGETS)
-        _require_numbers(targets, np.arange(len(targets)), _class_limit(classes), place)
+        _require_below(targets, np.arange(len(targets)), len(classes), place)
         return stratify(targets, split, classes, seed)
     rest = np.random.default_rng(seed).permutation(len(targets))
     divided = {}
@@ -112,16 +112,6 @@ def _divide(
     return {"train": np.sort(rest)} | divided
 
 
-#: An exclusive limit of whole numbers from 0, with the reason and the remedy for others.
-Limit = tuple[int, str, str]
-
-
-def _class_limit(classes: list[str]) -> Limit:
-    last = len(classes) - 1
-    reason = f"and the {last + 1} classes have the numbers 0 to {last}"
-    return last + 1, reason, "correct it, or correct classes; number them from 0"
-
-
 def _side(
     arrays: Mapping[str, np.ndarray],
     rows: np.ndarray,
@@ -130,17 +120,14 @@ def _side(
     side: str,
 ) -> Side:
     """Return rows of the arrays of a side, whose numbers are checked while they are written."""
-    blocks = {}
+    limits, blocks = dict(preparation["below"]), {}
+    if preparation["classes"]:
+        limits[TARGETS] = len(preparation["classes"])
     for key, array in arrays.items():
-        limits: list[Limit] = []
-        if key == TARGETS and preparation["classes"]:
-            limits.append(_class_limit(preparation["classes"]))
-        if (limit := preparation["below"].get(key)) is not None:
-            reason = f"and its numbers are from 0 to below {limit}"
-            limits.append((limit, reason, "correct it, or raise `below`"))
-        finite = preparation["missing"] == "refuse"
+        finite = preparation["missing"] == "refuse" and array.dtype.kind == "f"
         shape, native = (len(rows), *array.shape[1:]), array.dtype.newbyteorder("=")
-        checked = _blocks(array, rows, limits, finite, native, _place(where, side, key))
+        place = _place(where, side, key)
+        checked = _blocks(array, rows, limits.get(key), finite, native, place)
         blocks[key] = Blocks(shape, native, checked)
     targets = blocks.pop(TARGETS)
     return Side(blocks, targets)
@@ -149,7 +136,7 @@ def _side(
 def _blocks(
     array: np.ndarray,
     rows: np.ndarray,
-    limits: list[Limit],
+    below: int | None,
     finite: bool,
     dtype: np.dtype,
     place: str,
@@ -160,17 +147,18 @@ def _blocks(
         say(begin)
         some = rows[begin : begin + at_once]
         block = array[some]
-        if finite and array.dtype.kind == "f":
+        if finite:
             remedy = "correct it, leave the row out, or set missing: keep"
             _refuse(block, ~np.isfinite(block), some, place, "", remedy)
-        for limit in limits:
-            _require_numbers(block, some, limit, place)
+        if below is not None:
+            _require_below(block, some, below, place)
         yield block.astype(dtype, order="C", copy=False)
 
 
-def _require_numbers(block: np.ndarray, rows: np.ndarray, limit: Limit, place: str) -> None:
-    below, reason, remedy = limit
-    _refuse(block, (block < 0) | (block >= below), rows, place, f", {reason}", remedy)
+def _require_below(block: np.ndarray, rows: np.ndarray, below: int, place: str) -> None:
+    reason = f", and its numbers are from 0 to {below - 1}"
+    remedy = "correct it, or the limit: `classes` of targets, `below` of an input"
+    _refuse(block, (block < 0) | (block >= below), rows, place, reason, remedy)
 
 
 def _refuse(

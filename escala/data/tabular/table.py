@@ -219,48 +219,42 @@ def _is_value(field: str) -> bool:
 
 
 def _first_row(path: Path) -> tuple[int, list[str]]:
-    """Return the line and the fields of the first row; refuse it as `_rows`, or without commas."""
+    """Return the line and the fields of the first row; refuse it as `_rows`, or without commas.
+
+    So is a comment, and a line that names the delimiter for a spreadsheet.
+    """
     with opened(path, newline="") as text:
         line = next((line.strip("\r\n") for line in text if line.strip()), None)
     if line is None:
         raise _no_rows(path)
     if "\0" in line:
         raise InputError(path, "first line", *_NUL)
-    try:
-        _require_commas(path, line)
-    except csv.Error as error:
-        raise _no_csv(path, 1, error) from error
-    return next(_rows(path))
-
-
-def _require_commas(path: Path, line: str) -> None:
-    """Refuse a first line whose fields are not separated by commas.
-
-    It is a comment, names the delimiter for a spreadsheet, or has another delimiter and no comma
-    outside a number.
-    """
-
-    def fields(delimiter: str) -> list[str]:
-        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
-
     if line.lower().startswith("sep="):
         reason = "names the delimiter for a spreadsheet, and is not a row"
         raise InputError(path, line[:80], reason, "remove this line; commas are read")
-    one = len(fields(",")) == 1
+    fields = {}
+    for delimiter in (",", *OTHER_DELIMITERS):
+        try:
+            fields[delimiter] = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+        except csv.Error as error:
+            raise _no_csv(path, 1, error) from error
+    one = len(fields[","]) == 1
     if one and line[0] in _COMMENTS:
         reason = "has one column only: it is a comment, or the head of another format such as ARFF"
         remedy = f"export the table as CSV, or remove the lines that begin with {line[0]}"
         raise InputError(path, line[:80], reason, remedy)
     for delimiter, name in OTHER_DELIMITERS.items():
-        parts = [part.strip() for part in fields(delimiter)]
-        numbers = [part for part in parts[:-1] if not is_missing(part)]
+        # The last field is the class.
+        parts = [part.strip() for part in fields[delimiter][:-1]]
+        numbers = [part for part in parts if not is_missing(part)]
         only = delimiter != " " and numbers and all(map(_DECIMAL.fullmatch, numbers))
-        if len(parts) > 1 and (one or only):
+        if parts and (one or only):
             reason = f"has one column only: {name} separate its fields"
             if any("," in part for part in numbers):
                 reason += ", and numbers have decimal commas"
             remedy = "write commas between fields, and points in numbers (R: write.csv)"
             raise InputError(path, line[:80], reason, remedy)
+    return next(_rows(path))
 
 
 def _no_rows(path: Path) -> InputError:
