@@ -19,7 +19,7 @@ SIDES = ("train", "validation", "test")
 class Size(NamedTuple):
     """The expected training rows of a split, and the numbers in the inputs of a row.
 
-    A calibration has as many steps as they allow. None is what only the data tell.
+    A calibration has as many steps as they allow. None is known only after preparation.
     """
 
     rows: float | None = None
@@ -62,7 +62,7 @@ def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
 
 
 def size(settings: Settings) -> Size:
-    """Return that only the data tell it."""
+    """Return that nothing is known before preparation."""
     return Size()
 
 

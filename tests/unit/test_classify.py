@@ -217,7 +217,7 @@ def test_errors_are_measured_by_length_until_none_is_left(lengths_run):
     found = measured(lengths_run)
     assert [entry.letters for entry in found] == [12, 20, 30, 40, LENGTH]
     assert [entry.error for entry in found] == [pytest.approx(0.5, abs=0.05)] * 2 + [0] * 3
-    assert {entry.pieces for entry in found} == {fragments.FRAGMENTS}
+    assert {entry.pieces for entry in found} == {fragments.MAX_FRAGMENTS}
     assert lengths.read(lengths_run / "errors.json") == found == measured(lengths_run), (
         "the seed is fixed"
     )

@@ -357,8 +357,8 @@ def test_what_is_missing_is_refused_or_kept():
     kept = [split.gather(side, slice(None))[1] for side in split.sides]
     assert np.isnan(np.concatenate(kept)).sum() == 2
     for change, reason in (
-        ({"below": {"words": 9}}, r"train.inputs.words: 'row .* below 9\. Remedy"),
-        ({"classes": 2}, r"train.targets: 'row .*: holds 2.*number them from"),
+        ({"below": {"words": 9}}, r"train.inputs.words: 'row .* from 0 to 8\. Remedy"),
+        ({"classes": 2}, r"train.targets: 'row .*: holds 2, and its numbers are from 0 to 1"),
     ):
         np.save("y.npy", Y)
         given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}

@@ -31,7 +31,7 @@ CONTINUOUS = dict(zip(PARTS["action"], _CONTINUOUS, strict=True))
 SYNONYMS = {"little": "small", "boy": "kid", "dog": "puppy", "horse": "pony", "man": "guy",
             "woman": "lady", "street": "road", "water": "lake"}  # fmt: skip
 #: The grammar: for each symbol, its expansions with their weights. Words in capitals are symbols.
-#: `scene_rules` adds the symbols of a scene.
+#: `caption` adds the symbols of a scene.
 GRAMMAR = {
     "CAPTION": [
         (5, "SUBJECT FINITE WHERE"),
@@ -50,7 +50,7 @@ PROJECTION = 8091
 #: Weight of the word of a value, and of its synonym.
 WORD, SYNONYM = 3, 1
 
-Rules = Mapping[str, Sequence[tuple[int, str]]]
+Rules = dict[str, Sequence[tuple[int, str]]]
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
@@ -183,19 +183,14 @@ def parse_scene(text: str, where: str) -> np.ndarray:
 
 def caption(scene: Sequence[int], random: np.random.Generator) -> str:
     """Return a caption of a scene, drawn from the grammar."""
-    return _expand("CAPTION", GRAMMAR | scene_rules(scene), random)
-
-
-def scene_rules(scene: Sequence[int]) -> Rules:
-    """Return the rules of the grammar for the words of a scene."""
     words = dict(zip(PARTS, _values(scene), strict=True))
-    return {
+    rules: Rules = GRAMMAR | {
         "CONTINUOUS": [(1, CONTINUOUS[words["action"]])],
         "PREPOSITION": [(1, PREPOSITIONS[words["place"]])],
-    } | {
-        part.upper(): [(WORD, word), (SYNONYM, SYNONYMS.get(word, word))]
-        for part, word in words.items()
     }
+    for part, word in words.items():
+        rules[part.upper()] = [(WORD, word), (SYNONYM, SYNONYMS.get(word, word))]
+    return _expand("CAPTION", rules, random)
 
 
 def project(scenes: np.ndarray, features: int) -> np.ndarray:

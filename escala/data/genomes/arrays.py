@@ -59,16 +59,16 @@ class Genomes:
         return windows.blocks(self.codes, offsets, self.letters, rows, length)
 
 
-class Made(NamedTuple):
-    """The rows that were written: their labels and genomes, by side.
+class WrittenSplit(NamedTuple):
+    """The labels and genomes of the rows that were written, by side.
 
-    `not_separable` are the labels of the classes that the split cannot separate, and `before` the
-    training rows of each class before balancing.
+    `not_separable` are the labels of the classes that the split cannot separate, and `unbalanced`
+    the training rows of each class before balancing.
     """
 
     sides: dict[str, tuple[np.ndarray, np.ndarray]]
     not_separable: tuple[int, ...]
-    before: np.ndarray
+    unbalanced: np.ndarray
 
 
 def prepare(
@@ -124,11 +124,11 @@ def prepare(
     return description
 
 
-def _counts(report: Path, made: Made, classes: list[str]) -> dict[str, dict[str, int]]:
+def _counts(report: Path, made: WrittenSplit, classes: list[str]) -> dict[str, dict[str, int]]:
     """Return how many records, kept ones and rows of each stage a class has."""
     table = pd.read_csv(report, dtype={"class": str}, keep_default_na=False).set_index("class")
     stages = {
-        "train": made.before,
+        "train": made.unbalanced,
         "balanced": _count(made.sides["train"][0], classes),
         "test": _count(made.sides["test"][0], classes),
     }
@@ -141,7 +141,7 @@ def _counts(report: Path, made: Made, classes: list[str]) -> dict[str, dict[str,
 
 def _split_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
-) -> Made:
+) -> WrittenSplit:
     """Split first, then balance the training side: no training row derives from a test genome."""
     length, window = preparation["length"], preparation["window"]
     settings, classes, labels = preparation["split"], preparation["classes"], genomes.labels
@@ -156,16 +156,18 @@ def _split_first(
         windows.windows(side, genomes.letters, length, window, seed)
         for side in (parts.train, parts.test)
     )
-    before = _count(labels[train["genome"]], classes)
+    unbalanced = _count(labels[train["genome"]], classes)
     sides = {
         "train": _write_balanced(genomes, train, preparation, paths["train.npy"]),
         "test": (labels[test["genome"]], test["genome"]),
     }
     write_blocks(paths["test.npy"], (length,), np.uint8, genomes.blocks(test, length))
-    return Made(sides, parts.single_group_classes, before)
+    return WrittenSplit(sides, parts.single_group_classes, unbalanced)
 
 
-def _balance_first(genomes: Genomes, preparation: dict, seed: int, paths: dict[str, Path]) -> Made:
+def _balance_first(
+    genomes: Genomes, preparation: dict, seed: int, paths: dict[str, Path]
+) -> WrittenSplit:
     """Balance first, then split, as the source work did: copies of a genome reach both sides."""
     classes, length = preparation["classes"], preparation["length"]
     everything = windows.windows(
@@ -181,7 +183,7 @@ def _balance_first(genomes: Genomes, preparation: dict, seed: int, paths: dict[s
         write_blocks(paths[f"{side}.npy"], (length,), np.uint8, blocks)
         sides[side] = labels[part], origins[part]
     whole.unlink()
-    return Made(sides, parts.single_group_classes, _count(sides["train"][0], classes))
+    return WrittenSplit(sides, parts.single_group_classes, _count(sides["train"][0], classes))
 
 
 def _write_balanced(

@@ -14,9 +14,9 @@ from escala.data.nucleotides import reverse_complement
 #: Letters of the fragments. A record is judged by the longest of these that it reaches.
 LENGTHS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000,
            10_000, 15_000, 20_000, 30_000)  # fmt: skip
-#: Fragments of one length, over all classes; and letters that the model reads of them, about. Each
-#: class has at least `LEAST`.
-FRAGMENTS, LETTERS, LEAST = 1000, 3_000_000, 20
+#: The most fragments of one length, over all classes, and about the most letters that the model
+#: reads of them; but at least so many fragments of each class.
+MAX_FRAGMENTS, LETTER_BUDGET, MIN_PER_CLASS = 1000, 3_000_000, 20
 SEED = 0
 
 
@@ -47,7 +47,7 @@ def fragments(
         if not len(labels) or set(genomes.labels[long]) != set(labels):
             return
         read = max(length, *spec.shape)
-        count = max(LEAST, min(FRAGMENTS, LETTERS // read) // len(labels))
+        count = max(MIN_PER_CLASS, min(MAX_FRAGMENTS, LETTER_BUDGET // read) // len(labels))
         drawn = []
         for label in labels.tolist():
             for genome in random.choice(long[genomes.labels[long] == label], count):

@@ -136,21 +136,16 @@ def outlines(
     """
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)
+    forms = np.random.default_rng(FORMS).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
+    angles = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
     for begin in range(0, len(labels), ROWS):
         classes = labels[begin : begin + ROWS]
-        radii = radii_of(classes, difficulty, random)
-        pictures = [_draw(outline, size, random) for outline in radii]
+        single = random.normal(0, WITHIN * difficulty, (len(classes), 2, HARMONICS)) / _ORDERS
+        harmonics = forms[classes] + single
+        # Radii at each angle, float64 (outlines, POINTS), about 1.
+        radii = 1 + harmonics[:, 0] @ np.cos(angles) + harmonics[:, 1] @ np.sin(angles)
+        pictures = [_draw(outline, size, random) for outline in np.maximum(radii, 0.2)]
         yield np.stack(pictures)[..., None], classes
-
-
-def radii_of(labels: np.ndarray, difficulty: float, random: np.random.Generator) -> np.ndarray:
-    """Return the radii of outlines of these classes, float64 (outlines, POINTS), about 1."""
-    single = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
-    forms = np.random.default_rng(FORMS).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
-    harmonics = forms[labels] + single
-    orders = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
-    radii = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
-    return np.maximum(radii, 0.2)
 
 
 def _draw(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator) -> np.ndarray:

@@ -6,6 +6,7 @@ batches, and every answer is compared with its request. All accessions that cann
 in one message, after the others have been received and kept.
 """
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -228,7 +229,13 @@ def _list_page(
         text = client.ask("esearch", term=term, usehistory="y", retmax=0, retmode="json")
     except eutils.NotFound as failure:
         raise eutils.PermanentFailure(str(failure)) from None
-    result = eutils.parse_answer(text).get("esearchresult", {})
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or "error" in content:
+        raise eutils.failure_of(text)
+    result = content.get("esearchresult", {})
     if "ERROR" in result or "count" not in result:
         message = result.get("ERROR", "no result of a search")
         raise eutils.RetryableFailure(f"the server answers: {message}")

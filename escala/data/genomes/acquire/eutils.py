@@ -13,7 +13,6 @@ ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait o
 """
 
 import fcntl
-import json
 import os
 import re
 import sys
@@ -90,7 +89,14 @@ class Client:
     def __init__(self, email: str):
         self.email = email
         self.faults: Counter[str] = Counter()
-        self._server, host = _server()
+        self._server = (os.environ.get(URL_VARIABLE) or NCBI).rstrip("/")
+        try:
+            scheme, host = urlsplit(self._server).scheme, urlsplit(self._server).hostname
+        except ValueError:
+            host = None
+        if not host or scheme not in ("http", "https"):
+            remedy = "give it as https://HOST"
+            raise InputError(URL_VARIABLE, self._server, "is not an HTTP address", remedy)
         self._next = 0.0
         self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
         value = "1" if self._is_ncbi else os.environ.get(FIRST_WAIT_VARIABLE) or "1"
@@ -164,17 +170,6 @@ class Client:
         )(attempt)
 
 
-def parse_answer(text: str) -> dict:
-    """Return the content of an answer in JSON; raise its failure if it is none."""
-    try:
-        content = json.loads(text)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or "error" in content:
-        raise failure_of(text)
-    return content
-
-
 def failure_of(text: str, introduction: str = "the server answers") -> Failure:
     """Return the failure that an answer without records reports; an empty one can be retried."""
     if BAD_KEY.search(text):
@@ -202,18 +197,6 @@ def _failure_of(error: HTTPError) -> Failure:
     if error.code == 400:
         return failure_of(text, introduction)
     return PermanentFailure(f"{introduction}: {excerpt(text)}")
-
-
-def _server() -> tuple[str, str]:
-    """Return the address of the server and its host name."""
-    url = (os.environ.get(URL_VARIABLE) or NCBI).rstrip("/")
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(URL_VARIABLE, url, "is not an HTTP address", "give it as https://HOST")
-    return url, parts.hostname
 
 
 def _key() -> str | None:
