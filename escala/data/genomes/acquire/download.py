@@ -64,7 +64,7 @@ class Download:
                 self.waiting[name] = 0
         self._size = BATCH
         self._unconfirmed: dict[str, str] = {}
-        self._extra_record = kept.any()
+        self._extra_record = next(iter(kept.files), None)
         #: What an answer to a request for a single record held in its place.
         self._wrong_answer = ""
 
@@ -218,10 +218,6 @@ class Partial:
     def find(self, accession: str) -> str | None:
         """Return the kept accession with version, the latest for one without version, or None."""
         return accession if accession in self.files else self._latest.get(accession)
-
-    def any(self) -> str | None:
-        """Return the accession of some record that is kept, if there is one."""
-        return next(iter(self.files), None)
 
     def keep(self, records: dict[str, str]) -> None:
         """Write verified records, accession with version → sequence, as one file."""
