@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,18 +52,13 @@ def pmix(listed: str | None = None) -> str:
     among=CHECKS,
 )
 def _groups() -> str:
-    settings = settings_of(slurm.output_of(["scontrol", "show", "config"], _SECONDS))
-    plugins = settings.get("TaskPlugin", "unknown")
+    settings = slurm.output_of(["scontrol", "show", "config"], _SECONDS)
+    line = re.search(r"^TaskPlugin *= *(.*?) *$", settings, re.MULTILINE)
+    plugins = line[1] if line else "unknown"
     if "cgroup" not in plugins:
         raise Unavailable(f"TaskPlugin is {plugins}")
     versions = {version for version, _ in control_groups("cpuset")}
     return f"{plugins}; version {', '.join(map(str, sorted(versions))) or 'unknown'}"
-
-
-def settings_of(printed: str) -> dict[str, str]:
-    """Return the settings that `scontrol show` prints in lines of `NAME = VALUE`."""
-    lines = (line.partition("=") for line in printed.splitlines())
-    return {name.strip(): value.strip() for name, equals, value in lines if equals}
 
 
 @check(
@@ -92,21 +86,17 @@ def physical(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
 
 
 @check("interfaces", "ranks of several nodes need one; ask which network nodes share", among=CHECKS)
-def _interfaces() -> str:
-    if not (known := list(interfaces())):
-        raise Unavailable("only loopback has an IPv4 address")
-    return f"{', '.join(known)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
-
-
-def interfaces() -> Iterator[str]:
-    """Yield the interfaces besides loopback with an IPv4 address, and their rates if known."""
-    states = psutil.net_if_stats()
+def interfaces() -> str:
+    """Return the interfaces besides loopback with an IPv4 address, and their rates if known."""
+    states, known = psutil.net_if_stats(), []
     for name, entries in sorted(psutil.net_if_addrs().items()):
         held = [entry.address for entry in entries if entry.family == socket.AF_INET]
-        if not held or name == "lo" or name not in states or not states[name].isup:
-            continue
-        rate = states[name].speed
-        yield f"{name} {held[0]}" + (f" ({rate / 1000:g} Gbit/s)" if rate > 0 else "")
+        if held and name != "lo" and name in states and states[name].isup:
+            rate = states[name].speed
+            known.append(f"{name} {held[0]}" + (f" ({rate / 1000:g} Gbit/s)" if rate > 0 else ""))
+    if not known:
+        raise Unavailable("only loopback has an IPv4 address")
+    return f"{', '.join(known)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
 
 
 @check(
