@@ -187,6 +187,24 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
     for (dataset, workload, task), rows in table.fillna({"task": ""}).groupby(keys, sort=False):
         first = rows.iloc[0]
         names = tuple(with_layout(first[list(CONFIGURATION)]).values())
+        alternatives = []
+        for _, row in rows.iterrows():
+            other = {part: row[f"alternative_{part}"] for part in Configuration._fields}
+            alternatives.append(
+                Alternative(
+                    row["alternative_label"],
+                    (dataset, workload, *with_layout(other).values()),
+                    Resources(*(int(row[f"alternative_{name}"]) for name in Resources._fields)),
+                    row["uses"],
+                    UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
+                    Ratio(
+                        *row[["ratio", "ratio_low", "ratio_high"]].astype(float),
+                        int(row["matches"]),
+                    ),
+                    row["ratio_of"],
+                    row,
+                )
+            )
         uses.append(
             BestUse(
                 dataset,
@@ -195,22 +213,8 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
                 first["label"],
                 names,
                 Resources(*map(int, first[["nodes", "cores", "gpus"]])),
-                tuple(_alternative(row) for _, row in rows.iterrows()),
+                tuple(alternatives),
                 judge_learning(tables, names) if "pooled" in tables else None,
             )
         )
     return uses
-
-
-def _alternative(row: pd.Series) -> Alternative:
-    other = {part: row[f"alternative_{part}"] for part in Configuration._fields}
-    return Alternative(
-        row["alternative_label"],
-        (row["dataset"], row["workload"], *with_layout(other).values()),
-        Resources(*(int(row[f"alternative_{name}"]) for name in Resources._fields)),
-        row["uses"],
-        UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
-        Ratio(*row[["ratio", "ratio_low", "ratio_high"]].astype(float), int(row["matches"])),
-        row["ratio_of"],
-        row,
-    )

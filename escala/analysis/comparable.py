@@ -319,16 +319,15 @@ def work(run: Measurement, reference: Measurement) -> float:
     It is the quotient of their rows, or of their ranks if rows of a program are not known. Without
     weak scaling it is 1.
     """
-    ranks = [_weak_ranks(side) for side in (run, reference)]
+    ranks = [
+        ((side["training"].get("settings") or {}).get("weak") or {}).get("ranks")
+        for side in (run, reference)
+    ]
     if None in ranks:
         return 1.0
     rows = [_epoch_rows(side) for side in (run, reference)]
     mine, theirs = ranks if None in rows else rows
     return mine / theirs
-
-
-def _weak_ranks(run: Measurement) -> int | None:
-    return ((run["training"].get("settings") or {}).get("weak") or {}).get("ranks")
 
 
 def _epoch_rows(run: Measurement) -> float | None:

@@ -57,7 +57,6 @@ _MEASUREMENTS = (
     "CREATE VIEW measurements AS SELECT * FROM runs "
     "WHERE status = 'ok' AND instrument IS NULL AND resumptions = 0"
 )
-_NO_NAME = "has no name of a file of a history"
 #: DuckDB shall use what a person on a login node may, and load nothing from the network.
 _CONFIG = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 _THREADS = 4
@@ -102,24 +101,17 @@ def files(folder: Path) -> Files:
     """Find the files of a history, and check the bytes of each; no folder is an empty history."""
     checked = Files([], {})
     for path in sorted(folder.glob("*.parquet")):
-        reason = _damage(path)
-        if reason is None:
-            checked.intact.append(path)
-        else:
-            checked.damaged[path] = reason
+        name = _NAME.fullmatch(path.name)
+        try:
+            if name is None:
+                checked.damaged[path] = "has no name of a file of a history"
+            elif sha256_file(path).startswith(name["digest"]):
+                checked.intact.append(path)
+            else:
+                checked.damaged[path] = "is not as it was written"
+        except OSError as error:
+            checked.damaged[path] = f"cannot be read: {error.strerror}"
     return checked
-
-
-def _damage(path: Path) -> str | None:
-    """Return why a file is not one of a history as it was written, or None."""
-    name = _NAME.fullmatch(path.name)
-    if name is None:
-        return _NO_NAME
-    try:
-        digest = sha256_file(path)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None if digest.startswith(name["digest"]) else "is not as it was written"
 
 
 def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
@@ -163,11 +155,8 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
 
 def name_of(session: str, types: Mapping[str, str], sha256: str) -> str:
     """Return the name of a file from its session, its columns and the SHA-256 of its bytes."""
-    return f"{session}.{_columns_digest(types)}.{sha256[:_DIGITS]}.parquet"
-
-
-def _columns_digest(types: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(list(types.items())).encode()).hexdigest()[:_OF_COLUMNS]
+    of_columns = hashlib.sha256(json.dumps(list(types.items())).encode()).hexdigest()
+    return f"{session}.{of_columns[:_OF_COLUMNS]}.{sha256[:_DIGITS]}.parquet"
 
 
 def read(

@@ -111,14 +111,17 @@ def rate_differences(
     random = np.random.default_rng(seed)
     drawn = random.multinomial(len(ids), multiplicities / len(ids), resamples)
     estimates, resampled = _differences(multiplicities[None], kinds)[0], _differences(drawn, kinds)
-    intervals = (
-        [
-            _between_quantiles(estimates[rate, label], resampled[:, rate, label], level)
-            for rate in (0, 1)
-        ]
-        for label in range(classes)
-    )
-    return [Differences(*interval) for interval in intervals]
+    differences = []
+    for label in range(classes):
+        rates = []
+        for estimate, values in zip(estimates[:, label], resampled[:, :, label].T, strict=True):
+            known = values[~np.isnan(values)]
+            low = high = None
+            if len(known) and not np.isnan(estimate):
+                low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]).tolist()
+            rates.append(Interval(None if np.isnan(estimate) else float(estimate), low, high))
+        differences.append(Differences(*rates))
+    return differences
 
 
 def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
@@ -137,17 +140,6 @@ def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
         recall = (other_correct - correct) / actual
         precision = other_correct / other_predicted - correct / predicted
     return np.stack([np.where(actual, precision, np.nan), recall], axis=1)
-
-
-def _between_quantiles(estimate: float, resampled: np.ndarray, level: float) -> Interval:
-    """Return an estimate with the percentile interval of its resamples; NaN ones are left out."""
-    if np.isnan(estimate):
-        return Interval(None, None, None)
-    known = resampled[~np.isnan(resampled)]
-    if not len(known):
-        return Interval(float(estimate), None, None)
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(estimate), float(low), float(high))
 
 
 class Learning(NamedTuple):

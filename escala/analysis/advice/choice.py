@@ -11,7 +11,7 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -214,16 +214,28 @@ def choose(
         option.candidate.configuration: option for option in options if option.excluded is None
     }
     nearest = next((option for option in possible.values() if option.candidate.ranks > 1), None)
-    use = _decisive(best_use, candidates, possible) if goal == TIME else None
-    best = _best(possible.values(), baseline)
-    if use:
-        best = use.advised and possible.get(Configuration(*use.advised[2:]))
-    less = (
-        option
-        for option in possible.values()
-        if option.candidate.basis != MEASURED and best and _takes_less(option, best, amounts)
-    )
-    return Choice(tuple(options), baseline, best, nearest, next(less, None), use)
+    # The best use decides if it is within the limits. Without a verdict, predictions decide.
+    is_predicted = any(candidate.calibration for candidate in candidates)
+    undecided = (UNAVAILABLE, NO_VERDICT) if is_predicted else (UNAVAILABLE,)
+    use, best = None, _best(possible.values(), baseline)
+    if (
+        goal == TIME
+        and best_use
+        and Configuration(*best_use.names[2:]) in possible
+        and best_use.verdict not in undecided
+    ):
+        use, advised = best_use, best_use.advised
+        best = advised and possible.get(Configuration(*advised[2:]))
+    passed_over = None
+    for option in possible.values() if best else ():
+        one, other = option.candidate, best.candidate
+        draws = amounts[one.configuration] / amounts[other.configuration]
+        ratio = _interval(draws, one, other)
+        less = pays(ratio) if ratio.high is not None else ratio.estimate < 1
+        if one.basis != MEASURED and less:
+            passed_over = option
+            break
+    return Choice(tuple(options), baseline, best, nearest, passed_over, use)
 
 
 def _interval(draws: np.ndarray, one: Candidate, other: Candidate) -> Interval:
@@ -248,30 +260,6 @@ def _best(possible: Collection[Option], baseline: Option) -> Option | None:
         and option.verdict == FASTER
     )
     return next(measured, best)
-
-
-def _decisive(
-    use: BestUse | None,
-    candidates: Sequence[Candidate],
-    possible: Mapping[Configuration, Option],
-) -> BestUse | None:
-    """Return the best use if it decides: it is within the limits, and no prediction does.
-
-    Without a verdict, predictions do.
-    """
-    if use is None or Configuration(*use.names[2:]) not in possible:
-        return None
-    is_predicted = any(candidate.calibration for candidate in candidates)
-    unknown = (UNAVAILABLE, NO_VERDICT) if is_predicted else (UNAVAILABLE,)
-    return None if use.verdict in unknown else use
-
-
-def _takes_less(option: Option, best: Option, amounts: Mapping[Configuration, np.ndarray]) -> bool:
-    """Return whether an option is predicted to take less than the selected one."""
-    one, other = option.candidate, best.candidate
-    draws = amounts[one.configuration] / amounts[other.configuration]
-    ratio = _interval(draws, one, other)
-    return pays(ratio) if ratio.high is not None else ratio.estimate < 1
 
 
 def _compare(

@@ -98,7 +98,13 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
         if (folder / "tables" / f"{name}.csv").is_file()
     }
     for name in tables.keys() - {"pooled"}:
-        alike = [_is_on(machine, folder, row) for row in records(tables[name])]
+        alike = []
+        for row in records(tables[name]):
+            # Of a configuration, its first run tells the machine.
+            runs = (folder / "runs").joinpath(*(row[key] for key in CONFIGURATION))
+            files = sorted(runs.glob("rep*/run.json")) if machine else []
+            ranks = read_json(files[0])["ranks"] if files else None
+            alike.append(not (ranks and unlike_machines([machine], ranks["machines"][:1])))
         tables[name] = tables[name][np.array(alike, bool)]
     uses = []
     if "best_use" in tables:
@@ -115,15 +121,6 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
         if row["ratio_low"] is not None and row["decides"] and row["basis"] == "epoch"
     ]
     return Measured(uses, speedup, measured.get("configurations", ()), memories(folder))
-
-
-def _is_on(machine: Mapping, folder: Path, row: Mapping) -> bool:
-    """Return whether the first run of a configuration was on a machine of one kind."""
-    names = (row[name] for name in CONFIGURATION)
-    files = sorted((folder / "runs").joinpath(*names).glob("rep*/run.json"))
-    if not files or not machine:
-        return True
-    return unlike_machines([machine], read_json(files[0])["ranks"]["machines"][:1]) is None
 
 
 def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:

@@ -71,7 +71,13 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
                 )
                 if gradient_bytes is None and training["parameters"]:
                     gradient_bytes = BYTES * training["parameters"]
-            exchanges = [_exchange(group, _relative_steps(runs)) for group in sums]
+            relative = []
+            for run in runs:
+                table = collect.read_steps(Path(run["file"]).parent / "ranks", 1)
+                seconds = (table["input_seconds"] + table["step_seconds"]).to_numpy()
+                relative.append(seconds / seconds.mean())
+            relative_steps = np.sort(np.concatenate(relative))
+            exchanges = [_exchange(group, relative_steps) for group in sums]
         costs[name] = {
             "unavailable": reason,
             "steps": [
@@ -95,7 +101,12 @@ def _unavailable(runs: Sequence[Mapping], machines: Sequence[Sequence[Mapping]])
 
 
 def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
-    """Return the times of sums on a layout, of all repeats."""
+    """Return the times of sums on a layout, of all repeats.
+
+    Parameters
+    ----------
+    relative_steps : steps of one process over the mean of their run, in increasing order.
+    """
     layout, network = group[0]["layout"], group[0]["network"]
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]
     repeats = [score for score in scores if any(name.startswith(_BESIDE) for name in score)]
@@ -119,16 +130,6 @@ def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
         ],
         "skew": mean_of_largest(relative_steps, layout.ranks),
     }
-
-
-def _relative_steps(runs: Sequence[Mapping]) -> np.ndarray:
-    """Return steps of one process over the mean of their run, of all runs, in increasing order."""
-    relative = []
-    for run in runs:
-        table = collect.read_steps(Path(run["file"]).parent / "ranks", 1)
-        seconds = (table["input_seconds"] + table["step_seconds"]).to_numpy()
-        relative.append(seconds / seconds.mean())
-    return np.sort(np.concatenate(relative))
 
 
 class Bounds(NamedTuple):

@@ -213,28 +213,21 @@ class Transfers:
         latency = calibrated_latency = self._latency(base.network)
         least, copying = 0.0, 1 / float(calibration.bytes_per_second.mean())
         if not measured:
-            latency, least = (
-                self._other_latency(base, network),
-                max(network.seconds_per_byte, copying),
-            )
+            if network.latency_seconds is None:
+                self._note(f"the latency of {base.network} stands for that of {network.name}")
+            else:
+                latency = network.latency_seconds
+            self._note(f"{network.name} was not calibrated")
+            known = calibration.networks.get(base.network)
+            if known and known.seconds_per_byte > network.seconds_per_byte:
+                self._note(f"no {operation} was calibrated on a network as fast as {network.name}")
+            least = max(network.seconds_per_byte, copying)
         if within:
             local = self._nearest(within, layout.processes)
             copying = fit(local, self._latency(LOCAL)).seconds_per_byte
         is_same = bool(measured) and base.layout == layout
         fitted = fit(base, calibrated_latency)
         return _Way(fitted, latency, least, copying, base.deviation, is_same)
-
-    def _other_latency(self, base: CollectiveTimes, network: Network) -> float:
-        """Return the latency of a network, and note what of it was not calibrated."""
-        latency = network.latency_seconds
-        if latency is None:
-            self._note(f"the latency of {base.network} stands for that of {network.name}")
-            latency = self._latency(base.network)
-        self._note(f"{network.name} was not calibrated")
-        calibrated = self._calibration.networks.get(base.network)
-        if calibrated and calibrated.seconds_per_byte > network.seconds_per_byte:
-            self._note(f"no {base.operation} was calibrated on a network as fast as {network.name}")
-        return latency
 
     def _nearest(self, times: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
         """Return the times of the layout that is predicted, or of the nearest number of ranks."""

@@ -258,10 +258,17 @@ def plan_works(works: Works) -> list[dict]:
     has those by which ranks may train another model than one process.
     """
     base, configurations = works.base, []
-    by_steps = [(run, why_unsupported(run), _step_plan) for run in first_repeats(base)]
-    programs = [(run, why_unbounded(run), _program_plan) for run in first_of_programs(base)]
-    for run, reason, plan in (*by_steps, *programs):
-        settings = base.settings_of(run)
+    by_steps = [(run, why_unsupported(run)) for run in first_repeats(base)]
+    programs = [(run, why_unbounded(run)) for run in first_of_programs(base)]
+    for run, reason in (*by_steps, *programs):
+        settings, plan = base.settings_of(run), {}
+        if not reason and run.declared.workload.is_program:
+            names = run.dataset, run.workload, run.strategy, run.variant
+            plan = {"unavailable": "no layout of several ranks alongside it has bounds"}
+            if work := works.program_works.get(names):
+                plan = {"program": work.name}
+        elif not reason:
+            plan = _step_plan(works, run, settings)
         configurations.append(
             {name: getattr(run, name) for name in CONFIGURATION}
             | {
@@ -273,7 +280,7 @@ def plan_works(works: Works) -> list[dict]:
                     name: value for name, value in settings["knobs"].items() if name in _OTHER_MODEL
                 },
             }
-            | ({} if reason else plan(works, run, settings))
+            | plan
         )
     return configurations
 
@@ -292,13 +299,6 @@ def _step_plan(works: Works, run: Run, settings: Mapping) -> dict[str, Any]:
         "exchange": {name: knobs[name] for name in APPLIED},
         "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
     }
-
-
-def _program_plan(works: Works, run: Run, settings: Mapping) -> dict[str, Any]:
-    work = works.program_works.get((run.dataset, run.workload, run.strategy, run.variant))
-    if work is None:
-        return {"unavailable": "no layout of several ranks alongside it has bounds"}
-    return {"program": work.name}
 
 
 def plans(works: Works) -> dict:
