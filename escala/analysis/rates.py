@@ -143,7 +143,7 @@ def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
 
 
 class Learning(NamedTuple):
-    """Whether a configuration learns; numbers are None where they are unknown.
+    """The accuracy of a configuration, and what it is compared with; None is unknown.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class Learning(NamedTuple):
 
 
 def judge_learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
-    """Return whether a configuration learns.
+    """Compare the accuracy of a configuration with the largest class and with fitted workloads.
 
     Parameters
     ----------

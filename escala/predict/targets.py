@@ -65,9 +65,9 @@ def find_run(run: Path) -> Path:
     remedy = "name the folder of a run below results/ that ended ok with save_model: true"
     reason = f"of {len(runs)} runs here none ended ok with a model" if runs else "no run is here"
     if trained:
-        listed = "".join(f"\n  {one}" for one in trained[:_NAMED])
-        more = f"\n  and {len(trained) - _NAMED} more" if len(trained) > _NAMED else ""
-        reason, remedy = f"{len(trained)} trained runs fit:{listed}{more}\n", "name one of them"
+        more = f" and {len(trained) - _NAMED} more" if len(trained) > _NAMED else ""
+        listed = ", ".join(map(str, trained[:_NAMED]))
+        reason, remedy = f"{len(trained)} trained runs fit: {listed}{more}", "name one of them"
     raise InputError("--run", str(run), reason, remedy)
 
 
