@@ -11,8 +11,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import yaml
-
 from escala import submit
 from escala.core import console, environment
 from escala.core.arguments import Parser
@@ -20,11 +18,9 @@ from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import write_text
-from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
 from escala.measure import estimate
 from escala.measure.plan import plan_session
-from escala.report.study.doublings import doublings, file_of
 from escala.runtime import slurm
 from escala.workflow import call as workflow
 
@@ -60,8 +56,6 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--time", metavar="HH:MM:SS", help="limit of the job; default: the estimate with a margin"
     )
-    text = "one job for n and 2n nodes each, with its own results; this takes fewer node-hours"
-    parser.add_argument("--one-per-doubling", action="store_true", help=text)
     text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
     parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
     for name, what in submit.OPTIONS.items():
@@ -72,35 +66,20 @@ def add(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.output and arguments.one_per_doubling:
-        reason = "names one file, and --one-per-doubling writes several"
-        raise InputError("--output", arguments.output, reason, "leave it out")
     named = arguments.file or arguments.named
     options = {name: value for name in submit.OPTIONS if (value := getattr(arguments, name))}
-    if arguments.wait and (arguments.one_per_doubling or not arguments.now):
-        reason = "is for one job, that --now submits"
-        raise InputError("--wait", None, reason, "add --now, and leave --one-per-doubling out")
+    if arguments.wait and not arguments.now:
+        raise InputError("--wait", None, "is for a job that --now submits", "add --now")
     submit.require_plain(options, arguments.time)
-    call_of_file(named, arguments.extra)  # It refuses a file that is missing.
+    snakemake = call_of_file(named, arguments.extra)  # It refuses a file that is missing.
     e = load(workflow.find_file(named) if named else "config.yaml")
-    whole = {named: e}
-    if arguments.one_per_doubling:
-        whole = {}
-        for name, settings in doublings(e).items():
-            file = str(file_of(e, name))
-            write_text(file, yaml.dump(settings, Dumper=Dumper, sort_keys=False))
-            whole[file] = load(file)
-    left = {file: e for file, e in whole.items() if submit.left(e)}
-    if arguments.now:
-        require_prepared(left)
-    # Doublings that are measured are left out, as long as there are others.
-    for file, e in (left or whole).items():
-        snakemake = call_of_file(file, arguments.extra)
-        number = write_and_submit(e, file, snakemake, options, arguments)
-        if arguments.wait:
-            return _wait(number, Path(submit.log_folder(e), f"job-{number}.log"))
-    if arguments.one_per_doubling:
-        say(f"Then join them: {call('study --doublings', *_option(named))}")
+    if arguments.now and submit.left(e) and (lacking := submit.unprepared(e)):
+        reason = "is not prepared, and the nodes of the job would wait for that"
+        remedy = f"first {call('run prepare', *_option(named))}"
+        raise InputError("--now", lacking[0], reason, remedy)
+    number = write_and_submit(e, named, snakemake, options, arguments)
+    if arguments.wait:
+        return _wait(number, Path(submit.log_folder(e), f"job-{number}.log"))
     return console.DONE
 
 
@@ -112,22 +91,6 @@ def _wait(number: str, log: Path) -> int:
     last = next((line for line in reversed(lines) if line.strip()), "nothing")
     say(f"Job {number} ended with exit code {code}" + f"; its last line: {last}" * bool(code))
     return code
-
-
-def require_prepared(experiments: dict[str | None, Experiment]) -> None:
-    """Refuse to submit any job before the data of all are prepared.
-
-    Raises
-    ------
-    InputError : with the commands that prepare them.
-    """
-    lacking = {
-        file: splits[0] for file, e in experiments.items() if (splits := submit.unprepared(e))
-    }
-    if lacking:
-        reason = "is not prepared, and the nodes of the job would wait for that"
-        remedy = " && ".join(call("run prepare", *_option(file)) for file in lacking)
-        raise InputError("--now", next(iter(lacking.values())), reason, f"first {remedy}")
 
 
 def _option(file: str | None) -> list[str]:

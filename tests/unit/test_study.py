@@ -9,24 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from fixtures_runs import FakeExperiment, rewritten
 from pages import Parsed, drawn, tabled
-from test_experiment import SMALL
 from test_scaling import as_weak
 
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
-from escala.core import environment
-from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.experiment import load
 from escala.record.schema import validate_run
 from escala.report import study, tables
 from escala.report.figures import scaling as figure_of_scaling
 from escala.report.steps import JOB_SCRIPT, job_script
 from escala.report.study import forms, statement
-from escala.report.study.doublings import _product, doublings, file_of
 from escala.report.tables.scaling import verdict
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -536,106 +530,3 @@ def test_a_pdf_needs_chromium_and_says_so(tmp_path, monkeypatch):
     browser.chmod(0o755)
     reason = forms.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
     assert "wrote no PDF: no display" in reason and not (tmp_path / "a.pdf").exists()
-
-
-def doubling(folder: Path, name: str, took: dict[str, float], **more) -> study.Part:
-    """Return the doubling of two sizes, measured in a job of its own."""
-    found = experiment(folder / name, took)
-    for layout in took:
-        changed = {"job": {"number": name, "slurm": "24.05", "exclusive": True}} | more
-        rewritten(of_layout(found, layout), lambda run, changed=changed: run.update(changed))
-    scaling = settings(layouts=list(took))
-    return study.Part(
-        f"demo-{name}", tabled(found, scaling=scaling), [read_run(path) for path in found.runs]
-    )
-
-
-def test_doublings_of_jobs_of_their_own_are_one_table_whose_speedups_are_products(tmp_path):
-    parts = [
-        doubling(tmp_path, "12", {"1x1": 12.0, "2x1": 7.0}),
-        doubling(tmp_path, "31", {"2x1": 7.7, "4x1": 5.5}),
-    ]
-    found, joined = study.join(parts, "T", settings())
-    rows = joined["scaling"].set_index("layout", drop=False)
-    assert list(rows["layout"]) == list(SECONDS)
-    # The ratio of each doubling is of its own job: 12 s to 7 s, and 7.7 s to 5.5 s.
-    assert rows.loc["4x1", "speedup"] == pytest.approx(12 / 7 * 7.7 / 5.5)
-    assert rows.loc["4x1", "efficiency"] == pytest.approx(12 / 7 * 7.7 / 5.5 / 4)
-    assert rows["doubling_efficiency"].to_list()[1:] == pytest.approx([12 / 14, 7.7 / 11])
-    # The rule is on the baseline, so its efficiency is that of the product.
-    gains = [part.tables["scaling"].set_index("layout")["whole_speedup"] for part in parts]
-    product = gains[0]["2x1"] * gains[1]["4x1"]
-    assert rows.loc["4x1", "whole_speedup"] == pytest.approx(product)
-    assert rows.loc["4x1", "rule_efficiency"] == pytest.approx(product / 4)
-    assert rows.loc["4x1", "passes"] == "fails" and rows.loc["4x1", "rule_matches"] == REPEATS
-    [series] = found.series
-    assert next(iter(series.tables)) == "Doublings"
-    table = series.tables["Doublings"]
-    assert table[["from", "to", "jobs"]].to_numpy().tolist() == [
-        ["1x1", "2x1", "12"], ["2x1", "4x1", "31"],
-    ]  # fmt: skip
-    assert "product of theirs" in series.statement
-    assert any("in demo-12" in note and "+10.0%" in note for note in series.notes)
-    assert dict(found.about)["jobs"] == "12, 31, SLURM 24.05, exclusive nodes"
-
-
-def test_the_interval_of_a_product_combines_those_of_its_doublings():
-    found = _product(Interval(2.0, 1.0, 4.0), Interval(1.5, 1.5, 1.5))
-    assert found == pytest.approx((3.0, 1.5, 6.0))
-    found = _product(Interval(2.0, 1.0, 4.0), Interval(2.0, 1.0, 4.0))
-    assert found == pytest.approx((4.0, 4.0 / 2**2**0.5, 4.0 * 2**2**0.5))
-    assert _product(Interval(2.0, None, None), Interval(1.5, 1.4, 1.6))[:2] == (3.0, None)
-    assert _product(Interval(None, None, None), Interval(1.5, 1.4, 1.6)).estimate is None
-
-
-def test_there_is_no_product_over_what_may_not_be_compared_or_is_missing(tmp_path):
-    other = {"versions": {"python": "3.99"}}
-    parts = [
-        doubling(tmp_path, "12", {"1x1": 12.0, "2x1": 7.0}),
-        doubling(tmp_path, "31", {"2x1": 7.0, "4x1": 5.0}, **other),
-        doubling(tmp_path, "48", {"4x1": 5.0, "8x1": 4.0}),
-    ]
-    document, joined = study.join(parts[:2], "T", settings())
-    row = joined["scaling"].set_index("layout").loc["4x1"]
-    assert np.isnan(row["speedup"]) and row["doubling_efficiency"] == pytest.approx(7 / 5 / 2)
-    assert "other versions" in row["gain_reason"]
-    assert any("other versions" in note for note in document.series[0].notes)
-    rows = study.join(parts[::2], "T", settings())[1]["scaling"].set_index("layout")
-    assert rows["speedup"].isna().to_list() == [False, False, True, True]
-    assert "begins with 4x1" in rows.loc["8x1", "gain_reason"]
-    assert rows.loc["8x1", "doubling_efficiency"] == pytest.approx(5 / 4 / 2)
-
-
-def test_the_command_joins_what_the_doublings_measured(tmp_path, monkeypatch, capsys):
-    from escala.commands import study as script
-
-    scaling = {"kind": "strong", "strategies": ["horovod-mpi"], "layouts": list(SECONDS)}
-    settings = {key: value for key, value in SMALL.items() if key != "configurations"}
-    settings |= {"experiment": "demo", "repeats": REPEATS, "scaling": scaling}
-    settings["datasets"] = {"demo-1000": SMALL["datasets"]["d"]}
-    monkeypatch.chdir(tmp_path)
-    Path("whole.yaml").write_text(yaml.safe_dump(settings))
-    whole = load("whole.yaml")
-    asked: list[str] = []
-    monkeypatch.setattr(script, "_report", lambda file: asked.append(str(file)))
-    monkeypatch.setenv("PATH", "")  # It would print by Chromium.
-    with pytest.raises(InputError, match="no doubling was measured"):
-        script.join(whole)
-    for name, each in doublings(whole).items():
-        environment.claim_results(file_of(whole, name).parent)
-        file_of(whole, name).write_text(yaml.safe_dump(each))
-        took = {layout: SECONDS[layout] for layout in each["scaling"]["layouts"]}
-        frames = tabled(experiment(tmp_path, took, name=name), scaling=load(
-            file_of(whole, name)).settings["scaling"])  # fmt: skip
-        tables.write(frames, Path("results", name, "tables"))
-    script.join(whole)
-    assert asked == [
-        "results/demo/demo-1to2.yaml", "results/demo/demo-2to4.yaml",
-    ]  # fmt: skip
-    with Path("results/demo/doublings.csv").open() as file:
-        gains = {row["layout"]: float(row["speedup"]) for row in csv.DictReader(file)}
-    assert gains == pytest.approx({"1x1": 1, "2x1": 12 / 7, "4x1": 12 / 5})
-    page = Parsed(Path("results/demo/doublings.html").read_text())
-    assert not page.errors and "demo-2to4" in page.text_of("td")
-    assert "Doublings" in Path("results/demo/doublings.md").read_text()
-    assert "a speed-up of 2.40" in capsys.readouterr().out

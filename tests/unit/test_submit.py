@@ -24,7 +24,6 @@ from escala.measure.estimate import sentence
 from escala.measure.plan import plan_session
 from escala.record import key
 from escala.record.schema import FORMAT
-from escala.report.study.doublings import doublings
 from tests.calls import python
 from tests.conftest import ROOT
 from tests.programs import eventually
@@ -139,29 +138,6 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
 def test_what_a_shell_or_sbatch_reads_otherwise_is_refused(options, time, reason):
     with pytest.raises(InputError, match=reason) if reason else nullcontext():
         submit.require_plain(options, time)
-
-
-def test_each_doubling_is_an_experiment_whose_larger_side_has_the_smaller_for_reference(folder):
-    scaling = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "8x1", "rows_per_rank": 2}
-    weak = {key: value for key, value in SETTINGS.items() if key != "configurations"}
-    for whole in (SETTINGS, weak | {"scaling": scaling}):
-        (folder / "small.yaml").write_text(yaml.safe_dump(whole))
-        found = doublings(load("small.yaml"))
-        assert list(found) == ["small-1to2", "small-2to4", "small-4to8"]
-        for name, settings in found.items():
-            smaller, larger = name.split("-")[1].split("to")
-            e = Experiment(settings, f"{name}.yaml")
-            assert e.name == name and {run.experiment for run in e.runs} == {name}
-            assert {run.layout.split("x")[0] for run in e.runs} == {smaller, larger}
-            for run in e.runs:
-                if run.layout.startswith(larger):
-                    references = {other.layout.split("x")[0] for other in e.references_of(run)}
-                    assert references == {smaller}, run
-            assert settings.get("scaling", scaling)["rows_per_rank"] == 2
-    one = SETTINGS | {"configurations": SETTINGS["configurations"][:1]}
-    (folder / "small.yaml").write_text(yaml.safe_dump(one))
-    with pytest.raises(InputError, match="twice the nodes"):
-        doublings(load("small.yaml"))
 
 
 def result(run, e: Experiment, **changes: object) -> None:

@@ -115,9 +115,7 @@ def _made_by_escala(command: Command) -> Command | None:
     """Let `escala` read its words; return the call of Snakemake that it makes of them, if any."""
     module, arguments = console.parse([_existing(word) for word in command.words[1:]])
     is_call = command.words[1] in ("run", "report", "predict", "study")
-    if not is_call or "--doublings" in command.words:
-        return None
-    return replace(command, words=tuple(module.run(arguments)))
+    return replace(command, words=tuple(module.run(arguments))) if is_call else None
 
 
 def _existing(word: str) -> str:

@@ -7,14 +7,12 @@ sets them against what was measured. What is not known says so.
 |---|---|
 | `content` | what the document says: tables of text, notes, and how it was measured |
 | `statement` | a paragraph to paste, and the largest size that passes |
-| `doublings` | doublings in jobs of their own: their experiments, and the same document of them |
 | `forms` | the same as HTML, Markdown, LaTeX, and as PDF if Chromium is installed |
 """
 
 from __future__ import annotations
 
 from escala.report.study.content import Study, study
-from escala.report.study.doublings import Part, join
 from escala.report.study.forms import html, latex, markdown, pdf, write
 
-__all__ = ["Part", "Study", "html", "join", "latex", "markdown", "pdf", "study", "write"]
+__all__ = ["Study", "html", "latex", "markdown", "pdf", "study", "write"]
