@@ -48,7 +48,7 @@ from escala.analysis.statistics import (
     LEVEL,
     VALUES_FOR_INTERVAL,
     deviation_of_sessions,
-    matches_needed,
+    fewest_matches,
     signed_ranks,
 )
 from escala.analysis.verdicts import simultaneous_level
@@ -215,7 +215,7 @@ def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
     """Yield a row for each noise and number of configurations, one run in ten disturbed."""
     for noise, compared in product((0.02, 0.05), COMPARED):
         level = simultaneous_level(compared - 1)
-        matches = max(7, matches_needed(level))
+        matches = max(7, fewest_matches(level))
         logs = times(random, (draws, compared, matches), noise, 0.1)
         # So that the ratio of two differs by `APART` from session to session.
         logs += random.normal(0, APART / np.sqrt(2), (draws, compared, 1))

@@ -355,6 +355,9 @@ def parts_of_steps(
     slowest = tensors["gradient_ready"].groupby(_TENSOR).transform("max").rename("all_ready")
     tensors = tensors.join(slowest)
     exchanges = _exchanges(slowest, phases)
+    library_gradients = []
+    if phases is not None:
+        library_gradients = phases["tensor"].str.removeprefix(GRADIENT).unique()
     for step, moments in whole.iterrows():
         step_tensors = tensors.loc[step]
         begins, ends = moments["step_begins"], moments["returned"]
@@ -367,10 +370,27 @@ def parts_of_steps(
             "skew": step_tensors[["gradient_ready", "all_ready"]].to_numpy(),
             **exchanges,
         }
+        ready = step_tensors["all_ready"]
         if UPDATE_BEGINS in moments:
-            parts |= _by_calls(parts, moments, step_tensors)
-        else:
-            others = _without_library(step_tensors, phases)
+            # The step is made by several calls.
+            passed, backward, update = (
+                moments.get(moment) for moment in (FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS)
+            )
+            parts |= {
+                "dispatch": np.array([*parts["dispatch"], [backward, update]]),
+                "forward": np.array([[begins, passed]]),
+                "backward": np.array([[passed, computed]]),
+                "optimiser": np.array([[update, updated]]),
+                "transfer": np.column_stack([ready, step_tensors["exchanged"]]),
+                "copies": np.array([[step_tensors["exchanged"].max(), backward]]),
+            }
+        elif phases is not None:
+            # Exchanges without an operation of Horovod, such as those through shared memory, begin
+            # when all of these gradients are ready. Without a timeline, nothing is known of them.
+            is_other = ~step_tensors.index.isin(library_gradients)
+            exchanged = step_tensors["exchanged"][is_other]
+            begun = np.full(len(exchanged), ready[is_other].max())
+            others = np.column_stack([begun, exchanged])
             parts["transfer"] = np.concatenate([exchanges["transfer"], others])
         names = PARTS if FORWARD_ENDS not in moments else (*PARTS[:2], *PASSES, *PARTS[3:])
         yield {name: parts[name] for name in names}, (moments["gather_begins"], ends)
@@ -410,22 +430,6 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _by_calls(parts: dict, moments: pd.Series, buckets: pd.DataFrame) -> dict[str, Intervals]:
-    """Return the parts that differ if a step is made by several calls."""
-    [[begins, computed]] = parts["compute"]
-    passed, returned, update = (
-        moments.get(moment) for moment in (FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS)
-    )
-    return {
-        "dispatch": np.array([*parts["dispatch"], [returned, update]]),
-        "forward": np.array([[begins, passed]]),
-        "backward": np.array([[passed, computed]]),
-        "optimiser": np.array([[update, buckets["updated"].max()]]),
-        "transfer": buckets[["all_ready", "exchanged"]].to_numpy(),
-        "copies": np.array([[buckets["exchanged"].max(), returned]]),
-    }
-
-
 def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, Intervals]:
     """Return the parts of all steps that need the timeline, empty ones without a timeline."""
     if phases is None:
@@ -448,16 +452,3 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
     return phases_of_parts | {
         "negotiation": np.concatenate([phases_of_parts["negotiation"], waits])
     }
-
-
-def _without_library(tensors: pd.DataFrame, phases: pd.DataFrame | None) -> Intervals:
-    """Return the exchanges of a step of a rank that have no operation in the timeline.
-
-    For example, those through shared memory. They begin when all of these gradients are ready.
-    Without a timeline, nothing is known of exchanges.
-    """
-    if phases is None:
-        return np.empty((0, 2))
-    library_gradients = phases["tensor"].str.removeprefix(GRADIENT).unique()
-    others = tensors[~tensors.index.get_level_values("tensor").isin(library_gradients)]
-    return others.assign(begin=others["all_ready"].max())[["begin", "exchanged"]].to_numpy()

@@ -41,9 +41,7 @@ def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Inte
     return Interval(successes / trials, *map(float, test.proportion_ci(level, method="wilson")))
 
 
-def pool_rates(
-    matrices: Iterable[np.ndarray], splits: Iterable[int], level: float = LEVEL
-) -> list[Rates]:
+def pool_rates(matrices: Iterable[np.ndarray], splits: Iterable[int]) -> list[Rates]:
     """Return precision and recall of every class, pooled over runs.
 
     Runs of one split test the same rows: their matrices are averaged, so that a split counts
@@ -62,7 +60,7 @@ def pool_rates(
     pooled = sum(np.mean(group, axis=0) for group in by_split.values())
     counts = np.stack([np.diag(pooled), pooled.sum(axis=0), pooled.sum(axis=1)], axis=1).tolist()
     return [
-        Rates(rate_interval(right, predicted, level), rate_interval(right, actual, level), *row)
+        Rates(rate_interval(right, predicted), rate_interval(right, actual), *row)
         for row in counts
         for right, predicted, actual in [row]
     ]

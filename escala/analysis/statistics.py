@@ -197,7 +197,7 @@ def _means_outside(number: int, level: float) -> int:
     return int(np.searchsorted(np.cumsum(chance), (1 - level) / 2 * (1 + 1e-9), side="right"))
 
 
-def matches_needed(level: float) -> int:
+def fewest_matches(level: float) -> int:
     """Return the fewest matches with which `ratio_interval` reaches a level."""
     return max(math.ceil(1 - math.log2(1 - level) - 1e-9), 1)
 

@@ -91,9 +91,7 @@ def pays(ratio: Interval) -> bool:
     return ratio.high is not None and ratio.high < 1
 
 
-def matches_needed(
-    pilot: Sequence[float], half_width: float, at_most: int, level: float = LEVEL
-) -> int:
+def matches_needed(pilot: Sequence[float], half_width: float, at_most: int) -> int:
     """Return the number of matches, those of the pilot included, that a narrow interval takes.
 
     The number is computed once, from the pilot alone, by the first stage of Stein (A two-sample
@@ -108,7 +106,7 @@ def matches_needed(
     at_most : the largest number to return. If more were needed, the interval will be wider.
     """
     deviation = float(np.std(np.log(pilot), ddof=1))
-    quantile = float(scipy.stats.t.ppf((1 + level) / 2, len(pilot) - 1))
+    quantile = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(pilot) - 1))
     needed = math.ceil((quantile * deviation / math.log1p(half_width)) ** 2)
     return min(max(len(pilot), needed), max(at_most, len(pilot)))
 
@@ -132,15 +130,15 @@ def noise_floor(duplicate_ratio: Interval) -> float:
     return math.expm1(abs(math.log(duplicate_ratio.estimate)))
 
 
-def simultaneous_level(compared: int, level: float = LEVEL) -> float:
+def simultaneous_level(compared: int) -> float:
     """Return the level for each of several intervals of the best of some configurations.
 
     The best is only ever said to take *less* time than others, so only one end of each interval can
     err. By Bonferroni's inequality, which also holds for dependent ratios, it is falsely said to
-    take less time than a given configuration with a probability of at most 1 - `level`, whatever it
-    was selected from. One interval has `level` itself.
+    take less time than a given configuration with a probability of at most 1 - `LEVEL`, whatever it
+    was selected from. One interval has `LEVEL` itself.
     """
-    return max(level, 1 - 2 * (1 - level) / max(compared, 1))
+    return max(LEVEL, 1 - 2 * (1 - LEVEL) / max(compared, 1))
 
 
 def verdict(
@@ -194,12 +192,12 @@ def verdict(
     return Verdict(kind, -math.expm1(-max(1.5 * half, math.log(limit) + 0.5 * half)))
 
 
-def equivalence(differences: Sequence[float], bound: float, level: float = LEVEL) -> Equivalence:
+def equivalence(differences: Sequence[float], bound: float) -> Equivalence:
     """Judge whether the scores of a configuration are those of its reference, within a bound.
 
     No distribution is assumed: one run in ten that fails is in no interval of a mean of seven equal
     differences. The rate is the upper end of the one-sided interval of Clopper and Pearson
-    (Biometrika 26 (1934), 404-413), which is 1 - (1 - `level`)**(1/n) if all n differences are
+    (Biometrika 26 (1934), 404-413), which is 1 - (1 - `LEVEL`)**(1/n) if all n differences are
     within the bound. The typical difference is that of `difference_interval`.
 
     Parameters
@@ -212,12 +210,12 @@ def equivalence(differences: Sequence[float], bound: float, level: float = LEVEL
     # 0.98 - 0.96 is within 0.02.
     beyond = int((np.abs(values) > bound + 1e-9).sum())
     within = len(values) - beyond
-    rate = float(scipy.stats.beta.ppf(level, beyond + 1, within)) if within else 1.0
+    rate = float(scipy.stats.beta.ppf(LEVEL, beyond + 1, within)) if within else 1.0
     if len(values) < VALUES_FOR_INTERVAL:
         return Equivalence(NO_VERDICT, rate)
     if not beyond:
         return Equivalence(SAME, rate)
-    _, low, high = difference_interval(values, level)
+    _, low, high = difference_interval(values)
     return Equivalence(NOT_DISTINGUISHABLE if low <= 0 <= high else DIFFERENT, rate)
 
 

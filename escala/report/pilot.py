@@ -42,7 +42,7 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
     rivals = Counter(comparison.names[:2] for comparison in every if comparison.number == 1)
     # Fewer matches give no verdict on the best of several.
     least = {
-        task: max(VALUES_FOR_INTERVAL, statistics.matches_needed(simultaneous_level(number)))
+        task: max(VALUES_FOR_INTERVAL, statistics.fewest_matches(simultaneous_level(number)))
         for task, number in rivals.items()
     }
     rows = []

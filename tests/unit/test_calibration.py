@@ -554,15 +554,15 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
     )
     compute = compute * contention * slowest
     truth = compute + exchange - overlap * min(compute, exchange)
-    found = step_bounds(measured, "1x2", "native", 2 * rows, 2)
+    found = step_bounds(measured, Layout(1, 2), "native", 2 * rows)
     low, high = found.step
     assert low <= truth * (1 + 1e-9) and truth <= high * (1 + 1e-9)
-    alone = step_bounds(of_program(), "1x1", "native", rows, 1).step
+    alone = step_bounds(of_program(), Layout(1, 1), "native", rows).step
     assert alone == pytest.approx((P_FIXED + OF_ROW * rows,) * 2)
     # On a machine that is slower as a whole, the ratio stays where it is.
     slower = of_program(lambda: 3.0)
-    as_fast = step_bounds(of_program(), "1x2", "native", 2 * rows, 2).ratio
-    assert step_bounds(slower, "1x2", "native", 2 * rows, 2).ratio == pytest.approx(as_fast)
+    as_fast = step_bounds(of_program(), Layout(1, 2), "native", 2 * rows).ratio
+    assert step_bounds(slower, Layout(1, 2), "native", 2 * rows).ratio == pytest.approx(as_fast)
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
 )  # fmt: skip
 def test_what_is_missing_is_named(changed, layout, reason):
     with pytest.raises(InputError, match=reason):
-        step_bounds(of_program(**changed), layout, "native", 64, 2)
+        step_bounds(of_program(**changed), Layout.parse(layout), "native", 64)
 
 
 PROGRAM = "none train torch-ddp plain"
@@ -649,7 +649,7 @@ def test_advice_takes_bounds_as_bounds():
     [two] = [each for each in large["options"] if each["layout"] == "1x2"]
     assert two["basis"] == "bounds"
     assert "torch-ddp 1x2 plain may pay or not: measure it" in large["answer"]
-    low, high = step_bounds(of_program(), "1x2", "native", 64, 2).step
+    low, high = step_bounds(of_program(), Layout(1, 2), "native", 64).step
     assert two["seconds"]["low"] == pytest.approx(3 * 16 * low)
     assert two["seconds"]["high"] == pytest.approx(3 * 16 * high)
     assert two["ratio"]["low"] < 1 < two["ratio"]["high"]
@@ -738,7 +738,7 @@ def test_times_of_a_program_come_from_its_runs(tmp_path):
     assert two["contention"] == [1.2, 1.2] and two["skew"] == pytest.approx(1.75 / 1.5)
     assert two["times"][1] == {"bytes": 65536, "seconds": [0.002, 0.002]}
     assert "mpi4py" in four["unavailable"]
-    low, high = step_bounds(each, "1x2", "native", 64, 2).step
+    low, high = step_bounds(each, Layout(1, 2), "native", 64).step
     exchange = 0.001 + 0.001 * (4000 - 1024) / (65536 - 1024)
     assert low == pytest.approx(0.0032)
     assert high == pytest.approx(0.0032 * 1.2 * 1.75 / 1.5 + exchange)

@@ -20,8 +20,8 @@ from escala.analysis.statistics import (
     combine_intervals,
     deviation_of_sessions,
     difference_interval,
+    fewest_matches,
     geometric_pseudo_median,
-    matches_needed,
     mean_interval,
     median_interval,
     next_time_interval,
@@ -126,7 +126,7 @@ def test_bounds_of_ratios_are_judged_by_order():
 def test_the_matches_that_a_level_needs_are_those_whose_range_reaches_it():
     """The range of n covers with 1 - 2 / 2**n."""
     for compared in (1, 2, 3, 40):
-        needed = matches_needed(1 - 0.05 / compared)
+        needed = fewest_matches(1 - 0.05 / compared)
         assert 2 / 2**needed <= 0.05 / compared < 2 / 2 ** (needed - 1)
 
 

@@ -236,9 +236,7 @@ def _bound_candidate(
     """
     names, layout = names_of(planned), planned["layout"]
     row = bounds(calibration, {**planned, "rows": rows})
-    ends = [row.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
-    if None in ends:
-        raise InputError(planned["program"], str(names), row["reason"], "or measure it")
+    ends = [row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high")]
     # Each candidate has another order, so the ends of two candidates meet in all four ways.
     random = np.random.default_rng(zlib.crc32(str(names).encode()))
     seconds = training.epochs * random.permutation(np.resize(ends, draws))

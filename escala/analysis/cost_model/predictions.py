@@ -79,15 +79,16 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
 
 
 def bounds(calibration: Calibration, planned: Mapping) -> dict:
-    """Return the bounds of a program on a layout, for a step and an epoch."""
+    """Return the bounds of a program on a layout, for a step and an epoch.
+
+    Raises
+    ------
+    InputError : something that they need was not measured, and what.
+    """
     program = calibration.programs.get(planned["program"])
-    ranks = planned["layout"].ranks
     if program is None:
-        return {"basis": UNAVAILABLE, "reason": "the program was not calibrated: calibrate again"}
-    try:
-        limits = step_bounds(program, planned["layout"], planned["network"], planned["rows"], ranks)
-    except InputError as error:
-        return {"basis": UNAVAILABLE, "reason": f"{error.reason}. Remedy: {error.remedy}"}
+        raise InputError("program", planned["program"], "was not calibrated", "calibrate again")
+    limits = step_bounds(program, planned["layout"], planned["network"], planned["rows"])
     low, high = limits.step
     steps = -(-program["epoch_rows"] // planned["rows"])
     return {

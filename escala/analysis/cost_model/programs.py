@@ -34,6 +34,7 @@ from escala.analysis.cost_model.predict import mean_of_largest
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.record import collect
+from escala.runtime.layout import Layout
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
 BYTES = 4
@@ -146,7 +147,7 @@ class Bounds(NamedTuple):
     ratio: tuple[float, float]
 
 
-def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: int) -> Bounds:
+def step_bounds(program: Mapping, layout: Layout, network: str, rows: int) -> Bounds:
     """Return the bounds of a step.
 
     Parameters
@@ -161,7 +162,7 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     """
     if program["unavailable"]:
         raise _cannot_bound(program["unavailable"], "correct it, and calibrate again")
-    repeats = _repeats(program["steps"])
+    ranks, repeats = layout.ranks, _repeats(program["steps"])
     alone = [compute_seconds(program["steps"], repeat, rows) for repeat in repeats]
     rank_seconds = [
         compute_seconds(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats
@@ -174,11 +175,10 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
             "the bytes of its gradients are not known",
             "state gradient_bytes of the program, or call begin(parameters=…) of the hook",
         )
-    one_node = layout.startswith("1x")
     timed = [
         entry
         for entry in program["exchanges"]
-        if entry["layout"] == layout and (one_node or entry["network"] == network)
+        if entry["layout"] == layout and (layout.nodes == 1 or entry["network"] == network)
     ]
     if not timed:
         raise _cannot_bound(

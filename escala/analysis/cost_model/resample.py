@@ -40,7 +40,7 @@ def resample_calibration(calibration: Calibration, random: np.random.Generator) 
     of everything else.
     """
     core = [
-        mean_of_drawn(rates[None], random)[0]
+        mean_of_drawn(rates, random)
         for rates in (calibration.bytes_per_second, calibration.operations_per_second)
     ]
     works = {
@@ -99,12 +99,9 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
     exchanges = tuple(
         replace(entry, seconds=_median(entry.seconds, random)) for entry in work.exchanges
     )
-    update = None if work.update is None else mean_of_drawn(work.update[None], random)[0]
+    update = None if work.update is None else mean_of_drawn(work.update, random)
     overheads = work.overheads and Overheads(
-        *(
-            mean_of_drawn(getattr(work.overheads, field.name)[None], random)[0]
-            for field in fields(Overheads)
-        )
+        *(mean_of_drawn(getattr(work.overheads, field.name), random) for field in fields(Overheads))
     )
     deviation = float(np.exp(random.choice(deviations)))
     # A single value of the drift may be an outlier, so it is not used.
@@ -114,14 +111,14 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
 
 
 def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return the means of drawn repeats, of shape (measurements, 1).
+    """Return the means of drawn repeats, the last axis of `seconds`, which has the length 1 then.
 
     A repeat may be a single call, and some calls take many times as long as others. A run makes
     many calls, so we use the arithmetic mean.
     """
-    repeats = seconds.shape[1]
-    means = seconds.mean(axis=1, keepdims=True)
-    drawn = seconds[:, random.integers(repeats, size=repeats)].mean(axis=1, keepdims=True)
+    repeats = seconds.shape[-1]
+    means = seconds.mean(axis=-1, keepdims=True)
+    drawn = seconds[..., random.integers(repeats, size=repeats)].mean(axis=-1, keepdims=True)
     return means * (drawn / means) ** _student_factor(repeats)
 
 

@@ -265,8 +265,33 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
         f"{counted(len(steps), 'step')} after the first; a step takes {milliseconds(step)} "
         f"({milliseconds(seconds.min())} to {milliseconds(seconds.max())})."
     )
-    yield _parts_sentence(steps, step)
-    yield _exposed_sentence(steps, step)
+    parts = steps[[TRANSFER, COPIES, WAITING, UNSPLIT]].median()
+    whole = steps[parts.index].sum(axis=1).median()
+    places = [
+        f"{milliseconds(parts[TRANSFER])} in the collective",
+        f"{milliseconds(parts[COPIES])} to and from the fusion buffer",
+    ]
+    if parts[WAITING]:
+        places.append(f"{milliseconds(parts[WAITING])} waiting for data")
+    if parts[UNSPLIT]:
+        places.append(f"{milliseconds(parts[UNSPLIT])} that the timeline does not split")
+    yield (
+        f"Horovod's operations take {milliseconds(whole)} of it ({whole / step:.0%}): "
+        f"{', '.join(places)}."
+    )
+    low, high = steps["exposed_low"].median(), steps["exposed_high"].median()
+    waited = steps["waited"].dropna()
+    about_wait = f"Of this it waits {milliseconds(waited.median())} for slower ranks."
+    if len(waited) < len(steps) / 2:
+        about_wait = (
+            "The moment when rank 0 had it is not recorded. So the larger bound also contains the "
+            "time until the slowest rank was ready."
+        )
+    yield (
+        f"Estimated: the step is {milliseconds(low)} to {milliseconds(high)} longer "
+        f"({low / step:.0%} to {high / step:.0%}) by what follows the last gradient of rank 0. "
+        f"{about_wait}"
+    )
     yield (
         "Negotiation, from the request of the first rank to that of the last one, takes another "
         f"{milliseconds(steps[NEGOTIATION].median())}; for "
@@ -277,38 +302,6 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
     for phase in diagnosed.unfinished[:1]:
         more = len(diagnosed.unfinished) - 1
         yield f"At the end, {phase.sentence()}{f', and {more} more' if more else ''}."
-
-
-def _parts_sentence(steps: pd.DataFrame, step: float) -> str:
-    inside = steps[[TRANSFER, COPIES, WAITING, UNSPLIT]]
-    whole, parts = inside.sum(axis=1).median(), inside.median()
-    places = [
-        f"{milliseconds(parts[TRANSFER])} in the collective",
-        f"{milliseconds(parts[COPIES])} to and from the fusion buffer",
-    ]
-    if parts[WAITING]:
-        places.append(f"{milliseconds(parts[WAITING])} waiting for data")
-    if parts[UNSPLIT]:
-        places.append(f"{milliseconds(parts[UNSPLIT])} that the timeline does not split")
-    return (
-        f"Horovod's operations take {milliseconds(whole)} of it ({whole / step:.0%}): "
-        f"{', '.join(places)}."
-    )
-
-
-def _exposed_sentence(steps: pd.DataFrame, step: float) -> str:
-    low, high = steps["exposed_low"].median(), steps["exposed_high"].median()
-    exposed = (
-        f"Estimated: the step is {milliseconds(low)} to {milliseconds(high)} longer "
-        f"({low / step:.0%} to {high / step:.0%}) by what follows the last gradient of rank 0"
-    )
-    waited = steps["waited"].dropna()
-    if len(waited) < len(steps) / 2:
-        return (
-            f"{exposed}. The moment when rank 0 had it is not recorded. So the larger bound also "
-            "contains the time until the slowest rank was ready."
-        )
-    return f"{exposed}. Of this it waits {milliseconds(waited.median())} for slower ranks."
 
 
 def _wait_sentences(diagnosed: Timeline) -> Iterator[str]:

@@ -23,7 +23,7 @@ from escala.analysis.comparable import (
     why_left_out,
     work,
 )
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches
 from escala.analysis.verdicts import (
     FASTER,
     NO_VERDICT,
@@ -202,7 +202,7 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
         "configurations": len(task.runs),
         "level": level,
         "disturbed_matches": compared.disturbed,
-        "needed": max(VALUES_FOR_INTERVAL, matches_needed(level)),
+        "needed": max(VALUES_FOR_INTERVAL, fewest_matches(level)),
         "kind": base.least_certain(base.kind(run) for pair in pairs for run in pair),
         "reason": why_left_out(len(pairs), compared.newest.refused)
         if pairs

@@ -33,7 +33,7 @@ from escala.analysis.comparable import (
 from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
     Interval,
-    matches_needed,
+    fewest_matches,
     mean_interval,
     median_interval,
     next_time_interval,
@@ -382,7 +382,7 @@ def _ratios(
         next_time_interval(ratio_interval(values, level=level), *deviation, level)
         for values in (ratios, ratios * base.ratios(matches))
     )
-    needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
+    needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
     kind = verdict(ratio, len(ratios), None, DECIMALS, needed).kind
     return {
         "matches": len(ratios),

@@ -35,7 +35,7 @@ from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
     Interval,
     deviation_of_sessions,
-    matches_needed,
+    fewest_matches,
     next_time_interval,
     ratio_interval,
     sessions_interval,
@@ -344,7 +344,7 @@ class Judge:
         newest = np.atleast_2d(ratios(compared.newest))
         ratio = ratio_interval(newest[0], newest[-1], level)
         ratio, matches = next_time_interval(ratio, *self.deviation, level), newest.shape[1]
-        needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
+        needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
         decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
         if compared.stays_disturbed:
             decided = Verdict(NO_VERDICT, None)
