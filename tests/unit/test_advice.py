@@ -267,7 +267,6 @@ def test_what_is_planned_is_predicted_by_network_and_rows_or_named():
     [
         ({"plans.json": "{"}, r"plans\.json.*is not JSON"),
         ({"plans.json": "[]"}, r"plans\.json.*keys are missing"),
-        ({"plans.json": json.dumps(PLANS | {"configurations": []})}, "there are none"),
         ({"plans.json": json.dumps(PLANS | {"rows": {}})}, "the rows of these datasets are"),
         ({"runs/rep1/run.json": "{}"}, r"tables.*holds no tables .*escala run report"),
         ({"calibration.json": None}, r"calibration\.json.*is missing"),

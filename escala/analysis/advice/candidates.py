@@ -12,13 +12,10 @@ from scipy import stats
 
 from escala.analysis.comparable import CONFIGURATION, other_exchange
 from escala.analysis.cost_model.calibration import LEVEL, Calibration
-from escala.analysis.cost_model.predict import DRAWS, Setup, predict
+from escala.analysis.cost_model.predict import DRAWS, Setup
 from escala.analysis.cost_model.predictions import (
     bounds,
-    epoch_seconds,
-    other_knobs,
-    setup_of,
-    with_network,
+    predict_plan,
 )
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
@@ -201,20 +198,18 @@ def _predict_candidate(
     ------
     InputError : the cost model does not predict it, and why.
     """
-    calibration = with_network(calibration, planned)
-    setup = setup_of(planned, training.train_rows, rows)
-    prediction = predict(calibration, setup, draws)
-    seconds = training.epochs * epoch_seconds(calibration, prediction, training.train_rows, draws)
-    notes, job = [*prediction.extrapolated, *other_knobs(planned)], seconds
+    predicted = predict_plan(calibration, planned, training.train_rows, rows, draws)
+    prediction, notes = predicted.prediction, predicted.notes
+    job = seconds = training.epochs * predicted.epoch_seconds
     if prediction.overheads is None:
         notes.append(ONLY_STEPS)
     else:
         job = prediction.run(seconds, training.evaluated_rows)
     return Candidate(
         names_of(planned),
-        setup,
+        prediction.setup,
         training.rows_of(planned),
-        calibration,
+        predicted.calibration,
         seconds,
         job,
         extrapolated=tuple(notes),

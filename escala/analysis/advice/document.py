@@ -141,7 +141,7 @@ def advise(
 
 
 def _check(plans: Any, file: Path) -> Mapping:
-    """Return plans with their layouts parsed, unless they lack a key, a configuration or rows.
+    """Return plans with their layouts parsed, unless they lack a key or the rows of a dataset.
 
     Raises
     ------
@@ -151,10 +151,6 @@ def _check(plans: Any, file: Path) -> Mapping:
     if missing:
         raise InputError(file, missing, "keys are missing", _MAKE)
     configurations = plans["configurations"]
-    if not configurations:
-        raise InputError(file, "configurations", "there are none", "list them in the experiment")
-    if not all({"rows", "cores"} <= plan.keys() for plan in configurations):
-        raise InputError(file, "configurations", "rows and cores of some are missing", _MAKE)
     without = {plan["dataset"] for plan in configurations} - plans["rows"].keys()
     if without:
         raise InputError(file, sorted(without), "the rows of these datasets are missing", _MAKE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,18 +62,16 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
         return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
     if "program" in planned:
         return bounds(calibration, planned)
-    calibration = with_network(calibration, planned)
     epoch_rows = planned.get("epoch_rows") or train_rows[planned["dataset"]]
-    setup = setup_of(planned, epoch_rows)
-    prediction = predict(calibration, setup)
-    seconds = epoch_seconds(calibration, prediction, epoch_rows)
-    notes = [*prediction.extrapolated, *other_knobs(planned)]
+    predicted = predict_plan(calibration, planned, epoch_rows)
+    notes, prediction = predicted.notes, predicted.prediction
+    ranks = prediction.setup.layout.ranks
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
         "reason": "; ".join(notes) or None,
-        "global_batch": setup.rows,
-        **interval(seconds, setup.layout.ranks).columns("predicted", "_seconds_per_epoch"),
-        **interval(prediction.steps, setup.layout.ranks).columns("step", "_seconds"),
+        "global_batch": prediction.setup.rows,
+        **interval(predicted.epoch_seconds, ranks).columns("predicted", "_seconds_per_epoch"),
+        **interval(prediction.steps, ranks).columns("step", "_seconds"),
         **{f"{term}_seconds": float(np.median(prediction.terms[term])) for term in TERMS},
     }
 
@@ -106,68 +104,68 @@ def bounds(calibration: Calibration, planned: Mapping) -> dict:
     }
 
 
-def other_knobs(planned: Mapping) -> Iterator[str]:
-    """Yield a phrase if a configuration has other knobs than the calibrated collectives."""
-    if planned["library"] and planned["other_knobs"]:
-        yield f"collectives were calibrated with another {', '.join(planned['other_knobs'])}"
+class Predicted(NamedTuple):
+    """The prediction of a planned configuration.
 
-
-def with_network(calibration: Calibration, planned: Mapping) -> Calibration:
-    """Return a calibration that has the network of a configuration, from its rate if need be.
-
-    Raises
-    ------
-    InputError : the network was not calibrated, and nothing gives its rate.
+    Attributes
+    ----------
+    calibration : with the network of the configuration, from its rate if need be.
+    epoch_seconds : of the training steps of an epoch, of shape (draws,). The last step has the rows
+        that are left, and its draws use the same resamples.
+    notes : what was not calibrated, as phrases.
     """
-    name, rate = planned["network"], planned["bits_per_second"]
-    known = name in calibration.networks or name in PRESETS
-    if known or planned["layout"].nodes == 1:
-        return calibration
-    if rate is None:
-        raise InputError(
-            "network", name, "was not calibrated, and has no rate", f"set networks.{name}.rate"
-        )
-    network = Network(name, payload(rate), None, "rate of the experiment")
-    return replace(calibration, networks={**calibration.networks, name: network})
+
+    calibration: Calibration
+    prediction: Prediction
+    epoch_seconds: np.ndarray
+    notes: list[str]
 
 
-def setup_of(planned: Mapping, train_rows: int, rows: int | None = None) -> Setup:
-    """Return the setup of a configuration.
+def predict_plan(
+    calibration: Calibration,
+    planned: Mapping,
+    train_rows: int,
+    rows: int | None = None,
+    draws: int = DRAWS,
+) -> Predicted:
+    """Predict a planned configuration.
 
     Parameters
     ----------
+    train_rows : of an epoch.
     rows : of a step of all ranks together; default: those of the configuration.
+
+    Raises
+    ------
+    InputError : something that the prediction needs was not calibrated.
     """
+    name, rate, layout = planned["network"], planned["bits_per_second"], planned["layout"]
+    if layout.nodes > 1 and name not in calibration.networks and name not in PRESETS:
+        if rate is None:
+            remedy = f"set networks.{name}.rate"
+            raise InputError("network", name, "was not calibrated, and has no rate", remedy)
+        network = Network(name, payload(rate), None, "rate of the experiment")
+        calibration = replace(calibration, networks={**calibration.networks, name: network})
     knobs = planned["exchange"]
-    return Setup(
-        planned["work"],
-        planned["layout"],
-        min(rows or planned["rows"], train_rows),
-        planned["library"] or Setup.library,
-        planned["cores"],
-        planned["network"],
-        Exchange(
-            knobs["dense_exchange"],
-            fp16=knobs["compression"] == "fp16" or knobs["communication_hook"] in ("fp16", "bf16"),
-            sparse_as_dense=knobs["sparse_as_dense"],
-            accumulation=knobs["accumulation"],
-            bucket_mib=knobs["bucket_cap_mb"],
-        ),
+    exchange = Exchange(
+        knobs["dense_exchange"],
+        fp16=knobs["compression"] == "fp16" or knobs["communication_hook"] in ("fp16", "bf16"),
+        sparse_as_dense=knobs["sparse_as_dense"],
+        accumulation=knobs["accumulation"],
+        bucket_mib=knobs["bucket_cap_mb"],
     )
-
-
-def epoch_seconds(
-    calibration: Calibration, prediction: Prediction, train_rows: int, draws: int = DRAWS
-) -> np.ndarray:
-    """Return the seconds of the training steps of an epoch, of shape (draws,).
-
-    The last step has the rows that are left. Its draws use the same resamples.
-    """
-    whole, left = divmod(train_rows, prediction.setup.rows)
+    rows, library = min(rows or planned["rows"], train_rows), planned["library"] or Setup.library
+    setup = Setup(planned["work"], layout, rows, library, planned["cores"], name, exchange)
+    prediction = predict(calibration, setup, draws)
+    whole, left = divmod(train_rows, setup.rows)
     seconds = whole * prediction.steps
     if left:
-        seconds = seconds + predict(calibration, replace(prediction.setup, rows=left), draws).steps
-    return seconds
+        seconds = seconds + predict(calibration, replace(setup, rows=left), draws).steps
+    notes = [*prediction.extrapolated]
+    if planned["library"] and planned["other_knobs"]:
+        others = ", ".join(planned["other_knobs"])
+        notes.append(f"collectives were calibrated with another {others}")
+    return Predicted(calibration, prediction, seconds, notes)
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
