@@ -49,7 +49,7 @@ from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
     deviation_of_sessions,
     fewest_matches,
-    signed_ranks,
+    rank_interval,
 )
 from escala.analysis.verdicts import simultaneous_level
 from escala.experiment.runs import DUPLICATE
@@ -99,7 +99,7 @@ def order_statistics(logs: np.ndarray, level: float = LEVEL) -> Ends:
 
 
 def by_signed_ranks(logs: np.ndarray, level: float = LEVEL) -> Ends:
-    return Ends(*signed_ranks(logs, level))
+    return Ends(*rank_interval(logs, level))
 
 
 def student(logs: np.ndarray, level: float = LEVEL) -> Ends:
@@ -238,7 +238,7 @@ def sessions(random: np.random.Generator, draws: int) -> Iterator[dict]:
         shape = (draws, number, matches)
         logs = times(random, shape, USUAL_NOISE, 0.1) - times(random, shape, USUAL_NOISE, 0.1)
         logs += random.normal(0, between, (draws, number, 1))
-        estimates, variances = signed_ranks(logs)[0], logs.var(axis=-1, ddof=1) / matches
+        estimates, variances = rank_interval(logs)[0], logs.var(axis=-1, ddof=1) / matches
         ways = {
             "Student": student(estimates),
             "Hartung-Knapp": hartung_knapp(estimates, variances),

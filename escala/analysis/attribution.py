@@ -48,7 +48,7 @@ They are unavailable for ranks under several kernels, that is on several machine
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -239,32 +239,20 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     ):
         row = seconds_within(parts, *window) | {OFF_CORE: np.nan}
         if step in lost.index:
-            row |= _off_core(row, parts, lost.loc[[step]].itertuples(index=False))
+            # What was lost of the cores is taken out of the parts `WORK`.
+            row[OFF_CORE] = 0.0
+            for begins, ends, lost_seconds in lost.loc[[step]].itertuples(index=False):
+                within = seconds_within(parts, begins, ends)
+                work = {name: within[name] for name in WORK if name in within}
+                fraction = min(1.0, lost_seconds / max(sum(work.values()), 1e-9))
+                for name, seconds in work.items():
+                    row[name] -= fraction * seconds
+                    row[OFF_CORE] += fraction * seconds
         rows.append(row)
     parts = pd.DataFrame(rows, index=whole.index)
     if FORWARD_ENDS in whole:
         parts["compute"] = parts[[*PASSES]].sum(axis=1)
     return parts.assign(**{WHOLE: steps})
-
-
-def _off_core(
-    row: Mapping[str, float], parts: Mapping[str, Intervals], times: Iterable[tuple]
-) -> dict[str, float]:
-    """Return `row` with what was lost of the cores taken out of the parts `WORK`.
-
-    Parameters
-    ----------
-    times : begin, end, and lost seconds of each time of the step in which the rank had work.
-    """
-    row = {**row, OFF_CORE: 0.0}
-    for begins, ends, lost in times:
-        within = seconds_within(parts, begins, ends)
-        work = {name: within[name] for name in WORK if name in within}
-        fraction = min(1.0, lost / max(sum(work.values()), 1e-9))
-        for name, seconds in work.items():
-            row[name] -= fraction * seconds
-            row[OFF_CORE] += fraction * seconds
-    return row
 
 
 def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:

@@ -152,7 +152,7 @@ def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interv
     """
     if not len(values):
         return Interval(None, None, None)
-    estimate, low, high = map(float, signed_ranks(np.asarray(values, float), level))
+    estimate, low, high = map(float, rank_interval(np.asarray(values, float), level))
     return Interval(estimate, low, high) if len(values) > 1 else Interval(estimate, None, None)
 
 
@@ -160,7 +160,7 @@ def _exponential(interval: Interval) -> Interval:
     return Interval(*(None if end is None else math.exp(end) for end in interval))
 
 
-def signed_ranks(values: np.ndarray, level: float = LEVEL) -> tuple:
+def rank_interval(values: np.ndarray, level: float = LEVEL) -> tuple:
     """Return estimate, low and high end of `difference_interval`, each along the last axis."""
     means = _walsh_means(values)
     outside = max(_means_outside(values.shape[-1], level), 1)

@@ -20,8 +20,8 @@ from escala.analysis.cost_model.exchange import (
     Exchange,
     Exchanged,
     Message,
+    compute_exposure,
     dense_exchange,
-    exposed_seconds,
     in_buckets,
     plan_exchange,
 )
@@ -357,7 +357,7 @@ def test_the_exposed_part_is_that_of_processes_that_share_a_core_and_look_in_cyc
     def transfer(operation: str, size: float) -> Transfer:
         return Transfer(size + cycle / 2, core_ratio * size)
 
-    exposed = exposed_seconds(
+    exposed = compute_exposure(
         computing, listed, transfer, spare and not cycle, cycle=cycle, fusion_bytes=fusion
     )
     looks = (np.arange(40) + 0.5) / 40 if cycle else [0]

@@ -242,7 +242,7 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
     return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
 
 
-def exposed_seconds(
+def compute_exposure(
     computing: float,
     messages: Sequence[Message],
     transfer: Callable[[str, float], Transfer],

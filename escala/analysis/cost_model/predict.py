@@ -9,7 +9,7 @@ The terms of a step:
   processes of a node, and by sharing cores if there are more ranks than cores.
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
-- `exchange`: what the exchange adds (`exchange.exposed_seconds`), the conversion to 16 bits, and
+- `exchange`: what the exchange adds (`exchange.compute_exposure`), the conversion to 16 bits, and
   copies through shared memory, scaled by the measured slow-down of steps that exchange.
 - `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
   updates, and the product of the factors of the other ranks' rows.
@@ -38,7 +38,7 @@ from escala.analysis.cost_model.exchange import (
     CYCLE_SECONDS,
     FUSION_BYTES,
     Exchange,
-    exposed_seconds,
+    compute_exposure,
     in_buckets,
     plan_exchange,
 )
@@ -310,7 +310,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     network = calibration.network(setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)
     sums = COLLECTIVES[setup.library]
-    exposed = exposed_seconds(
+    exposed = compute_exposure(
         slowest,
         in_buckets(sent.messages, exchange.buckets) if sums.in_buckets else sent.messages,
         transfers.seconds,

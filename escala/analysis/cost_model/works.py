@@ -268,7 +268,19 @@ def plan_works(works: Works) -> list[dict]:
             if work := works.program_works.get(names):
                 plan = {"program": work.name}
         elif not reason:
-            plan = _step_plan(works, run, settings)
+            knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
+            work = works.work_of(run)
+            first = variant_knobs(base.settings["variants"][work.variant])
+            first = complete(read_by_run(first, run.strategy, run.workload), run.workload)
+            weak = settings["training"].get("weak")
+            plan = {
+                "work": work.name,
+                "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
+                "library": run.declared.strategy.library,
+                "bits_per_second": bits_per_second(rate) if rate else None,
+                "exchange": {name: knobs[name] for name in APPLIED},
+                "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
+            }
         configurations.append(
             {name: getattr(run, name) for name in CONFIGURATION}
             | {
@@ -283,22 +295,6 @@ def plan_works(works: Works) -> list[dict]:
             | plan
         )
     return configurations
-
-
-def _step_plan(works: Works, run: Run, settings: Mapping) -> dict[str, Any]:
-    knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
-    work = works.work_of(run)
-    first = variant_knobs(works.base.settings["variants"][work.variant])
-    first = complete(read_by_run(first, run.strategy, run.workload), run.workload)
-    weak = settings["training"].get("weak")
-    return {
-        "work": work.name,
-        "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
-        "library": run.declared.strategy.library,
-        "bits_per_second": bits_per_second(rate) if rate else None,
-        "exchange": {name: knobs[name] for name in APPLIED},
-        "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
-    }
 
 
 def plans(works: Works) -> dict:

@@ -107,31 +107,30 @@ def diagnose(path: Path) -> Diagnosis:
     """
     with open_events(path) as events:
         recordings = read(events)
-    timelines = [*filter(None, map(_timeline, recordings))]
+    timelines = []
+    for recording in recordings:
+        operations = recording.operations()
+        if operations.empty or not recording.known:
+            continue
+        numbered = _in_steps(operations)
+        steps = _steps(numbered, operations, recording)
+        if len(steps) < MIN_STEPS:
+            continue
+        waits = recording.waits()
+        by_all = waits["ranks"] == len(recording.ranks)
+        timelines.append(
+            Timeline(
+                steps.reset_index(drop=True),
+                _fuse(numbered[numbered["step"] >= _START]),
+                waits.loc[by_all & waits["tensor"].isin(numbered["tensor"]), ["last", "seconds"]],
+                frozenset(recording.ranks),
+                recording.find_unfinished(),
+            )
+        )
     if not timelines:
         raise refusal(path, max(recordings, key=lambda recording: recording.events), events)
     short = len(recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
-
-
-def _timeline(recording: Recording) -> Timeline | None:
-    """Return the parts of the steps, or None if there are too few steps."""
-    operations = recording.operations()
-    if operations.empty or not recording.known:
-        return None
-    numbered = _in_steps(operations)
-    steps = _steps(numbered, operations, recording)
-    if len(steps) < MIN_STEPS:
-        return None
-    waits = recording.waits()
-    joined = (waits["ranks"] == len(recording.ranks)) & waits["tensor"].isin(numbered["tensor"])
-    return Timeline(
-        steps.reset_index(drop=True),
-        _fuse(numbered[numbered["step"] >= _START]),
-        waits.loc[joined, ["last", "seconds"]],
-        frozenset(recording.ranks),
-        recording.unfinished(),
-    )
 
 
 def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
@@ -171,12 +170,18 @@ def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recordin
     follows = steps.index.to_series().diff() == 1
     steps = steps[follows & (steps.index >= _START)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
-    parts = {part: recording.intervals(family) for part, family in _FAMILIES.items()}
+    # An instant counts for the first part that covers it.
+    together, before, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
+    for part, family in _FAMILIES.items():
+        together = _join(np.concatenate([together, recording.intervals(family)]))
+        covered = _seconds_before(end, together) - _seconds_before(begin, together)
+        seconds[part], before = covered - before, covered
     latest = steps["latest"].clip(lower=begin)
     exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
     return pd.DataFrame(
         {"step_seconds": end - begin}
-        | _coverage(parts, begin, end)
+        | seconds
+        | {UNEXPLAINED: end - begin - before}
         | {
             "exposed_low": (end - latest).to_numpy(),
             "exposed_high": exposed.clip(upper=end - begin).to_numpy(),
@@ -184,18 +189,6 @@ def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recordin
             "operations": steps["operations"].to_numpy(),
         }
     )
-
-
-def _coverage(
-    parts: dict[str, np.ndarray], begin: np.ndarray, end: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Divide the time of steps among parts, in order of precedence; return seconds of each step."""
-    together, before, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
-    for part, intervals in parts.items():
-        together = _join(np.concatenate([together, intervals]))
-        covered = _seconds_before(end, together) - _seconds_before(begin, together)
-        seconds[part], before = covered - before, covered
-    return seconds | {UNEXPLAINED: end - begin - before}
 
 
 def _join(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:

@@ -234,7 +234,7 @@ class Recording:
         """Return when a phase of a family lasted, joined, of shape (number, 2)."""
         return self._families[family].intervals()
 
-    def unfinished(self) -> tuple[Unfinished, ...]:
+    def find_unfinished(self) -> tuple[Unfinished, ...]:
         """Return the innermost phase of each tensor that did not end, in order of their begin."""
         innermost = [(pid, stack[-1]) for pid, stack in self._begun.open.items() if stack]
         return tuple(
@@ -253,7 +253,7 @@ class Recording:
 def refusal(path: Path, recording: Recording, events: Events) -> InputError:
     """Return the error of a file with too few steps."""
     reason, remedy = _answer(recording, events)
-    if recording.known and (unfinished := recording.unfinished()):
+    if recording.known and (unfinished := recording.find_unfinished()):
         reason += f"; at its end, {unfinished[0].sentence()}"
     if events.damage:
         reason += f"; {events.damage}"
