@@ -202,7 +202,7 @@ def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
 
 
 def _work(files: Mapping, runs: _Runs) -> dict:
-    ready, update = moments(clocks_of(runs.clocks["file"])) if runs.clocks else ({}, None)
+    ready, update = moments(runs.clocks["file"]) if runs.clocks else ({}, None)
     measured = [(run, run["collectives"]) for run in runs.collectives]
     contention = _join(
         (
@@ -282,44 +282,30 @@ def rows_of_rank(run: Mapping) -> int:
 
 
 def full_steps_of(run: Mapping) -> list[float]:
-    seconds = full_steps(tables(run["file"]), rows_of_rank(run)).tolist()
-    if not seconds:
-        raise InputError(
-            run["file"],
-            rows_of_rank(run),
-            "no step has this many rows",
-            "use a smaller batch, or more data",
-        )
-    return seconds
+    """Return the seconds, means over the ranks, of the steps in which every rank has all its rows.
 
+    The last step of an epoch may have fewer rows.
 
-def tables(file: str) -> list[pd.DataFrame]:
-    """Return the steps of each rank of a run."""
-    return [pd.read_csv(path) for path in sorted(Path(file).parent.glob("ranks/rank*.steps.csv"))]
-
-
-def full_steps(tables: Sequence[pd.DataFrame], rows: int) -> pd.Series:
-    """Return the seconds, means over the ranks, of the steps in which every rank has `rows` rows.
-
-    The last step of an epoch may have fewer rows. The index has epoch and step.
+    Raises
+    ------
+    InputError : there is no such step.
     """
-    steps = pd.concat(tables)
-    seconds = steps["input_seconds"] + steps["step_seconds"]
-    by_step = steps.assign(seconds=seconds).groupby(_STEP)
-    return by_step["seconds"].mean()[by_step["rows"].min() == rows]
+    paths = sorted(Path(run["file"]).parent.glob("ranks/rank*.steps.csv"))
+    steps = pd.concat(map(pd.read_csv, paths))
+    by_step = steps.assign(seconds=steps["input_seconds"] + steps["step_seconds"]).groupby(_STEP)
+    is_full = by_step["rows"].min() == rows_of_rank(run)
+    if not is_full.any():
+        remedy = "use a smaller batch, or more data"
+        raise InputError(run["file"], rows_of_rank(run), "no step has this many rows", remedy)
+    return by_step["seconds"].mean()[is_full].tolist()
 
 
-def clocks_of(file: str) -> pd.DataFrame:
-    path = Path(file).parent / "ranks" / "rank0.clocks.csv"
-    return pd.read_csv(path, keep_default_na=False)
-
-
-def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
+def moments(run_file: str) -> tuple[dict[str, float], list[float]]:
     """Return when gradients are known, and how long the update takes, from clocks of one process.
 
     Parameters
     ----------
-    clocks : in the columns of `escala.probes.clocks.COLUMNS`.
+    run_file : `run.json`, with the clocks of rank 0 alongside it.
 
     Returns
     -------
@@ -327,6 +313,8 @@ def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
     the steps. And the seconds from the last gradient to the end of the step: means of parts of the
     steps, which are used as repeats.
     """
+    path = Path(run_file).parent / "ranks" / "rank0.clocks.csv"
+    clocks = pd.read_csv(path, keep_default_na=False)
     whole = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
     ready = clocks[clocks["moment"] == GRADIENT_READY].pivot(
         index=_STEP, columns="tensor", values="seconds"
