@@ -93,10 +93,9 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     cores = [_cores_available(run) for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
-    if one["session"] != other["session"] and not alike_speeds(
-        speed_seconds(one), speed_seconds(other)
-    ):
-        first, second = (f"{1000 * speed_seconds(run):.2f}" for run in (one, other))
+    speeds = speed_seconds(one), speed_seconds(other)
+    if one["session"] != other["session"] and not are_alike(*speeds, SPEED):
+        first, second = (f"{1000 * seconds:.2f}" for seconds in speeds)
         yield f"machines of different speeds: {first} and {second} ms for the same computation"
 
 
@@ -184,7 +183,7 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
         None if run["link"].get("measured_by") else run["link"]["mbit_per_second"]
         for run in (one, other)
     ]
-    if not is_noise and not alike_rates(*rates):
+    if not is_noise and not are_alike(*rates, RATE):
         first, second = (f"{rate:.0f}" for rate in rates)
         yield f"links of different rates: {first} and {second} Mbit/s measured"
 
@@ -202,20 +201,15 @@ def is_emulated(run: Measurement) -> bool:
     return run["ranks"].get("emulated", by_lab)
 
 
-def alike_rates(one: float | None, other: float | None) -> bool:
-    """Return whether two measured rates of a link are alike; an unknown one is like any."""
-    return not (one and other) or abs(one - other) <= RATE * max(one, other)
+def are_alike(one: float | None, other: float | None, limit: float) -> bool:
+    """Return whether two values differ by a fraction of the larger; an unknown one is like any."""
+    return not (one and other) or abs(one - other) <= limit * max(one, other)
 
 
 def speed_seconds(run: Measurement) -> float | None:
     """Return the median over the nodes of the time of the fixed kernel, None if it is not known."""
     known = [m["speed_seconds"] for m in run["ranks"]["machines"] if "speed_seconds" in m]
     return median(known) if known else None
-
-
-def alike_speeds(one: float | None, other: float | None) -> bool:
-    """Return whether two times of the fixed kernel are alike; an unknown one is like any."""
-    return not (one and other) or abs(one - other) <= SPEED * max(one, other)
 
 
 def unlike_machines(one: Machines, other: Machines) -> str | None:

@@ -111,7 +111,9 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path
         # The columns of a history ask for the same.
         parts = (comparable.series, comparable.machines, comparable.versions)
         rates = [each["link"]["mbit_per_second"] for each in (run, other)]
-        same = all(part(run) == part(other) for part in parts) and comparable.alike_rates(*rates)
+        same = all(part(run) == part(other) for part in parts) and comparable.are_alike(
+            *rates, comparable.RATE
+        )
         same &= run["source_sha256"] == other["source_sha256"]
         assert same == (reason is None)
 

@@ -100,8 +100,8 @@ def test_a_node_tells_its_speed_and_the_store_does_not_use_it():
 
 def test_equal_processors_of_another_speed_are_told_from_each_other():
     for times, alike in ((1.2, True), (1 / 1.2, True), (2, False)):
-        assert comparable.alike_speeds(0.0024, 0.0024 * times) == alike
-    assert comparable.alike_speeds(None, 0.0024)
+        assert comparable.are_alike(0.0024, 0.0024 * times, comparable.SPEED) == alike
+    assert comparable.are_alike(None, 0.0024, comparable.SPEED)
 
 
 #: Forbid process_vm_readv and process_vm_writev to this process and those that it starts, as Docker
