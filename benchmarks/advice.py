@@ -39,7 +39,7 @@ from escala.analysis.statistics import LEVEL as MEASURED
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.experiment import load
 from escala.experiment.runs import Configuration
 from escala.runtime.layout import Layout
@@ -202,7 +202,7 @@ def _exceeded(scenario: Scenario, cores: int, longest: float) -> Iterator[str]:
     """Yield the limits that a configuration exceeds."""
     limits = scenario.limits
     if limits.cores is not None and cores > limits.cores:
-        yield counted(limits.cores, "core")
+        yield with_noun(limits.cores, "core")
     if limits.seconds is not None and longest > limits.seconds:
         yield f"{scenario.minutes:g} minutes"
 

@@ -33,7 +33,7 @@ _LIMITS = {
 
 def pages() -> dict[str, str]:
     """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
-    settings = experiment.composed(read_yaml(experiment.SCHEMA))
+    settings = experiment.compose_schema(read_yaml(experiment.SCHEMA))
     names = sorted(path.name.partition(".")[0] for path in TABLES.iterdir())
     columns = [*map(table_schema, names), read_yaml(TABLES.with_name("history.schema.yaml"))]
     parts = {

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from escala.core.errors import InputError
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.core.variables import SHELL
 from escala.engines.environments import provide_all
 from escala.experiment import Experiment, Run
@@ -168,8 +168,8 @@ def activation() -> str:
 
 def sentence(runs: Sequence[Run], shape: Shape, limit: str, why: str) -> str:
     """Return a sentence on what a job script asks for."""
-    nodes = counted(shape.nodes, "node")
-    return f"{counted(len(runs), 'run')} on {nodes}, in {limit} at most: {why}."
+    nodes = with_noun(shape.nodes, "node")
+    return f"{with_noun(len(runs), 'run')} on {nodes}, in {limit} at most: {why}."
 
 
 def unprepared(e: Experiment) -> list[str]:

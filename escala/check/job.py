@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 
 from escala.check.machine import Check, check
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.errors import Unavailable
 from escala.core.hardware import available_cores, control_groups
-from escala.core.readable import counted, duration
+from escala.core.readable import duration, with_noun
 from escala.runtime import allocation, slurm
 
 #: In the order in which they are printed.
@@ -80,7 +80,7 @@ def physical(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
     if len(siblings) < len(cores):
         raise Unavailable(
             f"the {len(cores)} cores of this process are threads of "
-            f"{counted(len(siblings), 'physical core')}"
+            f"{with_noun(len(siblings), 'physical core')}"
         )
     return f"{len(cores)}, of which this process has one thread each"
 
@@ -140,7 +140,7 @@ def _shared() -> str:
         return f"{Path.cwd()} is on {kind}"
     with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".escala-check-") as file:
         step = ["srun", "--overlap", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}"]
-        done = completed([*step, "test", "-e", file.name], timeout=_SECONDS)
+        done = capture([*step, "test", "-e", file.name], timeout=_SECONDS)
     if done.returncode:
         raise Unavailable(f"not all {nodes} nodes see {Path.cwd()}, which is on {kind}")
     return f"{nodes} nodes see {Path.cwd()}, which is on {kind}"

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from escala.core import proc
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.engines import ENGINES
 from escala.core.errors import Answer, InputError, Unavailable
 from escala.core.hardware import Driver, available_cores
@@ -211,7 +211,7 @@ def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
     """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
     words = list(command)
     try:
-        done = completed(words, env=os.environ | (added or {}), timeout=_PROGRAM_SECONDS)
+        done = capture(words, env=os.environ | (added or {}), timeout=_PROGRAM_SECONDS)
     except subprocess.TimeoutExpired:
         raise Unavailable(
             f"{Path(words[0]).name} did not end within {_PROGRAM_SECONDS:g} s"

@@ -91,10 +91,10 @@ def _plans(folder: Path, file: str | None) -> dict:
     """Return the plans of a measured experiment: of a file, or of the one that has its name."""
     from escala.analysis.cost_model.works import Works, plans, with_rows
     from escala.experiment import load
-    from escala.experiment.files import known_files
+    from escala.experiment.files import find_files
 
     name = folder.resolve().name
-    if file is None and (file := known_files(Path.cwd()).get(name)) is None:
+    if file is None and (file := find_files(Path.cwd()).get(name)) is None:
         reason = "what its runs were to be is in the experiment, and no file here has this name"
         remedy = f"name its file: {call('advise', folder)} --experiment FILE"
         raise InputError(folder, name, reason, remedy)

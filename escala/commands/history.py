@@ -16,7 +16,7 @@ from escala.core.arguments import Parser, subcommands
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.readable import aligned, counted
+from escala.core.readable import align, with_noun
 
 EXAMPLES = """\
 examples:
@@ -51,8 +51,8 @@ def _add(folder: Path, arguments: argparse.Namespace) -> int:
     for error in added.unreadable.values():
         _warn(str(error))
     print(
-        f"{folder}: {counted(added.measurements, 'measurement')} of "
-        f"{counted(len(added.files), 'session')} added, {added.known} already there"
+        f"{folder}: {with_noun(added.measurements, 'measurement')} of "
+        f"{with_noun(len(added.files), 'session')} added, {added.known} already there"
     )
     return 1 if added.unreadable else 0
 
@@ -78,5 +78,5 @@ def _query(folder: Path, arguments: argparse.Namespace) -> int:
             cells = (no_formula(cell) if isinstance(cell, str) else cell for cell in row)
             csv.writer(sys.stdout).writerow(cells)
     else:
-        print("\n".join(aligned([table.columns, *table.rows])))
+        print("\n".join(align([table.columns, *table.rows])))
     return 1 if warnings else 0

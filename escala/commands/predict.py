@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> list[str]:
 
 def _file_of(name: str) -> str | None:
     """Return the file of an experiment, None if it is the default one."""
-    from escala.experiment.files import known_files
+    from escala.experiment.files import find_files
 
     folder = Path.cwd()
-    file = known_files(folder).get(name)
+    file = find_files(folder).get(name)
     if file is None:
         reason, remedy = "no file here is this experiment's", "name it: --experiment FILE"
         raise InputError("--run", name, reason, remedy)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from escala.cache import store, upkeep
 from escala.core.arguments import Parser, from_zero, subcommands
 from escala.core.errors import InputError
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 
 KEY_SHOWN = 12
 EXAMPLES = """\
@@ -77,8 +77,8 @@ def add(parser: Parser) -> None:
 def _size(folder: Path, arguments: argparse.Namespace) -> None:
     sizes = upkeep.size(folder)
     for step, (count, size) in sizes.steps.items():
-        print(f"{step:16}{counted(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
-    files = counted(sizes.files, "file")
+        print(f"{step:16}{with_noun(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
+    files = with_noun(sizes.files, "file")
     print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file counted once")
     if sizes.unneeded_bytes:
         print(
@@ -112,7 +112,7 @@ def _verify(folder: Path, arguments: argparse.Namespace) -> int:
         print(f"{path}: {reason}")
     remedy = " and removed" if arguments.remove else "; `verify --remove` removes them"
     if damaged:
-        print(f"{counted(len(damaged), 'file is', 'files are')} damaged{remedy}")
+        print(f"{with_noun(len(damaged), 'file is', 'files are')} damaged{remedy}")
     else:
         print(f"{folder}: nothing is damaged")
     return 1 if damaged else 0
@@ -127,7 +127,7 @@ def _prune(folder: Path, arguments: argparse.Namespace) -> None:
         dry_run=arguments.dry_run,
     )
     removed = "would be removed" if arguments.dry_run else "removed"
-    entries, files = counted(gone.entries, "entry", "entries"), counted(gone.files, "file")
+    entries, files = with_noun(gone.entries, "entry", "entries"), with_noun(gone.files, "file")
     print(f"{entries}, {files}, {_megabytes(gone.bytes)} {removed}")
 
 

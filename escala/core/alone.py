@@ -80,7 +80,7 @@ def _process() -> dict:
     except (KeyError, OSError):  # The password database has no entry for the user.
         user = str(os.getuid())
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "started": proc.started(), "user": user, "since": since}
+    return {"pid": os.getpid(), "started": proc.start_time(), "user": user, "since": since}
 
 
 def _take(descriptor: int, wait: bool) -> None:

@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def completed(words: Iterable[str], **options: Any) -> subprocess.CompletedProcess[str]:
+def capture(words: Iterable[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program without input to its end; what it printed is text, whatever its encoding.
 
     Raises
@@ -137,7 +137,7 @@ while tries and not well:
 
 
 @contextlib.contextmanager
-def ended_after_this(variable: str) -> Iterator[None]:
+def guard_processes(variable: str) -> Iterator[None]:
     """Let processes with a variable end if this process is killed inside the context.
 
     Parameters

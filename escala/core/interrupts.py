@@ -49,7 +49,7 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
             signal.signal(number, end)
 
 
-def received() -> bool:
+def was_signalled() -> bool:
     """Return whether a signal asked this process to end."""
     return bool(_received)
 

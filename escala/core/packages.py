@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from escala.core.children import completed
+from escala.core.children import capture
 
 #: Compiles operations for TensorFlow, and kernels for PyTorch, when they are first needed.
 COMPILER = "g++"
@@ -42,7 +42,7 @@ def _version(name: str) -> str:
 def compiler(name: str = COMPILER) -> str | None:
     """Return what a compiler says of its version, None if it is not there."""
     try:
-        return completed([name, "--version"]).stdout.partition("\n")[0]
+        return capture([name, "--version"]).stdout.partition("\n")[0]
     except OSError:
         return None
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def started(process: int | str = "self") -> float:
+def start_time(process: int | str = "self") -> float:
     """Return when a process began, in seconds of `CLOCK_BOOTTIME` (man 5 proc).
 
     The resolution is a hundredth of a second.
@@ -32,8 +32,8 @@ def started(process: int | str = "self") -> float:
 
 
 def age(process: int | str = "self") -> float:
-    """Return the seconds since a process began; see `started`."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started(process)
+    """Return the seconds since a process began; see `start_time`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_time(process)
 
 
 def is_running(pid: int, began: float) -> bool:
@@ -42,7 +42,7 @@ def is_running(pid: int, began: float) -> bool:
     The start time is needed because a later process may have got the same id.
     """
     try:
-        return stat(Path("/proc", str(pid)))[0] != "Z" and started(pid) == began
+        return stat(Path("/proc", str(pid)))[0] != "Z" and start_time(pid) == began
     except (FileNotFoundError, ProcessLookupError):
         return False
 

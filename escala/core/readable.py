@@ -13,12 +13,12 @@ UNAVAILABLE = "unavailable"
 _LEAST = 1e-4
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def with_noun(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun: `1 run`, `2 runs`, or with `many` as the plural."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def aligned(rows: Sequence[Sequence[object]]) -> Iterator[str]:
+def align(rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """Yield the rows of a table as lines with aligned columns; None is a dash."""
     cells = [list(map(_cell, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -44,7 +44,7 @@ DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 @contextmanager
-def opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
     """Yield the text of a file; a packed file is recognised by its first bytes.
 
     Parameters
@@ -72,9 +72,9 @@ def read_text(path: Path) -> str:
 
     Raises
     ------
-    InputError : as `opened`.
+    InputError : as `open_text`.
     """
-    with opened(path) as text:
+    with open_text(path) as text:
         return text.read()
 
 
@@ -94,7 +94,7 @@ def _require_text(path: Path, head: bytes) -> None:
     """Refuse a file whose first bytes are those of another encoding or format."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
-            raise _encoding_error(path, "line 1", encoding)
+            raise _wrong_encoding(path, "line 1", encoding)
     for magic, name in ARCHIVES:
         if head.startswith(magic):
             raise InputError(path, path.name, f"is {name}, and not text", "unpack or export it")
@@ -103,10 +103,10 @@ def _require_text(path: Path, head: bytes) -> None:
     # Text in UTF-16 without a mark has a NUL in most of its even or odd bytes, and in no other.
     for empty, full in ((head[::2], head[1::2]), (head[1::2], head[::2])):
         if len(full) > 1 and all(full) and 2 * empty.count(0) > len(empty):
-            raise _encoding_error(path, "line 1", "UTF-16")
+            raise _wrong_encoding(path, "line 1", "UTF-16")
 
 
-def _encoding_error(path: Path, place: str, encoding: str, why: str = "") -> InputError:
+def _wrong_encoding(path: Path, place: str, encoding: str, why: str = "") -> InputError:
     return InputError(
         path,
         place,
@@ -133,7 +133,7 @@ def _not_utf8(path: Path) -> InputError:
         return InputError(path, place, reason, "give a text file, or copy it again if it was one")
     encoding = "WINDOWS-1252" if any(byte in _WINDOWS for byte in line) else "LATIN1"
     letter = bytes([wrong]).decode("cp1252", "replace")
-    return _encoding_error(
+    return _wrong_encoding(
         path, place, encoding, f", it seems: the byte {wrong:02X} is {letter} there"
     )
 

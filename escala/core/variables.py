@@ -6,7 +6,7 @@ in `run.json`, with the files of `FILES`, which libraries read by themselves. Bo
 key of the store, and results of which they differ are not compared.
 
 A program of the user gets nearly all variables (`for_programs`), as from the user's shell, and
-those that may decide its result are part of its key (`deciding_for_programs`).
+those that may decide its result are part of its key (`decisive_for_programs`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ _NEUTRAL, _DECIDING, _PLACES, _AROUND = (
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
-def passed(environment: Environment = os.environ) -> dict[str, str]:
+def for_ranks(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach the ranks."""
     named = _names_to_pass(environment)
     return {
@@ -175,7 +175,7 @@ def for_programs(environment: Environment = os.environ) -> dict[str, str]:
     threads, and those that lead an interpreter to its own library.
     """
     under_mpi = "OMPI_COMM_WORLD_SIZE" in environment
-    return passed(environment) | {
+    return for_ranks(environment) | {
         name: value
         for name, value in environment.items()
         if not (
@@ -189,12 +189,12 @@ def for_programs(environment: Environment = os.environ) -> dict[str, str]:
     }
 
 
-def deciding_for_programs(environment: Environment = os.environ) -> dict[str, str]:
-    """Return those of `for_programs` that may decide a result and are not among `deciding`.
+def decisive_for_programs(environment: Environment = os.environ) -> dict[str, str]:
+    """Return those of `for_programs` that may decide a result and are not among `decisive`.
 
     They are variables of the shell that made the call (`SHELL`).
     """
-    recorded, shell = deciding(environment), environment.get(SHELL, "").split(",")
+    recorded, shell = decisive(environment), environment.get(SHELL, "").split(",")
     return {
         name: value
         for name, value in sorted(restore_shell(for_programs(environment)).items())
@@ -210,14 +210,14 @@ def is_secret(name: str) -> bool:
     return bool(_SECRET.search(name))
 
 
-def deciding(environment: Environment = os.environ) -> dict[str, str]:
+def decisive(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach the ranks and can change a result, but no secrets.
 
     The project's own folder is left out of `PYTHONPATH`, because its code is recorded by digest.
     """
     found = {
         name: value
-        for name, value in sorted(passed(environment).items())
+        for name, value in sorted(for_ranks(environment).items())
         if not (_NEUTRAL.fullmatch(name) or _SECRET.search(name))
     }
     if "PYTHONPATH" in found:
@@ -234,7 +234,7 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
 
     Returns
     -------
-    `variables`, the values of `deciding`; `files`, the lines that count of each of `FILES`, and the
+    `variables`, the values of `decisive`; `files`, the lines that count of each of `FILES`, and the
     digest of each library of `LD_PRELOAD`. Names with empty contents are left out.
     """
     files = {name: _lines(_place(name, environment)) for name in FILES}
@@ -243,13 +243,13 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
         if Path(library).is_file():
             files[library] = f"sha256 {sha256_file(Path(library))}"
     return {
-        "variables": deciding(environment),
+        "variables": decisive(environment),
         "files": {name: content for name, content in files.items() if content},
     }
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def drop_additions() -> Iterator[None]:
     """Remove variables that the block adds: libraries set some as they are imported.
 
     The ranks of a later run of this process would have them, and those of the first would not.

@@ -65,7 +65,7 @@ def read(path: str | Path) -> dict:
 
     Raises
     ------
-    InputError : as `escala.core.text.opened`, or the file is not YAML.
+    InputError : as `escala.core.text.open_text`, or the file is not YAML.
     """
     path = Path(path)
     text = read_text(path)

@@ -11,7 +11,7 @@ import numpy as np
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
-from escala.core.text import opened
+from escala.core.text import open_text
 
 #: Signs of gaps in an alignment.
 GAPS = b"-."
@@ -58,7 +58,7 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
     A file that is empty or not FASTA, and an accession that is missing, begins like a formula, or
     occurs twice, are refused.
     """
-    with opened(path) as handle:
+    with open_text(path) as handle:
         # The parser would skip text before the first header silently.
         first = next((line for line in _lines(handle, path) if line.strip()), None)
         if first is None:
@@ -114,7 +114,7 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
 def _place(accession: str, letters: list[str], path: Path) -> str:
     """Return the line and column of the first of some letters in a record, as text."""
     inside = False
-    with opened(path) as handle:
+    with open_text(path) as handle:
         for number, line in enumerate(handle, start=1):
             if line.startswith(">"):
                 inside = line[1:].split()[:1] == [accession]

@@ -23,7 +23,7 @@ from escala.core.yaml12 import Dumper
 from escala.experiment import folders
 from escala.experiment.files import owners
 from escala.experiment.matrix import Experiment
-from escala.experiment.schema import SCHEMA, composed
+from escala.experiment.schema import SCHEMA, compose_schema
 from escala.workloads import WORKLOADS
 
 #: Names of the variants: a core for each process, and one process with threads on all cores.
@@ -145,7 +145,7 @@ def text(draft: Draft, by: str) -> str:
 
 
 def _lines(settings: Mapping[str, Any], notes: Mapping[str, str], by: str) -> Iterator[str]:
-    schema = composed(read_yaml(SCHEMA), WORKLOADS | folders.adopt(settings, by))
+    schema = compose_schema(read_yaml(SCHEMA), WORKLOADS | folders.adopt(settings, by))
     yield f"# An experiment of Escala, written by `{by}`. Change any value."
     yield "# docs/reference/configuration.md describes every key, also those that are not here."
     for key, value in settings.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import variables
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.hardware import available_cores, available_gpus
@@ -142,7 +142,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     elif python and not options.python:
         sentences.append(f"Its interpreter is {python}; --python names another.")
     held = [name for name in os.environ if variables.is_secret(name)]
-    if held := sorted(set(held) - set(variables.passed()) - set(options.variable)):
+    if held := sorted(set(held) - set(variables.for_ranks()) - set(options.variable)):
         sentences.append(
             f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does."
         )
@@ -308,7 +308,7 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
         call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
         with suppress(OSError, subprocess.TimeoutExpired):
             shell = variables.restore_shell()
-            done = completed([program, *call[1:]], timeout=_SECONDS, env=shell) if program else None
+            done = capture([program, *call[1:]], timeout=_SECONDS, env=shell) if program else None
             lines = done.stdout.splitlines() if done else []
             if lines and os.access(lines[-1], os.X_OK):
                 return words, lines[-1]

@@ -28,7 +28,7 @@ from escala.core.console import say
 from escala.core.engines import ENGINES, FOLDER
 from escala.core.environment import call
 from escala.core.errors import InputError, Unavailable
-from escala.core.variables import passed
+from escala.core.variables import for_ranks
 from escala.runtime.mpi import project_mpi
 
 #: The folder of the project: a clone, or that of an installation.
@@ -184,8 +184,8 @@ def _run(interpreter: str, code: str) -> str:
     """Return what a program prints under an interpreter, as ranks are started."""
     try:
         words = [interpreter, "-P", "-c", code]
-        environment = variables(interpreter, passed()) | project_mpi()
-        done = children.completed(words, env=environment, timeout=_SECONDS)
+        environment = variables(interpreter, for_ranks()) | project_mpi()
+        done = children.capture(words, env=environment, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{interpreter} cannot be used: {error}") from None
     if done.returncode:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from escala.core.engines import ENGINES
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.experiment.expand import configurations, ladder_runs, run_settings, timing_runs
 from escala.experiment.runs import (
     NATIVE,
@@ -112,15 +112,15 @@ def _names(settings: Settings) -> Iterator[Fault]:
                     reason = f"no such {part.removesuffix('s')}"
                     yield f"{key}.{part}", name, reason, f"use one of {', '.join(known)}"
     for position, reference in enumerate(settings.get("references", [])):
-        yield from _unknown_names(settings, f"references.{position}", reference)
+        yield from _names_of_parts(settings, f"references.{position}", reference)
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
             key, strategy = f"ladders.{name}.{position}", rung["strategy"]
-            yield from _unknown_names(settings, key, rung)
-            yield from _untrained(f"{key}.strategy", strategy, settings["workloads"], settings)
+            yield from _names_of_parts(settings, key, rung)
+            yield from _without_model(f"{key}.strategy", strategy, settings["workloads"], settings)
 
 
-def _unknown_names(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
+def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
     """Refuse a reference or a rung that names an unknown strategy, variant or network."""
     networks = settings["networks"]
     multi_node = Layout.parse(parts["layout"]).nodes > 1
@@ -235,8 +235,8 @@ def _run(settings: Settings, run: Run) -> Iterator[Fault]:
         remedy = f"give a fraction for each rank of {layout}, or leave this knob out"
         key, reason = f"variants.{run.variant}.fractions", "gives no rank any rows"
         if len(fractions) != layout.ranks:
-            given = counted(len(fractions), "fraction")
-            reason = f"has {given}, and {layout} has {counted(layout.ranks, 'rank')}"
+            given = with_noun(len(fractions), "fraction")
+            reason = f"has {given}, and {layout} has {with_noun(layout.ranks, 'rank')}"
         if len(fractions) != layout.ranks or not sum(fractions):
             yield key, fractions, reason, remedy
 
@@ -322,10 +322,10 @@ def _engines(settings: Settings) -> Iterator[Fault]:
         key = f"configurations.{position}.strategy"
         named = entry.get("workloads", settings["workloads"])
         workloads = [name for name in named if name in settings["workloads"]]
-        yield from _untrained(key, entry["strategy"], workloads, settings)
+        yield from _without_model(key, entry["strategy"], workloads, settings)
 
 
-def _untrained(
+def _without_model(
     key: str, name: str, workloads: Iterable[str], settings: Settings
 ) -> Iterator[Fault]:
     """Refuse a strategy that a key names, if its engine has no model of one of some workloads."""
@@ -379,7 +379,7 @@ def _strategies_for(workloads: Iterable[Workload]) -> list[str]:
     return [name for name, strategy in STRATEGIES.items() if any(map(strategy.runs, workloads))]
 
 
-def unused(experiment: Experiment) -> Iterator[str]:
+def find_unread(experiment: Experiment) -> Iterator[str]:
     """Yield a sentence on each knob and each probe that an experiment sets and no run of it reads.
 
     A probe that is on by default is not asked for.
@@ -395,5 +395,5 @@ def unused(experiment: Experiment) -> Iterator[str]:
     for name, probe in PROBES.items():
         by_default = probe.settings["properties"]["enabled"]["default"]
         is_asked = experiment.settings[name]["enabled"] and not by_default
-        if is_asked and not experiment.instrumented(name):
+        if is_asked and not experiment.runs_under(name):
             yield f"{name} is enabled, and applies to no run of the experiment."

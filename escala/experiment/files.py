@@ -25,7 +25,7 @@ def load(path: str | Path) -> Experiment:
     return Experiment(read(path), path)
 
 
-def named(name: str, root: Path = ROOT) -> Experiment:
+def load_by_name(name: str, root: Path = ROOT) -> Experiment:
     """Return the experiment that `results/<name>/` belongs to.
 
     That is the file `<name>.yaml` in `experiments/` or in a folder of it, or one of that experiment
@@ -39,7 +39,7 @@ def named(name: str, root: Path = ROOT) -> Experiment:
     ------
     InputError : there is no such experiment, its file names another, or two files have its name.
     """
-    known = known_files(root)
+    known = find_files(root)
     if name not in known:
         write = f"write experiments/{name}.yaml"
         remedy = f"use one of {', '.join(sorted(known))}, or {write}" if known else write
@@ -51,7 +51,7 @@ def named(name: str, root: Path = ROOT) -> Experiment:
     return experiment
 
 
-def known_files(root: Path) -> dict[str, Path]:
+def find_files(root: Path) -> dict[str, Path]:
     """Return the files of `experiments/` and of `root` itself by the names of their experiments.
 
     Those of `root` that cannot be read are left out. Of several with one name, the one counts that

@@ -21,8 +21,8 @@ from escala.experiment.runs import (
     Reference,
     Run,
     Rung,
-    compared_with,
     is_compared,
+    references_for,
     where_listed,
 )
 from escala.experiment.schema import validate
@@ -130,11 +130,11 @@ class Experiment:
     def _interleaved(self) -> list[Run]:
         return expand.interleave([*self.runs, *self.duplicates], self.name, self.tasks)
 
-    def probed(self, probe: str) -> list[Run]:
+    def probe_runs(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""
-        return self.instrumented(probe) if self.settings[probe]["enabled"] else []
+        return self.runs_under(probe) if self.settings[probe]["enabled"] else []
 
-    def instrumented(self, probe: str | None) -> list[Run]:
+    def runs_under(self, probe: str | None) -> list[Run]:
         """Return the timing runs, or every possible run of a probe.
 
         A probe run that the whole experiment leaves out can still be requested by its path.
@@ -226,7 +226,7 @@ class Experiment:
         """For each configuration, those it is compared with, whether or not they are measured."""
         references = self.references
         return {
-            configuration: [other for _, other in compared_with(configuration, references)]
+            configuration: [other for _, other in references_for(configuration, references)]
             for workload in self.settings["workloads"]
             for configuration in expand.configurations(self.settings, workload)
         }

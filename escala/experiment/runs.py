@@ -73,7 +73,7 @@ def reference_number(configuration: Configuration, references: Sequence[Referenc
     return None
 
 
-def compared_with(
+def references_for(
     configuration: Configuration, references: Sequence[Reference]
 ) -> Iterator[tuple[int, Configuration]]:
     """Yield number and configuration of every reference that a configuration is compared with."""

@@ -102,7 +102,7 @@ def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) 
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     knows = {**WORKLOADS, **programs}
-    filled = complete(settings, with_python_patterns(composed(_common(), knows)), origin)
+    filled = complete(settings, with_python_patterns(compose_schema(_common(), knows)), origin)
     # The keys are sorted. Runs and tables have the order of the file, so restore that order.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
@@ -122,7 +122,7 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
     ------
     InputError : as `validate`.
     """
-    schema = with_python_patterns(composed(_common()))
+    schema = with_python_patterns(compose_schema(_common()))
     workload = schema["$defs"][f"workload_{name}"] | {"$defs": schema["$defs"]}
     return complete(settings, workload, origin)
 
@@ -207,7 +207,7 @@ _Strict = validators.extend(
 )
 
 
-def composed(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> dict:
+def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> dict:
     """Return the schema of an experiment, completed by the declarations of all plug-ins.
 
     Parameters

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import environment
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 
@@ -175,7 +175,7 @@ def call(*command: str, **options) -> str:
     OSError : the command failed; the message names it and ends with its last output.
     """
     try:
-        done = completed(command, **options)
+        done = capture(command, **options)
     except subprocess.TimeoutExpired as error:
         raise OSError(errno.ETIMEDOUT, "did not end in time", " ".join(command)) from error
     if done.returncode:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from escala.core.readable import counted, duration
+from escala.core.readable import duration, with_noun
 from escala.experiment import Run
 from escala.probes import PROBES
 from escala.record.schema import read_session
@@ -32,7 +32,7 @@ def sentence(runs: list[Run]) -> str:
         parts.append(f"{duration(sum(known))} {source}")
     if unknown := len(runs) - len(known):
         parts.append(f"unknown for {unknown}, because nothing similar was measured here before")
-    return f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
+    return f"Estimated training time of {with_noun(len(runs), 'run')}: {'; '.join(parts)}."
 
 
 def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
@@ -106,7 +106,7 @@ def time_of(runs: Sequence[Run]) -> Time:
     known = [seconds for run in runs if (seconds := median(run)) is not None]
     if not known:
         first = min((run.repeat for run in runs if run.repeat), default=None)
-        together = counted(sum(run.repeat == first for run in runs), "run")
+        together = with_noun(sum(run.repeat == first for run in runs), "run")
         why = (
             f"{UNKNOWN_MINUTES} minutes are a guess, because nothing alike was measured here "
             f"before. If the first repeat ({together}) may take longer, name --time. The job "

@@ -38,7 +38,7 @@ def mark_run(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
     Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
     """
     mark = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
-    mark |= {"started": proc.started(), "request_sha256": key.request_sha256(planned.request)}
+    mark |= {"started": proc.start_time(), "request_sha256": key.request_sha256(planned.request)}
     mark |= {"interrupted": False, "job": None, "log": None}
     if job:
         mark |= {"job": job.number, "log": job.output}

@@ -179,7 +179,7 @@ def table_of(experiment: str, nodes: int | None = None) -> str:
 
 def plan_session(e: Experiment) -> Plan:
     """Return the plan of all runs of an experiment, with all repeats that its pilot may ask for."""
-    runs = [*e.largest.timed, *(run for probe in PROBES for run in e.probed(probe))]
+    runs = [*e.largest.timed, *(run for probe in PROBES for run in e.probe_runs(probe))]
     return replace(plan_runs(e, runs, table_of(e.name)), pilot=e.settings.get("pilot"))
 
 
@@ -201,7 +201,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
     places_in_repeat = turns(whole.timed)
     groups: dict[tuple, list[PlannedRun]] = {}
     timed = [*whole.runs, *whole.duplicates, *whole.rung_runs]
-    probed = [run for probe in PROBES for run in whole.instrumented(probe)]
+    probed = [run for probe in PROBES for run in whole.runs_under(probe)]
     places = {run: place for place, run in enumerate([*timed, *probed]) if run in references}
     # Runs without a place in the order come last.
     for run in sorted(places, key=lambda run: math.inf if (at := positions[run]) is None else at):

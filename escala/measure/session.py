@@ -24,7 +24,7 @@ from escala.core.console import progress, say
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json, write_text
 from escala.core.load import Load
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.measure import estimate, lost, standing, table
 from escala.measure.plan import Group, Plan, PlannedRun, is_within, words_of
 from escala.measure.standing import Stored
@@ -225,7 +225,7 @@ class Session:
         if self._repeats is None:
             runs = (planned.run for planned in self.plan.within(self.plan.pilot["repeats"]).runs)
             files = [Path(run.file) for run in runs if run.instrument is run.series is None]
-            with variables.kept():
+            with variables.drop_additions():
                 self._repeats = self.decide(files)
         return self._repeats
 
@@ -260,7 +260,7 @@ class Session:
     def _tell(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
         plan = self._current_plan()
         left = [planned for group in plan.groups for planned in waiting.get(group, ())]
-        with variables.kept():
+        with variables.drop_additions():
             self.tell(plan, left)
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
@@ -300,7 +300,7 @@ class Session:
                     return
                 if not wait_for_quiet():
                     return
-                say(f"all of it is measured again: {counted(len(measures), 'run')}")
+                say(f"all of it is measured again: {with_noun(len(measures), 'run')}")
                 measure_again(measures)
 
     def _measure(self, planned: PlannedRun, output: Path) -> None:

@@ -31,7 +31,7 @@ Announced = dict[int, dict]
 
 def announce(folder: Path, rank: int, node: int, **more: object) -> None:
     """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
-    content = {"node": node, "pid": os.getpid(), "started": proc.started(), **more}
+    content = {"node": node, "pid": os.getpid(), "started": proc.start_time(), **more}
     write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 

@@ -234,7 +234,7 @@ class Rank:
     Parameters
     ----------
     number : the rank's.
-    pid, started : its process, and when it began (`escala.core.proc.started`).
+    pid, started : its process, and when it began (`escala.core.proc.start_time`).
     starts : whether it starts a program, whose processes are read in its place. They have the
         variable of the marks, or a process of the program started them. What else the rank starts,
         such as a neighbour that keeps its cores busy, does not count.

@@ -146,7 +146,7 @@ def run(
         fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("4H", *_TERMINAL, 0, 0))
         os.write(read, _NO_INPUT)
     log.info("starts %s in %s", command, program.directory)
-    with children.ended_after_this(f"{mark}={given[mark]}"):
+    with children.guard_processes(f"{mark}={given[mark]}"):
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         execution = Execution(time.monotonic(), numbers=numbers)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import packages, variables
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import sha256_file
 from escala.programs.program import LINE_FAILED, PYTHON, Program
@@ -48,7 +48,7 @@ def _variables(program: Program) -> dict[str, str | None]:
     None stands for one that the program names, and that is not set.
     """
     named = {name: os.environ.get(name) for name in program.variables}
-    values = variables.deciding_for_programs() | named
+    values = variables.decisive_for_programs() | named
     for name in [name for name, value in values.items() if value is not None]:
         value = values[name].encode(errors="surrogateescape")
         values[name] = (
@@ -87,10 +87,10 @@ def versions(program: Program) -> dict[str, Any]:
 def run_in_place(program: Program, command: list[str]) -> subprocess.CompletedProcess:
     """Run another command in the place and the environment of a program; 127 if it cannot be."""
     try:
-        return completed(
+        return capture(
             replace(program, command=tuple(command)).arguments({}),
             cwd=program.directory,
-            env=environment(program, variables.passed() | extra_variables(program)),
+            env=environment(program, variables.for_ranks() | extra_variables(program)),
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -103,7 +103,7 @@ def which(program: Program, name: str) -> str | None:
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
-        its_variables = environment(program, variables.passed() | extra_variables(program))
+        its_variables = environment(program, variables.for_ranks() | extra_variables(program))
         path = shutil.which(name, path=its_variables.get("PATH"))
         return path and str((program.directory / path).absolute())
     done = run_in_place(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])

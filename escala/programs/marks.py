@@ -224,14 +224,14 @@ class Searched:
         ]
         if cut := self._lines.cut:
             self.notes.append(
-                f"{readable.counted(cut, 'line')} of its output had more than "
+                f"{readable.with_noun(cut, 'line')} of its output had more than "
                 f"{2 * printed.LONGEST} characters, of which the first and the last "
                 f"{printed.LONGEST} were searched"
             )
         if self._nans:
             self.notes.append(
-                f"{readable.counted(self._nans, 'line')} of its output said nan where no number is "
-                f"read; the first: {self._first_nan.strip()[:80]!r}"
+                f"{readable.with_noun(self._nans, 'line')} of its output said nan where no number "
+                f"is read; the first: {self._first_nan.strip()[:80]!r}"
             )
 
     def _search(self, line: str, time: float) -> None:

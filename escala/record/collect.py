@@ -15,7 +15,7 @@ from escala.probes import probe_of_plan
 from escala.record import invariants
 from escala.record.disturbance import disturbance
 from escala.record.evaluation import score
-from escala.record.invariants import placement_fault, plan_epochs, violated_invariant
+from escala.record.invariants import invariant_fault, placement_fault, plan_epochs
 from escala.record.schema import Outcome
 from escala.runtime import allocation
 from escala.strategies import STRATEGIES
@@ -86,7 +86,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     else:
         arrays, planned = reader(data), plan_epochs(plan, first)
         alike = strategy.exchanges(plan["knobs"])
-        problem = violated_invariant(planned, training, table, arrays.rows("test"), alike)
+        problem = invariant_fault(planned, training, table, arrays.rows("test"), alike)
     if problem := placement_fault(plan, told) or problem:
         return Outcome("failed", problem)
     epochs = [

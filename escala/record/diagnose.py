@@ -14,7 +14,7 @@ from pathlib import Path
 from escala.core import variables
 from escala.core.files import read_json
 from escala.core.hardware import control_groups
-from escala.core.readable import counted, size
+from escala.core.readable import size, with_noun
 from escala.programs import marks, printed
 from escala.programs.copy import COPY
 from escala.programs.program import Program
@@ -118,7 +118,7 @@ def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: M
         if epochs and is_done:
             last = "its last of" if is_counted else "the last reported of"
             return (
-                f"; {last} {counted(epochs, 'epoch')} ended after "
+                f"; {last} {with_noun(epochs, 'epoch')} ended after "
                 f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
                 "end what it started, such as a DDP model: `del` it before destroy_process_group()"
             )

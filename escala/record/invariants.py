@@ -49,7 +49,7 @@ def placement_fault(plan: Plan, processes: list[dict]) -> str | None:
     return None
 
 
-def violated_invariant(
+def invariant_fault(
     planned: Sequence[Planned],
     ranks: list[dict],
     table: pd.DataFrame,

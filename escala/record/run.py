@@ -17,7 +17,7 @@ from escala.core import alone, interrupts, variables
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import write_json, write_text
-from escala.core.proc import started as process_start
+from escala.core.proc import start_time as process_start
 from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
 from escala.programs.copy import COPY, Copy, remove
@@ -66,7 +66,7 @@ TEMPORARY = (
 )
 
 
-@variables.kept()
+@variables.drop_additions()
 def measure(
     request: dict,
     data: Path,
@@ -191,7 +191,7 @@ class _Attempt:
         except Unavailable as missing:
             return Outcome("unavailable", str(missing)[:500])
         except Exception as error:
-            if interrupts.received():
+            if interrupts.was_signalled():
                 raise  # What goes wrong while it is ended is no failure of the run.
             with open(self._ranks / "launcher.log", "a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from escala.core.environment import call
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.record.disturbance import earlier, is_disturbed
 from escala.record.schema import read_result
 
@@ -40,7 +40,7 @@ def check_runs(paths: Sequence[Path], page: bool, planned: int | None = None) ->
     timed = [run for run in runs.values() if run["instrument"] is None]
     again, stay = (sum(map(bool, map(of, timed))) for of in (earlier, is_disturbed))
     if again or stay:
-        again = counted(again, "run")
+        again = with_noun(again, "run")
         print(
             f"Measured again because other work disturbed their repeat: {again}; still disturbed: "
             f"{stay}."

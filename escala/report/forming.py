@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala.core.console import say
-from escala.core.readable import counted, duration
+from escala.core.readable import duration, with_noun
 from escala.experiment import Run
 from escala.experiment.runs import Reference, is_compared
 from escala.measure import estimate
@@ -87,8 +87,8 @@ class Forming:
         if not left:
             return "no run is left"
         if unknown == len(left):
-            return f"{counted(unknown, 'more run')}, of unknown time"
-        more = f", and {counted(unknown, 'more run')} of unknown time" if unknown else ""
+            return f"{with_noun(unknown, 'more run')}, of unknown time"
+        more = f", and {with_noun(unknown, 'more run')} of unknown time" if unknown else ""
         return f"about {duration(seconds * pace)} of runs left{more}"
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from escala.analysis import comparable, history
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
-from escala.experiment.runs import DEFAULT_REFERENCES, Configuration, compared_with
+from escala.experiment.runs import DEFAULT_REFERENCES, Configuration, references_for
 from escala.record.schema import read_result
 from escala.report.tables.runs import row
 
@@ -189,7 +189,7 @@ def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
     for run, entry in whole:
         task = tuple(run[key] for key in _TASK)
         configuration = Configuration(*(run[key] for key in Configuration._fields))
-        for _, reference in compared_with(configuration, DEFAULT_REFERENCES):
+        for _, reference in references_for(configuration, DEFAULT_REFERENCES):
             matches = comparable.match_runs([run], by_names[(*task, *reference)])
             entry["ratio_refused"] = next(iter(matches.refused), None)
             for against in matches.references:

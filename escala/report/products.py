@@ -28,7 +28,7 @@ def figure_names(e: Experiment) -> list[str]:
         "comparisons": any(e.references_of(run) for run in e.runs),
         "ladders": bool(e.rungs),
         "sizes": "scaling" in e.settings or any(run.layout.nodes > 1 for run in e.runs),
-        **{probe: bool(e.probed(probe)) for probe in PROBES},
+        **{probe: bool(e.probe_runs(probe)) for probe in PROBES},
     }
     return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
 
@@ -66,7 +66,7 @@ def settings(e: Experiment) -> dict[str, Any]:
         "question": e.settings["question"],
         "pilot": f"results/{e.name}/pilot.json" if "pilot" in e.settings else None,
         "figures": figure_names(e),
-        "traced": [run.file for name in traced for run in e.probed(name)],
+        "traced": [run.file for name in traced for run in e.probe_runs(name)],
         "rungs": [vars(rung) for rung in e.rungs],
         "references": e.references,
         "scaling": e.settings.get("scaling"),

@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 30
 
 
 def step_environment(job: str) -> dict[str, str]:
-    return variables.passed() | {"SLURM_JOB_ID": job}
+    return variables.for_ranks() | {"SLURM_JOB_ID": job}
 
 
 def describe_nodes(
@@ -57,7 +57,7 @@ def describe_nodes(
         calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
     environment = step_environment(job) | project_mpi()
     for call in calls:
-        done = children.completed(call, env=environment, timeout=_SURVEY_SECONDS)
+        done = children.capture(call, env=environment, timeout=_SURVEY_SECONDS)
         lines = [line for line in done.stdout.splitlines() if MARK in line]
         if done.returncode == 0 and len(lines) == count:
             break
@@ -87,7 +87,7 @@ def silent(names: Sequence[str]) -> list[str]:
     def answers(name: str) -> bool:
         step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
         try:
-            done = children.completed(step, env=step_environment(job), timeout=_ANSWER_SECONDS)
+            done = children.capture(step, env=step_environment(job), timeout=_ANSWER_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.returncode == 0
@@ -152,7 +152,7 @@ def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
     step = allocation.srun(launch.job, count, count, launch.names)
     link: dict[str, float | None] = {"mbit_per_second": None, "latency_ms": None}
     try:
-        done = children.completed(
+        done = children.capture(
             [*step, "--overlap", "--mpi=none", *program],
             env=step_environment(launch.job),
             timeout=_STEP_SECONDS,

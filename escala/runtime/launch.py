@@ -100,7 +100,7 @@ def environment(
     program : what the processes start, if they train nothing themselves. It also gets the variables
         that it names, and the project's Open MPI only where it needs it.
     """
-    declared, result = STRATEGIES[strategy], variables.passed()
+    declared, result = STRATEGIES[strategy], variables.for_ranks()
     result.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if program:
         result |= extra_variables(program)

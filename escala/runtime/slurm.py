@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from escala.core import console, variables
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.errors import InputError
 
 #: SLURM's state of a job -> the status of its run, None if that has not failed; any other is
@@ -64,7 +64,7 @@ def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.Compl
     ------
     OSError, subprocess.TimeoutExpired : it is not installed; it takes longer than `seconds`.
     """
-    return completed(words, timeout=seconds, env=environment() | added)
+    return capture(words, timeout=seconds, env=environment() | added)
 
 
 def output_of(words: Sequence[str], seconds: float = _SECONDS) -> str:

@@ -22,7 +22,7 @@ from escala.core.errors import Diverged, Failed
 from escala.core.files import write_json
 from escala.core.load import Load
 from escala.core.proc import Usage
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
 from escala.programs import child, lines, marks, printed, processes
@@ -228,7 +228,7 @@ def _notes(
         notes.append("its last lines report an error, and it ended with exit code 0")
     if execution.left:
         notes.append(
-            f"{counted(execution.left, 'process', 'processes')} outlived it, and were ended"
+            f"{with_noun(execution.left, 'process', 'processes')} outlived it, and were ended"
         )
     if not execution.cores <= set(place.cores):
         was, given = sorted(execution.cores), sorted(place.cores)

@@ -19,10 +19,10 @@ from escala.core.console import say
 from escala.core.environment import call, session
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.core.variables import PROFILE
 from escala.experiment import Run
-from escala.experiment.checks import unused
+from escala.experiment.checks import find_unread
 from escala.measure import estimate, lost
 from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, words_of
@@ -92,7 +92,7 @@ class Session:
             a scheduler that does not answer, or a report of an experiment without runs.
         """
         interrupts.handle(self._end_programs)
-        internals.leave_out_failed_jobs(interrupts.received)
+        internals.leave_out_failed_jobs(interrupts.was_signalled)
         with show_errors():
             self._require_triggers()
             e, runs = self._study.default, self.runs()
@@ -167,7 +167,7 @@ class Session:
         for name in dict.fromkeys(run.experiment for run in self.runs()):
             e = self._study.by_name(name)
             # The variants of a calibration are made from those of its experiment.
-            lines = [] if name.endswith(SUFFIX) else unused(e)
+            lines = [] if name.endswith(SUFFIX) else find_unread(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
             pilot = e.settings.get("pilot")
             if pilot and not Path(f"results/{name}/pilot.json").exists():
@@ -179,13 +179,13 @@ class Session:
                 print(text)
             if added := self._plans.added:
                 print(
-                    f"They include {counted(len(added), 'run')}, added so that each run has its "
+                    f"They include {with_noun(len(added), 'run')}, added so that each run has its "
                     "match: a run of its reference in the same repeat and session."
                 )
             if times_again() and self.runs():
                 print(
                     "A repeat that other work disturbs is measured again, at most "
-                    f"{counted(times_again(), 'time')}. The estimate does not include this."
+                    f"{with_noun(times_again(), 'time')}. The estimate does not include this."
                 )
             if (folder := store.location()) and folder.exists():
                 print(f"Runs in the store {folder} take no time.")
@@ -197,7 +197,7 @@ class Session:
         If a session ended because its job does, this call ends with `NO_TIME`, too.
         """
         for name in self._submitted:
-            waited = [] if interrupts.received() else slurm.overdue_jobs(name)
+            waited = [] if interrupts.was_signalled() else slurm.overdue_jobs(name)
             for number in waited:
                 say(f"job {number}: DEADLINE: it had not begun after queue_minutes")
             if not slurm.cancel(name):
@@ -206,7 +206,7 @@ class Session:
         with chdir(self._folder):
             self._outdate_predictions()
             for file, plan in self._plans.files.items():
-                if interrupts.received():
+                if interrupts.was_signalled():
                     lost.forget(plan.runs)
                 elif lost.find_marks(plan.runs):
                     subprocess.run(

@@ -20,7 +20,7 @@ from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
 from escala.data.settings import derive
-from escala.experiment import Experiment, Run, check_name, named, read
+from escala.experiment import Experiment, Run, check_name, load_by_name, read
 from escala.experiment.files import files_by_name
 
 Wildcards = Any
@@ -80,7 +80,7 @@ class Study:
                 base = experiment_of(name)
                 root = self._folder if name in files_by_name(self._folder) else self._project
                 if base is None or name in files_by_name(root):
-                    self._named[name] = named(name, root)
+                    self._named[name] = load_by_name(name, root)
                 else:
                     self._named[name] = Calibration(self.by_name(base))
         return self._named[name]

@@ -163,8 +163,8 @@ def series(put_up, data, tmp_path_factory) -> Iterator[tuple[str, dict[str, Path
     folder = tmp_path_factory.mktemp("series")
     found = prepared(data, folder, experiment())
     runs = {run.strategy: run for run in found.runs if run.strategy != "horovod-mpi"}
-    [runs["hybrid"]] = [run for run in found.probed("resources") if run.strategy == "hybrid"]
-    [runs["clocks"]] = [run for run in found.probed("clocks") if run.strategy == "horovod-mpi"]
+    [runs["hybrid"]] = [run for run in found.probe_runs("resources") if run.strategy == "hybrid"]
+    [runs["clocks"]] = [run for run in found.probe_runs("clocks") if run.strategy == "horovod-mpi"]
     [runs["ucx"]] = [run for run in found.runs if run.strategy == "horovod-mpi"]
     requests = {name: found.request(run) for name, run in runs.items()}
     # Without RDMA, UCX exchanges over TCP.

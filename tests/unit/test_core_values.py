@@ -26,7 +26,7 @@ from escala.cache.code import Code
 from escala.core import arguments
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_yaml, temporary_folder, write_json
-from escala.core.text import opened, read_text
+from escala.core.text import open_text, read_text
 from escala.core.yaml12 import Dumper, read
 from escala.experiment import load
 from escala.workflow.study import Study
@@ -54,7 +54,7 @@ def test_lines_end_as_the_file_has_them_or_in_a_line_feed(tmp_path):
     path = tmp_path / "t"
     path.write_bytes(b"a\r\nb\rc\n")
     assert read_text(path) == "a\nb\nc\n"
-    with opened(path, newline="") as text:
+    with open_text(path, newline="") as text:
         assert text.read() == "a\r\nb\rc\n"
     path.write_bytes(b"")
     assert read_text(path) == ""

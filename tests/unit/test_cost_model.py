@@ -34,7 +34,7 @@ from escala.analysis.cost_model.transfers import (
 )
 from escala.core.engines import COLLECTIVES
 from escala.core.errors import InputError
-from escala.core.variables import passed
+from escala.core.variables import for_ranks
 from escala.engines import costs, environments
 from escala.probes.collectives import (
     ALLGATHER,
@@ -653,7 +653,7 @@ def test_buckets_are_those_that_pytorch_assigns():
         for limits in ([MIB, 25 * MIB], [4 * MIB], [1], [MIB, 2 * MIB])
     ]
     python = environments.python("torch")
-    variables = environments.variables(python, passed())
+    variables = environments.variables(python, for_ranks())
     call = {"stdout": subprocess.PIPE, "text": True, "check": True, "env": variables}
     done = subprocess.run([python, "-c", ASSIGNED], input=json.dumps(cases), **call)
     for (sizes, limits), line in zip(cases, done.stdout.splitlines(), strict=True):

@@ -113,7 +113,7 @@ def _keys(node: object) -> set[str]:
 
 def test_every_key_of_the_settings_and_every_column_is_on_its_page():
     texts = pages()
-    keys = _keys(experiment.composed(yaml.safe_load(experiment.SCHEMA.read_text())))
+    keys = _keys(experiment.compose_schema(yaml.safe_load(experiment.SCHEMA.read_text())))
     assert {"resources", "vocabulary", "fractions"} <= keys
     assert [key for key in keys - {"type"} if f"{key}`" not in texts["configuration.md"]] == []
     columns = {key for name in TABLES for key in schema(name)["properties"]}

@@ -49,7 +49,9 @@ def test_an_exercise_trains_as_often_in_pytorch_and_as_its_page_says(file, tmp_p
     strategies = [{run.strategy for run in each.runs} for each in both]
     assert strategies[0] <= {"single", "horovod-mpi", "hybrid"}
     assert strategies[1] <= {"torch-single", "ddp-gloo", "ddp-hybrid"}
-    counts = [len(each.runs) + sum(len(each.probed(probe)) for probe in PROBES) for each in both]
+    counts = [
+        len(each.runs) + sum(len(each.probe_runs(probe)) for probe in PROBES) for each in both
+    ]
     if times := re.search(r"trains (\d+) times", page.read_text()):
         assert counts == [int(times[1])] * 2
     for name, path in re.findall(r"results/([\w-]+)/runs/([^*\s]*)/run\.json", page.read_text()):

@@ -9,7 +9,7 @@ import pytest
 from engines_agree import SMALL, compared, offering
 
 from escala.core.engines import DEFAULT, ENGINES
-from escala.core.variables import passed
+from escala.core.variables import for_ranks
 from escala.engines import environments
 from tests.conftest import PYTHONS, selected
 
@@ -185,7 +185,7 @@ def test_modules_of_users():
     done = subprocess.run(
         [python, "-P", "-c", BEGIN + CALL],
         input=json.dumps(CASES),
-        env=environments.variables(python, passed()) | {"PYTHONPATH": str(environments.ROOT)},
+        env=environments.variables(python, for_ranks()) | {"PYTHONPATH": str(environments.ROOT)},
         capture_output=True,
         text=True,
     )

@@ -22,7 +22,7 @@ import yaml
 from escala.core import engines, packages
 from escala.core.engines import COLLECTIVES, ENGINES, FOLDER
 from escala.core.errors import InputError, Unavailable
-from escala.core.variables import passed
+from escala.core.variables import for_ranks
 from escala.data import KINDS
 from escala.engines import engine_name, environments, interpreter, versions
 from escala.report import figures
@@ -324,7 +324,7 @@ def printed(interpreter: str, code: str, *arguments: str) -> str:
     own = mpi.project_mpi() | {"PYTHONPATH": str(environments.ROOT)}
     done = subprocess.run(
         [interpreter, "-P", "-c", code, *arguments],
-        env=environments.variables(interpreter, passed()) | own,
+        env=environments.variables(interpreter, for_ranks()) | own,
         capture_output=True,
         text=True,
     )

@@ -22,17 +22,17 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.genomes import settings as genomes
-from escala.experiment import Experiment, Run, check_name, load, named
+from escala.experiment import Experiment, Run, check_name, load, load_by_name
 from escala.experiment.expand import turns
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.runs import (
     DEFAULT_REFERENCES,
     ONE_PROCESS,
     Configuration,
-    compared_with,
+    references_for,
 )
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
-from escala.experiment.schema import composed
+from escala.experiment.schema import compose_schema
 from escala.measure.plan import plan_session
 from escala.measure.standing import Present, runs_left_of
 from escala.probes import PROBES
@@ -42,7 +42,7 @@ from escala.strategies.knobs import read_by_run
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]
-SCHEMA = composed(yaml.safe_load(SCHEMA_FILE.read_text()))
+SCHEMA = compose_schema(yaml.safe_load(SCHEMA_FILE.read_text()))
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 SMALL = {
     "experiment": "small",
@@ -409,7 +409,7 @@ def pilots(change: Callable[[dict], object]) -> dict:
 def test_the_files_of_an_experiment_are_all_different_and_complete():
     experiment = Experiment(matrix(put("clocks", {"enabled": False})), "e.yaml")
     files = [run.file for run in experiment.runs]
-    timelines = [run.file for probe in PROBES for run in experiment.probed(probe)]
+    timelines = [run.file for probe in PROBES for run in experiment.probe_runs(probe)]
     # 2 datasets × (2 configurations × 2 variants + 2 layouts × 1 variant) × 3 repeats
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
     assert "results/small/runs/e/virus-cnn/horovod-gloo/1x4/tuned/native/rep3/run.json" in files
@@ -433,7 +433,7 @@ def test_a_trace_is_captured_of_pytorch_and_a_configuration_trains_the_workloads
     experiment = Experiment(settings, "e.yaml")
     trained = {(run.strategy, run.workload) for run in experiment.runs}
     assert ("mpi", "own") in trained and len(trained) == 4
-    traced = experiment.probed("torch-trace")
+    traced = experiment.probe_runs("torch-trace")
     # A program may be one of PyTorch.
     assert {run.strategy for run in traced} == {"torch-single", "ddp-gloo", "mpi"}
     # Those that are recorded follow the first ones.
@@ -447,9 +447,11 @@ def test_a_trace_is_captured_of_pytorch_and_a_configuration_trains_the_workloads
 def test_steps_are_split_in_three_runs_where_ranks_step_together_unless_that_is_off():
     settings = matrix(*FITS)
     settings["configurations"].append({"strategy": "parameter-server", "layouts": ["1x2"]})
-    assert Experiment(settings | {"clocks": {"enabled": False}}, "e.yaml").probed("clocks") == []
+    assert (
+        Experiment(settings | {"clocks": {"enabled": False}}, "e.yaml").probe_runs("clocks") == []
+    )
     experiment = Experiment(settings | {"clocks": {"steps": 7}}, "e.yaml")
-    found = experiment.probed("clocks")
+    found = experiment.probe_runs("clocks")
     assert {run.repeat for run in found} == {1, 2, 3}
     assert {run.strategy for run in found} == {"single", "horovod-mpi", "horovod-gloo"}
     assert {run.workload for run in found} == {"virus-cnn"}
@@ -533,7 +535,7 @@ def test_repeats_of_a_probe_are_spread_among_those_of_timing_runs(timed, probed,
     energy = put("energy", {"enabled": True, "repeats": probed})
     experiment = Experiment(small(put("repeats", timed), energy), "e.yaml")
     places = [(experiment.position(run), "") for run in experiment.timed]
-    for run in experiment.probed("energy"):
+    for run in experiment.probe_runs("energy"):
         position = experiment.position(run)
         places.append((len(experiment.timed) if position is None else position, "e"))
     words = []
@@ -552,13 +554,13 @@ def test_a_fit_runs_in_one_process_once_a_split_under_the_first_variant_of_the_b
     assert repeats == {("d", 1), ("e", 1), ("e", 2)}
     assert len(fits) == 2 * len(repeats)
     assert {run.repeat for run in experiment.runs if run not in fits} == {1, 2, 3}
-    assert {run.workload for run in experiment.probed("timeline")} == {"virus-cnn"}
+    assert {run.workload for run in experiment.probe_runs("timeline")} == {"virus-cnn"}
     assert changed(matrix(), matrix(*FITS)) == set()
 
 
 def test_a_run_is_found_by_its_names_and_another_is_refused():
     experiment = Experiment(matrix(*FITS), "e.yaml")
-    for run in experiment.runs + experiment.probed("timeline"):
+    for run in experiment.runs + experiment.probe_runs("timeline"):
         names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
         assert experiment.run(*names, run.repeat, run.instrument) == run
     for position, name in ((0, "x"), (1, "x"), (2, "x"), (3, "1x9"), (4, "x"), (5, "x"), (6, 0)):
@@ -573,7 +575,7 @@ def requests(settings: dict) -> dict[str, str]:
     experiment = Experiment(settings, "e.yaml")
     return {
         run.file: json.dumps(experiment.request(run), allow_nan=False, sort_keys=True)
-        for run in [*experiment.timed, *(r for p in PROBES for r in experiment.probed(p))]
+        for run in [*experiment.timed, *(r for p in PROBES for r in experiment.probe_runs(p))]
     }
 
 
@@ -602,7 +604,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
     trained = {"epochs": 3, "validate": True, "save_model": True}
     published = put("variants.untuned", {"checkpoint_epochs": 1, "batch": {"rows": 7}})
     experiment = Experiment(matrix(put("workloads.virus-cnn", trained), published), "e.yaml")
-    for run in experiment.runs + experiment.probed("timeline"):
+    for run in experiment.runs + experiment.probe_runs("timeline"):
         request = json.loads(json.dumps(experiment.request(run)))
         assert Run(**{k: request[k] for k in run.names}) == run
         cut = {"epochs": 1, "validate": False, "save_model": False, "checkpoint_epochs": None}
@@ -713,10 +715,10 @@ def test_results_belong_to_the_experiment_of_their_name(tmp_path):
     (root / "escala-a-copy.yaml").write_text(yaml.safe_dump(old))
     base = root / "experiments" / "virus" / "base.yaml"
     base.write_text("model:\n  experiment: base")
-    assert named("tried", root).origin == str(root / "escala-tried.yaml")
+    assert load_by_name("tried", root).origin == str(root / "escala-tried.yaml")
     check_name("base", base, root)
     for name in ("demo", "own"):
-        assert named(name, root).name == name
+        assert load_by_name(name, root).name == name
         with pytest.raises(InputError, match=f"to which results/{name} belongs"):
             check_name(name, root / "other.yaml", root)
     for name, reason in (
@@ -727,7 +729,7 @@ def test_results_belong_to_the_experiment_of_their_name(tmp_path):
         if name == "own":
             (root / "experiments" / "own.yaml").write_text("experiment: own")
         with pytest.raises(InputError, match=reason):
-            named(name, root)
+            load_by_name(name, root)
 
 
 def test_matches_follow_each_other_and_their_sides_take_turns():
@@ -821,5 +823,5 @@ ACROSS = {"strategy": "horovod-mpi", "layout": "2x1"}
     ],
 )  # fmt: skip
 def test_a_configuration_is_compared_with_every_reference_before_it(place, references, expected):
-    found = compared_with(Configuration(*place.split()), references)
+    found = references_for(Configuration(*place.split()), references)
     assert [f"{number}: {reference}" for number, reference in found] == expected

@@ -37,7 +37,7 @@ print(json.dumps({
     run.file: [
         experiment.request(run), key.code_sha256(run.workload, run.strategy, run.instrument)
     ]
-    for run in [*experiment.runs, *(run for p in PROBES for run in experiment.probed(p))]
+    for run in [*experiment.runs, *(run for p in PROBES for run in experiment.probe_runs(p))]
 }))
 """
 #: What the guide adds: a strategy, and a knob that it reads.

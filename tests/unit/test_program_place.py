@@ -12,7 +12,7 @@ import pytest
 from escala.core import environment
 from escala.core.errors import InputError
 from escala.experiment import Experiment
-from escala.experiment.checks import unused
+from escala.experiment.checks import find_unread
 from escala.programs.environment import identity
 from escala.programs.program import HOOK, Program, words
 from escala.runtime import launch, mpi
@@ -288,5 +288,5 @@ def test_probes_that_need_the_inside_of_a_step_are_told_to_be_idle(tmp_path):
     settings = experiment_on("mine", {"waits": waits}, **probes)
     found = Experiment(settings, tmp_path / "experiment.yaml")
     # Clocks are on by default, so nobody has asked for them.
-    assert [each.partition(" is ")[0] for each in unused(found)] == ["collectives"]
-    assert {run.instrument for name in asked for run in found.probed(name)} == set(asked[2:])
+    assert [each.partition(" is ")[0] for each in find_unread(found)] == ["collectives"]
+    assert {run.instrument for name in asked for run in found.probe_runs(name)} == set(asked[2:])

@@ -197,7 +197,7 @@ def test_switches_of_threads_that_have_ended_and_bytes_of_an_interface_count():
         while connection.recv(1 << 20):
             time.sleep(0.001)
 
-    rank = resources.Rank(0, os.getpid(), proc.started())
+    rank = resources.Rank(0, os.getpid(), proc.start_time())
     sampled()
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=receive)

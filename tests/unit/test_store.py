@@ -434,15 +434,15 @@ UNRECORDED = "HOME PATH LC_ALL TMPDIR CUDA_VISIBLE_DEVICES TF_CPP_MIN_LOG_LEVEL 
 
 def test_what_can_change_a_result_reaches_the_ranks_and_is_recorded_unless_it_is_secret(tmp_path):
     given = dict.fromkeys(f"{RECORDED} {UNRECORDED}".split(), "/set")
-    assert variables.passed(given) == given
-    assert variables.deciding(given) == dict.fromkeys(RECORDED.split(), "/set")
+    assert variables.for_ranks(given) == given
+    assert variables.decisive(given) == dict.fromkeys(RECORDED.split(), "/set")
     secret = dict.fromkeys(["MY_DATA", "MY_TOKEN", "OTHER", "TF_TOKEN", "CUDA_API_KEY"], "s")
-    assert variables.passed(secret) == {}
+    assert variables.for_ranks(secret) == {}
     named = secret | {"ESCALA_PASS": "MY_DATA,MY_TOKEN"}
-    assert set(variables.passed(named)) == {"MY_DATA", "MY_TOKEN", "ESCALA_PASS"}
-    assert variables.deciding(named) == {"MY_DATA": "s"}
+    assert set(variables.for_ranks(named)) == {"MY_DATA", "MY_TOKEN", "ESCALA_PASS"}
+    assert variables.decisive(named) == {"MY_DATA": "s"}
     # The project's own folder is no part of the search path that is recorded.
-    found = variables.deciding({"PYTHONPATH": f"{variables._PROJECT}:{tmp_path}:"})
+    found = variables.decisive({"PYTHONPATH": f"{variables._PROJECT}:{tmp_path}:"})
     assert found == {"PYTHONPATH": str(tmp_path)}
 
 

@@ -298,7 +298,7 @@ def of(experiment: Experiment, strategy: str, repeat: int) -> Run:
 def test_a_run_takes_the_median_of_its_own_configuration_or_of_others_of_its_dataset(experiment):
     assert "none" in sentence([])
     measured(of(experiment, "single", 1), 1000, status="timeout")
-    timeline = experiment.probed("timeline")[0]
+    timeline = experiment.probe_runs("timeline")[0]
     measured(of(experiment, timeline.strategy, 3), 10)
     # A run of a probe takes as long as a timing run until it is measured.
     assert ": 10 s for 1 from earlier runs" in sentence([timeline])

@@ -34,7 +34,7 @@ def test_collectives_and_steps_are_timed_inside_the_ranks(
         collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
-    [run] = experiment.instrumented("collectives")
+    [run] = experiment.runs_under("collectives")
     found = measured(experiment.request(run), small_split, tmp_path)["collectives"]
     assert found["library"] == library
     assert {name: len(rates) for name, rates in found["core"].items()} == {
@@ -71,7 +71,7 @@ def test_ranks_whose_layers_need_each_other_exchange_in_every_step(
         collectives={"sizes": SIZES[:2], "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
-    [run] = experiment.instrumented("collectives")
+    [run] = experiment.runs_under("collectives")
     found = measured(experiment.request(run), small_split, tmp_path)["collectives"]
     assert found["contention"] == found["exchange_seconds"] == [] and found["times"]
 

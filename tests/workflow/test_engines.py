@@ -13,12 +13,12 @@ import pytest
 
 from escala.core.engines import DEFAULT, ENGINES
 from escala.core.files import read_json
-from escala.core.variables import passed
+from escala.core.variables import for_ranks
 from escala.data.base import Arrays
 from escala.engines import environments
 from escala.predict.model import load
 from escala.record import collect
-from escala.record.invariants import violated_invariant
+from escala.record.invariants import invariant_fault
 from escala.record.run import measure
 from tests.workflow.conftest import begin_with, mean_losses, measured
 
@@ -108,9 +108,9 @@ def train(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., tupl
 
     def seen(planned, ranks, *more):
         digests[:] = [each["weights_sha256"][0] for each in ranks]
-        return violated_invariant(planned, ranks, *more)
+        return invariant_fault(planned, ranks, *more)
 
-    monkeypatch.setattr(collect, "violated_invariant", seen)
+    monkeypatch.setattr(collect, "invariant_fault", seen)
 
     def made(**knobs: object) -> tuple[dict, list[str]]:
         request = request_for("ddp-gloo", "1x2", epochs=2, knobs=knobs)
@@ -234,7 +234,7 @@ def test_every_rank_gets_the_sums_in_the_order_of_the_ranks_to_the_last_bit(rank
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     python = environments.python("torch")
-    environment = environments.variables(python, passed()) | {"PYTHONSAFEPATH": "1"}
+    environment = environments.variables(python, for_ranks()) | {"PYTHONSAFEPATH": "1"}
     environment["PYTHONPATH"] += f"{os.pathsep}{environments.ROOT}"
     processes = [
         subprocess.Popen(

@@ -16,7 +16,7 @@ from escala.analysis import attribution
 from escala.core.files import read_json
 from escala.data.base import Spec
 from escala.record import collect
-from escala.record.invariants import plan_epochs, violated_invariant
+from escala.record.invariants import invariant_fault, plan_epochs
 from escala.workloads import WORKLOADS, workload
 from tests.conftest import selected
 from tests.workflow import ranks as script
@@ -120,11 +120,11 @@ def assert_invariants(ranks: list[dict], table: pd.DataFrame, plan: dict) -> Non
         assert exchange in found if exchange != "allreduce" else not found
         assert plan["workload"] != "peculiar" or found in ([], [exchange, "allreduce"])
     planned = plan_epochs(plan, ranks[0])
-    assert violated_invariant(planned, ranks, table, script.TEST_ROWS) is None
+    assert invariant_fault(planned, ranks, table, script.TEST_ROWS) is None
     if 0 not in ranks[0]["fractions"]:
         knobs = plan["knobs"] | {"shard": "leading" if plan["knobs"]["shard"] is True else True}
         otherwise = plan_epochs(plan | {"knobs": knobs}, ranks[0])
-        problem = violated_invariant(otherwise, ranks, table, script.TEST_ROWS)
+        problem = invariant_fault(otherwise, ranks, table, script.TEST_ROWS)
         assert "did not train on the rows" in problem
 
 

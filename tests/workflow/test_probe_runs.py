@@ -40,7 +40,7 @@ from escala.record.run import measure
 
 experiment = load("experiment.yaml")
 for probe in sys.argv[2:]:
-    [run] = experiment.instrumented(probe)
+    [run] = experiment.runs_under(probe)
     request = experiment.request(run)
     request["training"]["epochs"] = {EPOCHS}
     outcome = measure(request, Path(sys.argv[1]), Path(run.file), 300)
@@ -112,7 +112,7 @@ def measure_energy(small_split, tmp_path):
     def on(tree: Path, status: str = "ok") -> tuple[dict, set[str]]:
         settings = EXPERIMENT | {"energy": EXPERIMENT["energy"] | {"sysfs": str(tree)}}
         experiment = Experiment(settings, "experiment.yaml")
-        [run] = experiment.instrumented("energy")
+        [run] = experiment.runs_under("energy")
         request = experiment.request(run)
         request["training"]["epochs"] = EPOCHS
         folder = tmp_path / run.folder

@@ -103,7 +103,7 @@ def measured(folder: Path, settings: dict, wanted: dict) -> dict[str, dict]:
     found, data, results = Experiment(settings, "started.yaml"), folder / "data", {}
     prepare(found, data)
     probes = {probe for _, probe in wanted.values() if probe}
-    runs = [*found.runs, *(run for probe in probes for run in found.probed(probe))]
+    runs = [*found.runs, *(run for probe in probes for run in found.probe_runs(probe))]
     with pytest.MonkeyPatch.context() as shell:
         # Those of another training.
         for name in ("RANK", "WORLD_SIZE", "TF_CONFIG", "OMPI_COMM_WORLD_SIZE"):

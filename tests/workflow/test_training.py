@@ -21,7 +21,7 @@ from escala.data import KINDS
 from escala.data.genomes.familiarity import learn
 from escala.predict.classify import predict
 from escala.predict.model import load
-from escala.record.invariants import violated_invariant
+from escala.record.invariants import invariant_fault
 from escala.record.run import measure
 from escala.training.process import digest
 from escala.training.rank import _busy_neighbours
@@ -115,7 +115,7 @@ def test_ranks_that_disagree_fail_the_run():
     same, other = digest([weights]), digest([np.nextafter(weights, 7)])
     assert same == digest([weights.copy()]) != other
     ranks = [{"weights_sha256": [each]} for each in (same, other)]
-    assert "2 different sets of weights" in violated_invariant([], ranks, pd.DataFrame(), 0)
+    assert "2 different sets of weights" in invariant_fault([], ranks, pd.DataFrame(), 0)
 
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):

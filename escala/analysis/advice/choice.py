@@ -294,7 +294,7 @@ def _excess(candidate: Candidate, limits: Limits) -> Iterator[str]:
         ("core", candidate.cores, limits.cores),
     ):
         if allowed is not None and number > allowed:
-            yield f"takes {readable.counted(number, name)}, and {allowed} are allowed"
+            yield f"takes {readable.with_noun(number, name)}, and {allowed} are allowed"
     needed = candidate.memory and candidate.memory.bytes * layout.processes
     if needed and limits.memory_bytes is not None and needed > limits.memory_bytes:
         yield (

@@ -28,7 +28,7 @@ from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
 from escala.analysis.tables import read_table, records
 from escala.core.files import read_json
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.experiment.runs import Configuration
 
 #: Where the runs of an experiment are that measured what processes use.
@@ -141,7 +141,7 @@ def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
             names = run["dataset"], run["workload"], run["variant"]
             largest.setdefault(names, []).append(max(known))
     return {
-        names: ProcessMemory(max(sizes), f"measured in {counted(len(sizes), 'run')}", True)
+        names: ProcessMemory(max(sizes), f"measured in {with_noun(len(sizes), 'run')}", True)
         for names, sizes in largest.items()
     }
 

@@ -23,7 +23,7 @@ from escala.analysis.advice.document import Advice, Answer
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED, Alternative, BestUse
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
-from escala.core.readable import counted, size, span, with_interval
+from escala.core.readable import size, span, with_interval, with_noun
 from escala.experiment.runs import NATIVE, Configuration
 from escala.experiment.scaling import BASELINE, STEPS
 from escala.strategies.knobs import reads
@@ -77,7 +77,7 @@ def _of_best_use(answer: Answer, use: BestUse) -> str:
             "naming the largest class. Find settings with which it learns, then measure again."
         )
     if verdict == NO_VERDICT:
-        why = f"a verdict needs {counted(int(other.row['needed']), 'paired run')}"
+        why = f"a verdict needs {with_noun(int(other.row['needed']), 'paired run')}"
         if other.row["stays_disturbed"]:
             why = "other work disturbed too many of the runs. Measure again on an idle machine"
         return f"Not decided: {best}, the quickest that was measured, takes {of}, and {why}."
@@ -110,8 +110,8 @@ def _fraction(ratio: Interval, paired: Paired | None, what: str, other: str) -> 
     """
     ends = [] if ratio.low is None else [f"{ratio.low:.2f}–{ratio.high:.2f}"]
     if paired:
-        over = f" of {counted(paired.sessions, 'session')}" if paired.sessions else ""
-        ends.append(f"measured, {counted(paired.matches, 'paired run')}{over}")
+        over = f" of {with_noun(paired.sessions, 'session')}" if paired.sessions else ""
+        ends.append(f"measured, {with_noun(paired.matches, 'paired run')}{over}")
     behind = f" ({'; '.join(ends)})" if ends else ""
     return f"{ratio.estimate:.2f} of the {what} of {other}{behind}"
 
@@ -121,7 +121,7 @@ def _exclusions(options: Sequence[Option]) -> str:
     shortest = sorted(options, key=lambda option: option.job_seconds.estimate)
     named = "; ".join(f"{option.label} {option.excluded}" for option in shortest[:_MOST_NAMED])
     others = len(shortest[_MOST_NAMED:])
-    return f"{named}; and {counted(others, 'other')}" if others else named
+    return f"{named}; and {with_noun(others, 'other')}" if others else named
 
 
 def _why_not(choice: Choice, what: str) -> str:
@@ -166,8 +166,8 @@ def markdown(advice: Advice) -> Iterator[str]:
     """Yield an advice as Markdown."""
     goal, limits = advice.question.goal, advice.question.limits
     shown = {
-        "nodes": lambda value: counted(value, "node"),
-        "cores": lambda value: counted(value, "core"),
+        "nodes": lambda value: with_noun(value, "node"),
+        "cores": lambda value: with_noun(value, "core"),
         "memory_bytes": lambda value: f"{size(value)} of memory on a node",
         "seconds": span,
     }
@@ -211,7 +211,7 @@ def _sentences(answer: Answer, advice: Advice) -> Iterator[str]:
             yield (
                 f"Measured and predicted times of {option.label} contradict each other: measured "
                 f"{with_interval(*paired.ratio, '.2f')} of the time of {paired.reference} "
-                f"({paired.verdict}, {counted(paired.matches, 'paired run')}), predicted "
+                f"({paired.verdict}, {with_noun(paired.matches, 'paired run')}), predicted "
                 f"{with_interval(*option.candidate.predicted, '.2f')}. The measured one counts."
             )
     if answer.changes:
@@ -332,7 +332,7 @@ def job_script(answer: Answer, partition: str | None) -> Iterator[str]:
         f"{TIME_MARGIN:.0%} more."
     )
     yield (
-        f"# --mem: {counted(processes, 'process', 'processes')} of "
+        f"# --mem: {with_noun(processes, 'process', 'processes')} of "
         f"{size(memory.bytes)} ({memory.source})"
         f"{f', and {MEMORY_MARGIN:.0%} more' if margin else ''}."
     )

@@ -32,7 +32,7 @@ from escala.analysis.diagnosis.recording import (
     read,
     refusal,
 )
-from escala.core.readable import counted, size
+from escala.core.readable import size, with_noun
 from escala.probes import timeline
 from escala.probes.timeline import open_events
 
@@ -243,7 +243,7 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"Timeline {number} of those with enough steps:"
         yield from _timeline_sentences(diagnosed)
     if diagnosis.short:
-        yield f"{counted(diagnosis.short, 'timeline')} of the file had too few steps."
+        yield f"{with_noun(diagnosis.short, 'timeline')} of the file had too few steps."
     if diagnosis.damage:
         yield f"The file was not read to its end: {diagnosis.damage}."
     elif not diagnosis.closed:
@@ -255,7 +255,7 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
     seconds = steps["step_seconds"]
     step = seconds.median()
     yield (
-        f"{counted(len(steps), 'step')} after the first; a step takes {milliseconds(step)} "
+        f"{with_noun(len(steps), 'step')} after the first; a step takes {milliseconds(step)} "
         f"({milliseconds(seconds.min())} to {milliseconds(seconds.max())})."
     )
     parts = steps[[TRANSFER, COPIES, WAITING, UNSPLIT]].median()

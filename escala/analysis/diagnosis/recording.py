@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from escala.core.errors import InputError
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.probes import timeline
 from escala.probes.timeline import Events
 
@@ -271,18 +271,18 @@ def _answer(recording: Recording, events: Events) -> tuple[str, str]:
         )
     if not recording.known:
         return (
-            f"holds {counted(recording.events, 'event')}, and none is of Horovod",
+            f"holds {with_noun(recording.events, 'event')}, and none is of Horovod",
             f"{_NAME_IT}, in a run of Escala timeline.json; what another profiler recorded, as "
             "PyTorch's, Perfetto shows",
         )
     operations = recording.operations()
     reduced = operations[~operations["phase"].str.startswith("BROADCAST")]
     if reduced.empty:
-        broadcasts = f", but {counted(len(operations), 'broadcast')}" if len(operations) else ""
+        broadcasts = f", but {with_noun(len(operations), 'broadcast')}" if len(operations) else ""
         return f"holds no operation on a gradient that ended{broadcasts}", _RUN_ON
     names = pd.Series(recording.tensors())[reduced["tensor"].unique()]
     most = reduced["tensor"].value_counts().max()
-    reason = f"holds too few steps: a tensor is reduced {counted(most, 'time')} at most"
+    reason = f"holds too few steps: a tensor is reduced {with_noun(most, 'time')} at most"
     if names.str.contains("noname").any():
         return (
             f"{reason}, because tensors without a name of their own get another one at each step "

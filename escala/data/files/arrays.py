@@ -9,7 +9,7 @@ from escala.cache import entries
 from escala.cache.store import location
 from escala.core.console import progress
 from escala.core.files import write_json
-from escala.core.readable import counted, size
+from escala.core.readable import size, with_noun
 from escala.data.files.settings import files, unreadable
 from escala.data.files.watch import remember
 
@@ -54,7 +54,7 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
     whole = sum(file.status.st_size for file in listed)
     say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(whole)}")
     if by == "content" and whole >= LARGE:
-        print(f"{where}: reads {counted(len(listed), 'file')}, {size(whole)}", flush=True)
+        print(f"{where}: reads {with_noun(len(listed), 'file')}, {size(whole)}", flush=True)
     digest, done = hashlib.sha256(), 0
     for number, file in enumerate(listed):
         say(number, size(done))

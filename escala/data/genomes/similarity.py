@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.core.text import opened
+from escala.core.text import open_text
 from escala.data.nucleotides import encode, kmers, nucleotides
 from escala.data.nucleotides import records as read_fasta
 
@@ -225,7 +225,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     remedy = "give a TSV with the columns accession, class and group"
     try:
         # A spreadsheet may end lines in a tab; pandas would then take the accessions for an index.
-        with opened(path) as text:
+        with open_text(path) as text:
             table = pd.read_csv(text, sep="\t", dtype=str, keep_default_na=False, index_col=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise InputError(

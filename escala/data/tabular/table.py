@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.core.text import opened
+from escala.core.text import open_text
 from escala.data.base import LONGEST_CLASS, require_class_names
 
 #: Rows that are read at a time, and numbers in them at most.
@@ -223,7 +223,7 @@ def _first_row(path: Path) -> tuple[int, list[str]]:
 
     So is a comment, and a line that names the delimiter for a spreadsheet.
     """
-    with opened(path, newline="") as text:
+    with open_text(path, newline="") as text:
         line = next((line.strip("\r\n") for line in text if line.strip()), None)
     if line is None:
         raise _no_rows(path)
@@ -266,7 +266,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     A file that cannot be read, is no text in UTF-8, or is no CSV is refused.
     """
-    with opened(path, newline="") as text:
+    with open_text(path, newline="") as text:
         reader = csv.reader(text, skipinitialspace=True, strict=True)
         line = 1
         try:

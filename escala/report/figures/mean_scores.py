@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.report.figures import common
 from escala.report.figures.common import (
     PANEL_TITLE,
@@ -118,5 +118,5 @@ def _counts(means: pd.DataFrame, several: bool) -> list[str]:
 
 def _span(counts: pd.Series, one: str, many: str | None = None) -> str:
     low, high = int(counts.min()), int(counts.max())
-    span = counted(high, one, many)
+    span = with_noun(high, one, many)
     return span if low == high else f"{low} to {span}"

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.report.figures import common
 from escala.report.figures.common import (
     NAME_INCHES,
@@ -112,7 +112,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, heading: str) -> None:
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
-    ranks = [counted(ranks, "rank") for ranks in frame["ranks"]]
+    ranks = [with_noun(ranks, "rank") for ranks in frame["ranks"]]
     estimated = (frame["kind"] == "estimated").map({True: "\n(estimated)", False: ""})
     return wrap_names(frame["label"] + "\n" + ranks + estimated)
 

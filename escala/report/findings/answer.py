@@ -24,7 +24,7 @@ from escala.analysis.best_use import (
 from escala.analysis.comparable import SAME_ROWS
 from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
 from escala.core.engines import ENGINES
-from escala.core.readable import counted, in_words
+from escala.core.readable import in_words, with_noun
 from escala.programs.marks import BEST, HOOK, OUTPUT, WHOLE
 from escala.report.findings.context import Report, configuration_of, headline, inverse, ratio_of
 from escala.report.findings.scores import COMPARED, over_repeats
@@ -78,7 +78,7 @@ def first_line(answer: BestUse, names: Names) -> str:
         return f"more than {answer.resources.in_words} does not pay: {takes}"
     if answer.verdict == TIED:
         return f"the best use of {there} is not decided: {takes}"
-    from_runs = counted(rival.ratio.matches, "paired run")
+    from_runs = with_noun(rival.ratio.matches, "paired run")
     if rival.row["stays_disturbed"]:
         from_runs = "disturbed runs"
     return f"no verdict from {from_runs}: {takes}"
@@ -112,7 +112,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
     if answer.verdict == NO_VERDICT and too_few:
         yield (
             f"the best of {in_words(int(rival.row['configurations']))} configurations needs "
-            f"{counted(int(rival.row['needed']), 'paired run')} of each two"
+            f"{with_noun(int(rival.row['needed']), 'paired run')} of each two"
         )
     failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
     if failed and answer.verdict != UNAVAILABLE:
@@ -153,7 +153,7 @@ def _whole_run(answer: BestUse, names: Names) -> Iterator[str]:
     row = answer.closest.row
     if pd.isna(row["run_ratio"]):
         return
-    epochs = "" if pd.isna(row["epochs"]) else f" of {counted(int(row['epochs']), 'epoch')}"
+    epochs = "" if pd.isna(row["epochs"]) else f" of {with_noun(int(row['epochs']), 'epoch')}"
     verdict = row["run_verdict"]
     decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
     fraction = names.fraction(
@@ -165,7 +165,7 @@ def _whole_run(answer: BestUse, names: Names) -> Iterator[str]:
         yield (
             "a whole run of no length is decided to take less time"
             if pd.isna(least)
-            else f"from {counted(int(least), 'epoch')} on, a whole run takes less time"
+            else f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
         )
 
 

@@ -18,7 +18,7 @@ from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, TIED, UNAVAILABLE,
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
-from escala.core.readable import counted, in_words
+from escala.core.readable import in_words, with_noun
 from escala.experiment.runs import Configuration
 from escala.report.findings.words import (
     Names,
@@ -164,7 +164,7 @@ class Headline(NamedTuple):
     def brief(self) -> str:
         """The verdict in words, with the number of paired runs if they are too few for one."""
         if self.verdict == NO_VERDICT and 0 < self.ratio.matches < VALUES_FOR_INTERVAL:
-            return f"{NO_VERDICT} from {counted(self.ratio.matches, 'paired run')}"
+            return f"{NO_VERDICT} from {with_noun(self.ratio.matches, 'paired run')}"
         return self.verdict
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.analysis.best_use import NOT_LEARNT, PAYS, TIED, UNAVAILABLE, BestUse
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, Ratio
-from escala.core.readable import counted
+from escala.core.readable import with_noun
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.runs import retry_phrase, without_result
 from escala.report.findings.sure import runs_for_times, runs_ok
@@ -73,7 +73,7 @@ def _least(row, report: Report) -> str:
     ratio, one = ratio_of(row, "energy_ratio"), a(unit(report.tables, row.workload))
     verdict = f"{row.verdict}: "
     if row.verdict == NO_VERDICT:
-        verdict = f"no verdict from {counted(ratio.matches, 'paired run')}: "
+        verdict = f"no verdict from {with_noun(ratio.matches, 'paired run')}: "
     elif row.verdict in (FASTER, SLOWER):
         verdict = ""
     verb = "takes" if row.kind == "measured" else "is estimated to take"
@@ -119,7 +119,7 @@ def _use(answer: BestUse, names: Names) -> str:
         row, from_epochs = answer.closest.row, ""
         # Known where the times are of steps.
         if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
-            from_epochs = f" for {counted(int(row['faster_from_epochs']), 'epoch')} or more"
+            from_epochs = f" for {with_noun(int(row['faster_from_epochs']), 'epoch')} or more"
         return f"train with {names(answer.label)}{from_epochs}"
     if answer.advised == answer.names and answer.equals:
         either = join_words(map(names, [answer.label, *answer.equals]))

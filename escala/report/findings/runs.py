@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.environment import call
-from escala.core.readable import counted, size
+from escala.core.readable import size, with_noun
 from escala.report.findings.context import Report
 from escala.report.findings.words import Finding, join_words, list_names, quote, span
 from escala.report.tables.views import programs
@@ -23,7 +23,7 @@ def gaps(report: Report) -> Iterator[Finding]:
     if number:
         retry = retry_phrase(report.name)
         texts = [
-            f"of {counted(current, 'timing run')}, {number} did not end ok",
+            f"of {with_noun(current, 'timing run')}, {number} did not end ok",
             f"to repeat these, and the runs that they are compared with, {retry}",
         ]
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in texts)
@@ -54,11 +54,11 @@ def machines_and_data(report: Report) -> Iterator[Finding]:
     ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
     were, apiece = ("was", "") if len(ok) == 1 else ("were", " each")
     number = f"{span(ok)} run{'' if ok.max() == 1 else 's'}{apiece}"
-    texts = [f"{counted(len(ok), 'configuration')} {were} timed, with {number} that ended ok"]
+    texts = [f"{with_noun(len(ok), 'configuration')} {were} timed, with {number} that ended ok"]
     machines = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
     for row in machines.itertuples():
         texts.append(
-            f"the machine is {quote(row.cpu)} with {counted(row.cores_available, 'core')} and "
+            f"the machine is {quote(row.cpu)} with {with_noun(row.cores_available, 'core')} and "
             f"{size(row.memory_bytes)} of memory"
         )
         if pd.notna(row.gpus):

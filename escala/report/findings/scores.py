@@ -13,7 +13,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, judge_learning
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import SAME
-from escala.core.readable import counted, in_words, with_interval
+from escala.core.readable import in_words, with_interval, with_noun
 from escala.programs.marks import BEST
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.findings.context import Report
@@ -198,7 +198,7 @@ def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterato
     if len(excluded):
         row = known.loc[excluded.idxmax()]
         low, high = (significant(row[end], signed=True) for end in ("low", "high"))
-        others = f", like {counted(len(excluded) - 1, f'further {one}')}" * (len(excluded) > 1)
+        others = f", like {with_noun(len(excluded) - 1, f'further {one}')}" * (len(excluded) > 1)
         yield (
             f"the {row['what']} under {names(row['label'])} differs from that under "
             f"{names(row['reference_label'])} ({low} to {high}){others}"

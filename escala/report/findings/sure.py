@@ -10,7 +10,7 @@ import pandas as pd
 from escala.analysis.attribution import OFF_CORE, UNEXPLAINED, WHOLE
 from escala.analysis.best_use import UNAVAILABLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.core.readable import counted, in_words, with_interval
+from escala.core.readable import in_words, with_interval, with_noun
 from escala.report.findings.context import Report, ratio_of
 from escala.report.findings.why import parts_of_steps
 from escala.report.findings.words import Finding, Names, among, of, quote
@@ -45,13 +45,13 @@ def disturbances(report: Report) -> Iterator[Finding]:
     if again:
         were = "was" if again == 1 else "were"
         text = (
-            f"{counted(again, 'run')} {were} measured again, because other work disturbed a run of "
-            "the same repeat"
+            f"{with_noun(again, 'run')} {were} measured again, because other work disturbed a run "
+            "of the same repeat"
         )
         yield Finding(text, *evidence, first=True)
     if stay.any():
         because = quote(timed.loc[stay, "disturbed_because"].iloc[0])
-        text = f"{counted(stay.sum(), 'run')} stayed disturbed, for example by {because}"
+        text = f"{with_noun(stay.sum(), 'run')} stayed disturbed, for example by {because}"
         yield Finding(text, *evidence, first=True)
     elif len(timed) and timed["disturbed"].notna().all():
         yield Finding("no disturbance was detected", *evidence)
@@ -60,7 +60,7 @@ def disturbances(report: Report) -> Iterator[Finding]:
             yield Finding(text, *evidence)
         yield Finding("other work on a GPU or on a network is not seen", *evidence)
     if len(unknown):
-        text = f"whether other work disturbed {counted(len(unknown), 'run')} is not known: "
+        text = f"whether other work disturbed {with_noun(len(unknown), 'run')} is not known: "
         yield Finding(text + quote(unknown.iloc[0]), *evidence)
 
 
@@ -70,7 +70,7 @@ def notes(report: Report) -> Iterator[Finding]:
     for workload, runs in with_notes.groupby("workload", sort=False):
         texts = runs["program_notes"].str.split(NOTES_APART).explode()
         for note, number in texts.value_counts(sort=False).items():
-            text = f"{quote(workload)}, {counted(number, 'run')}: {quote(note, _NOTE_LETTERS)}"
+            text = f"{quote(workload)}, {with_noun(number, 'run')}: {quote(note, _NOTE_LETTERS)}"
             yield Finding(text, "runs")
 
 
@@ -183,7 +183,7 @@ def spread(report: Report) -> Iterator[Finding]:
     timed = runs_for_times(report)
     if timed.empty:
         return
-    sessions = counted(timed["session"].nunique(), "session")
+    sessions = with_noun(timed["session"].nunique(), "session")
     text = f"the times are from {sessions} (a session is one call), and no pair mixes sessions"
     yield Finding(text, "runs", "seconds_per_epoch")
     for label, group in among(timed, report.shown).groupby("label", sort=False):
@@ -272,7 +272,7 @@ def drift(report: Report) -> Iterator[Finding]:
     sessions = report.tables["drift"]
     judged = sessions[sessions["kind"] == "measured"]
     drifted = judged[judged["detected"].fillna(False)]
-    several = counted(len(judged), "session")
+    several = with_noun(len(judged), "session")
     largest = drifted["change"].abs().max()
     hardly = ", which paired runs hardly notice" * bool(largest < _HARDLY_NOTICED)
     if judged.empty:
@@ -301,7 +301,7 @@ def predictions(report: Report) -> Iterator[Finding]:
     held = both[both["covered"].notna()]
     if len(held):
         text = (
-            f"of {counted(int(held['runs'].sum()), 'run')} that the cost model did not see, "
+            f"of {with_noun(int(held['runs'].sum()), 'run')} that the cost model did not see, "
             f"{int(held['covered'].sum())} took a time within its intervals"
         )
         yield Finding(text, *evidence)
@@ -316,7 +316,7 @@ def predictions(report: Report) -> Iterator[Finding]:
     bounds = table[table["basis"] == "bounds"]
     if len(measured := bounds[bounds["runs"] > 0]):
         text = (
-            f"of {counted(int(measured['runs'].sum()), 'run')} of programs, "
+            f"of {with_noun(int(measured['runs'].sum()), 'run')} of programs, "
             f"{int(measured['covered'].sum())} took a time within the bounds that were estimated "
             "without them"
         )

@@ -15,7 +15,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
 from escala.core.environment import call
-from escala.core.readable import counted, in_words, with_interval
+from escala.core.readable import in_words, with_interval, with_noun
 from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK
 from escala.report.findings.context import Report, configuration_of, ratio_of
@@ -262,7 +262,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
             f"{abs(row.cost_seconds):.2f} s {a(one)}"
         )
     yield (
-        f"the {counted(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
+        f"the {with_noun(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
         f"{_ratio(product, with_word=False)}"
     )
     if pd.isna(product.product_to_ends):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.analysis.tables import records
-from escala.core.readable import counted, name_first
+from escala.core.readable import name_first, with_noun
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
@@ -229,7 +229,7 @@ def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
     """Yield names and values: experiment, runs, sessions, hosts, systems, splits and code."""
     runs = tables["runs"]
     yield "experiment", name
-    yield "measurements", counted(len(runs), "measurement")
+    yield "measurements", with_noun(len(runs), "measurement")
     yield "sessions", ", ".join(sorted(runs["session"].unique()))
     yield "started", " to ".join(sorted({runs["started"].min(), runs["started"].max()}))
     hosts = {host for names in runs["hosts"].dropna() for host in names.split(";") if host}

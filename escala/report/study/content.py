@@ -11,7 +11,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.tables import records
 from escala.core import packages
 from escala.core.engines import ENGINES
-from escala.core.readable import UNAVAILABLE, counted, number, size
+from escala.core.readable import UNAVAILABLE, number, size, with_noun
 from escala.experiment.runs import NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
 from escala.report.findings.words import Tables, join_words, span
@@ -235,7 +235,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     configurations = tables["configurations"].merge(rows[list(CONFIGURATION)])
     runs = tables["runs"].merge(rows[list(CONFIGURATION)])
     if disturbed := int((runs["disturbed"].eq(True) & runs["current"]).sum()):
-        yield f"Other work disturbed {counted(disturbed, 'run')} of {int(runs['current'].sum())}."
+        yield f"Other work disturbed {with_noun(disturbed, 'run')} of {int(runs['current'].sum())}."
     for row in records(rows[rows["shares_cores"].astype(bool)]):
         yield (
             f"The cores of {in_words(row)} were shared: these times say nothing about scaling, and "
@@ -309,7 +309,7 @@ def provenance(
     )
     yield "parallel strategy", f"{strategies} (data parallel; one rank runs as one process)"
     machines = {
-        f"{machine['cpu']}, {counted(machine['cores_available'], 'core')} available, "
+        f"{machine['cpu']}, {with_noun(machine['cores_available'], 'core')} available, "
         f"{size(machine['memory_bytes'])} of memory"
         + "".join(f", {gpu}" for gpu in machine.get("gpus", []))
         for run in ok

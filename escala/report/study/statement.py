@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.tables import records
-from escala.core.readable import UNAVAILABLE, counted, number, with_interval
+from escala.core.readable import UNAVAILABLE, number, with_interval, with_noun
 from escala.core.readable import in_words as number_in_words
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
@@ -116,10 +116,10 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
         emulated=EMULATED if rows["emulated"].eq(True).any() else None,
         needed=number_in_words(VALUES_FOR_INTERVAL),
         most_pairs=f"{rows['matches'].fillna(0).max():.0f}",
-        pairs=counted(pairs[0], "paired run")
+        pairs=with_noun(pairs[0], "paired run")
         if len(pairs) == 1
         else f"{min(pairs, default=0)} to {max(pairs, default=0)} paired runs",
-        nodes=[f"{node.cpu} with {counted(node.cores_available, 'core')}" for node in nodes],
+        nodes=[f"{node.cpu} with {with_noun(node.cores_available, 'core')}" for node in nodes],
         months=" to ".join(dict.fromkeys([*months[:1], *months[-1:]])),
         unit=unit(tables, rows.iloc[0]["workload"]),
         is_weak=settings["kind"] == WEAK,
@@ -142,6 +142,14 @@ def _template():
     environment.filters["in_words"] = in_words
     environment.globals |= {
         function.__name__: function
-        for function in (a, counted, interval, join_words, number, rule_in_words, strategy_in_words)
+        for function in (
+            a,
+            with_noun,
+            interval,
+            join_words,
+            number,
+            rule_in_words,
+            strategy_in_words,
+        )
     }
     return environment.get_template("statement.txt")

@@ -44,8 +44,8 @@ from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneo
 from escala.experiment.runs import (
     ONE_PROCESS,
     Configuration,
-    compared_with,
     reference_number,
+    references_for,
 )
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
@@ -128,7 +128,7 @@ def _reference(
         other = Configuration(*(row[f"alternative_{part}"] for part in Configuration._fields))
         if (*names[:2], *other) in clocked:
             return reference_number(other, evidence.references), other
-    return next(compared_with(Configuration(*names[2:]), evidence.references), (None, None))
+    return next(references_for(Configuration(*names[2:]), evidence.references), (None, None))
 
 
 def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> Iterator[dict]:
@@ -256,7 +256,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         configuration = Configuration(*names[2:])
         # The main reference, perhaps itself.
         number, reference = next(
-            compared_with(configuration, evidence.references), (1, configuration)
+            references_for(configuration, evidence.references), (1, configuration)
         )
         common = {
             **base.name_columns(names),

@@ -25,7 +25,7 @@ from escala.analysis.comparable import (
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.files import read_json
 from escala.core.readable import name_first
-from escala.experiment.runs import Configuration, compared_with, reference_number
+from escala.experiment.runs import Configuration, reference_number, references_for
 from escala.record.disturbance import cores_of_others, earlier
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
@@ -208,7 +208,7 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
         return None
     if reason := other_exchange(run):
         return reason
-    references = dict(compared_with(Configuration(*names[2:]), evidence.references))
+    references = dict(references_for(Configuration(*names[2:]), evidence.references))
     if 1 not in references:
         return None
     firsts = (

@@ -14,7 +14,7 @@ from escala.analysis.statistics import Interval, mean_interval
 from escala.analysis.verdicts import equivalence
 from escala.core.files import read_json
 from escala.data import LEAKAGE, kind_of
-from escala.experiment.runs import Configuration, compared_with
+from escala.experiment.runs import Configuration, references_for
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 
@@ -197,7 +197,7 @@ def _references(
     names: tuple, runs: Sequence[Measurement], groups: Mapping[tuple, list], evidence: Evidence
 ) -> Iterator[tuple[dict, Matches]]:
     """Yield the columns that name each reference of a configuration, and runs on the same rows."""
-    for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
+    for number, reference in references_for(Configuration(*names[2:]), evidence.references):
         matches = on_same_rows(runs, groups.get((*names[:2], *reference), []))
         yield base.reference_columns(number, reference), matches
 

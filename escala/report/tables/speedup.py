@@ -42,7 +42,7 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.tables import records
 from escala.analysis.verdicts import NO_VERDICT, Verdict, leave_out_disturbed, verdict
-from escala.experiment.runs import Configuration, compared_with
+from escala.experiment.runs import Configuration, references_for
 from escala.report.tables import base
 from escala.report.tables.base import EPOCH, TARGET, Evidence, Tables
 from escala.report.tables.runs import time_to_target
@@ -143,7 +143,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     for names, runs in base.by_configuration(evidence.runs).items():
         if is_fit(runs[0]):
             continue
-        for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
+        for number, reference in references_for(Configuration(*names[2:]), evidence.references):
             reference_names = (*names[:2], *reference)
             if number == 1 or reference_names in known:
                 yield Comparison.of(names, reference_names, timed, number)

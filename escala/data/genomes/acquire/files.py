@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from escala.core.errors import InputError
-from escala.core.text import PACKED_ENDINGS, opened
+from escala.core.text import PACKED_ENDINGS, open_text
 from escala.data.paths import expand_path, is_hidden
 
 #: Endings of FASTA files with nucleotides, in small or capital letters; a packed file has one more.
@@ -124,7 +124,7 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
     refused.
     """
     rows: dict[str, dict[str, Locked]] = {name: {} for name in classes}
-    with opened(path, newline="") as handle:
+    with open_text(path, newline="") as handle:
         table = csv.reader(handle, delimiter="\t")
         if next(table, None) != COLUMNS:
             remedy = f"start with {', '.join(COLUMNS)}"

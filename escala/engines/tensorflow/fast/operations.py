@@ -20,7 +20,7 @@ from types import ModuleType
 import tensorflow as tf
 
 from escala.core import packages
-from escala.core.children import completed
+from escala.core.children import capture
 from escala.core.errors import Unavailable
 from escala.core.files import atomic
 
@@ -91,7 +91,7 @@ def _digest(value: object) -> str:
 def _run(command: list[str], instead: str) -> None:
     """Run a compiler; `Unavailable` if it is missing, or ends with an error."""
     try:
-        done = completed(command)
+        done = capture(command)
     except FileNotFoundError:
         raise Unavailable(
             f"the compiler {command[0]} is not on the PATH; install it, or use `{instead}`"
