@@ -65,7 +65,7 @@ def main() -> int:
 
 def _main() -> int | None:
     # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
-    environment.keep_own_modules(ROOT)
+    environment.drop_shadowing_paths(ROOT)
     if "_ARGCOMPLETE" in os.environ:
         line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
         parser, _ = _parsers(*(line + "|").split()[1:2])

@@ -94,9 +94,9 @@ class Entry:
         return self.path.stat().st_mtime
 
 
-def digest(said: object) -> str:
+def digest(value: object) -> str:
     """Return the SHA-256 of a value of JSON, in hexadecimal."""
-    written = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    written = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(written.encode()).hexdigest()
 
 
@@ -114,23 +114,23 @@ def content(path: Path, store: Path | None = None) -> Content:
     """
     if not path.is_dir():
         return {"": (digest_file(path, store), path.stat().st_size)}
-    found: Content = {}
+    files: Content = {}
 
     def add(folder: Path, inside: str, above: dict[tuple[int, int], Path]) -> None:
         identity = (status := folder.stat()).st_dev, status.st_ino
         if identity in above:
             reason = f"is a link to {above[identity]}, which holds it"
             raise InputError(folder, None, reason, "remove the link")
-        found[inside or "./"] = None
-        for each in folder.iterdir():
-            name = f"{inside}{each.name}"
-            if each.is_dir():
-                add(each, f"{name}/", above | {identity: folder})
+        files[inside or "./"] = None
+        for inner in folder.iterdir():
+            name = f"{inside}{inner.name}"
+            if inner.is_dir():
+                add(inner, f"{name}/", above | {identity: folder})
             else:
-                found[name] = digest_file(each, store), each.stat().st_size
+                files[name] = digest_file(inner, store), inner.stat().st_size
 
     add(path, "", {})
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def blob(store: Path, sha256: str) -> Path:
@@ -154,11 +154,11 @@ def read(path: Path) -> Entry:
         written = path.read_bytes()
         if hashlib.sha256(written).hexdigest() != path.name.split(".")[1]:
             raise ValueError("its digest is another")
-        said = json.loads(written)
-        if digest(said["determined"]) != path.parent.name:
+        content = json.loads(written)
+        if digest(content["determined"]) != path.parent.name:
             raise ValueError("it belongs to another key")
-        outputs = {name: output and _check(output) for name, output in said["outputs"].items()}
-        return Entry(path, said["created"], said["determined"], outputs)
+        outputs = {name: output and _check(output) for name, output in content["outputs"].items()}
+        return Entry(path, content["created"], content["determined"], outputs)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged(f"{path}: {error}") from None
 
@@ -204,8 +204,8 @@ def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
     """
     made = {name: content(path) if path.exists() else None for name, path in outputs.items()}
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    said = {"created": created, "determined": determined, "outputs": made}
-    written = json.dumps(said, indent=1, allow_nan=False).encode()
+    entry = {"created": created, "determined": determined, "outputs": made}
+    written = json.dumps(entry, indent=1, allow_nan=False).encode()
     inside = folder(store, digest(determined))
     # The newest is served, even if the clock was set back since the last one.
     last = max((int(path.name[:20]) for path in inside.glob("*.json")), default=0)
@@ -339,8 +339,8 @@ def digest_file(path: Path, store: Path | None) -> str:
         return sha256_file(path)
     stored = _digest_file(store, before)
     with suppress(OSError):
-        if re.fullmatch("[0-9a-f]{64}", found := stored.read_text(encoding="utf-8")):
-            return found
+        if re.fullmatch(_SHA256, digest := stored.read_text(encoding="utf-8")):
+            return digest
     began = time.time()
     digest = sha256_file(path)
     changed = max(before.st_mtime, before.st_ctime)

@@ -114,8 +114,8 @@ class Shelf:
         # Read once, because libraries that the step loads set variables of this process.
         environment = variables.describe()
 
-        def determined() -> dict:
-            found = {
+        def read_key_parts() -> dict:
+            parts = {
                 "format": FORMAT,
                 "step": step,
                 "inputs": {name: content(path, self._store) for name, path in inputs.items()},
@@ -126,21 +126,21 @@ class Shelf:
                 "environment": environment,
             }
             # Read back, because the step may change its parameters.
-            return json.loads(json.dumps(found, allow_nan=False))
+            return json.loads(json.dumps(parts, allow_nan=False))
 
-        self._determined_now = determined
-        self._determined = determined() if self._store else {}
+        self._read_key_parts = read_key_parts
+        self._determined = read_key_parts() if self._store else {}
         self._key = digest(self._determined)
 
     def measurements(self, output: str) -> list[tuple[Entry, bytes]]:
         """Return what is held, oldest first, with the bytes of one output, a file.
 
-        There is nothing if measurements must not be served: without a store, or with
-        `ESCALA_MEASURE_AGAIN`. Damaged ones are left out.
+        The list is empty without a store, or with `ESCALA_MEASURE_AGAIN`. Damaged ones are left
+        out.
         """
-        found: list[tuple[Entry, bytes]] = []
+        held: list[tuple[Entry, bytes]] = []
         if self._store is None or not self._store.exists() or os.environ.get(AGAIN) == "1":
-            return found
+            return held
         with _without(self._store), hold_lock(self._store):
             for path in sorted(folder(self._store, self._key).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):
@@ -148,8 +148,8 @@ class Shelf:
                     ((sha256, _),) = filter(None, entry.outputs[output].values())
                     written = blob(self._store, sha256).read_bytes()
                     if hashlib.sha256(written).hexdigest() == sha256:
-                        found.append((entry, written))
-        return found
+                        held.append((entry, written))
+        return held
 
     def serve(self, outputs: Mapping[str, Path], entry: str = "*.json") -> bool | None:
         """Replace outputs by copies of the newest stored ones that are undamaged.
@@ -199,7 +199,7 @@ class Shelf:
         """Store outputs, unless what determines them has changed since this was made."""
         if self._store is None:
             return
-        if self._determined_now() != self._determined:
+        if self._read_key_parts() != self._determined:
             say(f"{self._step}: its inputs or its code changed while it ran: not stored")
             return
         with _without(self._store):

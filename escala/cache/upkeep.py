@@ -32,7 +32,7 @@ def entries(store: Path) -> Iterator[Entry]:
 
 def _files(store: Path, *patterns: str) -> list[Path]:
     """Return the files of a store that match patterns; other files in its folder are left out."""
-    return [path for each in patterns for path in sorted(store.glob(each)) if path.is_file()]
+    return [path for one in patterns for path in sorted(store.glob(one)) if path.is_file()]
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def size(store: Path) -> Size:
         for entry in entries(store):
             by_step.setdefault(entry.step, []).append(entry)
         steps, needed = {}, set()
-        for step, found in sorted(by_step.items()):
-            blobs = {sha256: size for entry in found for sha256, size in entry.blobs.items()}
-            steps[step] = len(found), sum(blobs.values())
+        for step, of_step in sorted(by_step.items()):
+            blobs = {sha256: size for entry in of_step for sha256, size in entry.blobs.items()}
+            steps[step] = len(of_step), sum(blobs.values())
             needed |= blobs.keys()
         sizes = {}
         for path in _files(store, BLOBS, ENTRIES, INCOMING):
@@ -86,8 +86,8 @@ def verify(
     progress : shows the progress of a loop, like tqdm.
     """
     with hold_lock(store):
-        found = {path: damage(store, path) for path in progress(_files(store, BLOBS, ENTRIES))}
-    damaged = {path: reason for path, reason in found.items() if reason}
+        paths = progress(_files(store, BLOBS, ENTRIES))
+        damaged = {path: reason for path in paths if (reason := damage(store, path))}
     if remove and damaged:
         with hold_lock(store, alone=True):
             # Another process may have replaced a damaged blob in the meantime. Entries are checked
@@ -132,10 +132,16 @@ def prune(
         if older_than_days is not None:
             oldest = time.time() - older_than_days * 24 * 3600
             kept = [entry for entry in kept if entry.used >= oldest]
-        if larger_than_bytes is not None:
-            kept = _within(kept, larger_than_bytes)
-        needed = {sha256 for entry in kept for sha256 in entry.blobs}
-        needed_files = {entry.path for entry in kept} | {blob(store, sha256) for sha256 in needed}
+        needed: dict[str, int] = {}
+        needed_files: set[Path] = set()
+        entry_bytes = 0
+        for entry in kept:
+            needed |= entry.blobs
+            entry_bytes += entry.path.stat().st_size
+            taken = sum(needed.values()) + entry_bytes
+            if larger_than_bytes is not None and taken > larger_than_bytes:
+                break
+            needed_files |= {entry.path, *(blob(store, sha256) for sha256 in entry.blobs)}
         # Entries are removed first, so an entry never needs a blob that was removed.
         gone = [
             path for path in _files(store, ENTRIES, INCOMING, BLOBS) if path not in needed_files
@@ -150,15 +156,3 @@ def prune(
                     with suppress(OSError):  # It is not empty.
                         folder.rmdir()
         return Pruned(sum(path.match(ENTRIES) for path in gone), len(gone), freed)
-
-
-def _within(kept: list[Entry], limit: int) -> list[Entry]:
-    """Return the entries, most recently used first, that take no more than `limit` bytes."""
-    needed: dict[str, int] = {}
-    entry_bytes = 0
-    for count, entry in enumerate(kept):
-        needed |= entry.blobs
-        entry_bytes += entry.path.stat().st_size
-        if sum(needed.values()) + entry_bytes > limit:
-            return kept[:count]
-    return kept

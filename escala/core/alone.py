@@ -131,8 +131,8 @@ def _open(file: Path) -> int:
 def _read(descriptor: int) -> dict:
     """Return what the holder wrote, empty if it has not done so yet."""
     with suppress(OSError, ValueError):
-        found = json.loads(os.pread(descriptor, 4096, 0))
-        return found if isinstance(found, dict) else {}
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return holder if isinstance(holder, dict) else {}
     return {}
 
 

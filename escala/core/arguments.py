@@ -7,6 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from escala.core import console
@@ -25,8 +26,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, formatter_class=argparse.RawDescriptionHelpFormatter, **options: Any):
         super().__init__(formatter_class=formatter_class, **options)
 
-    #: What an option may be that it does not know.
-    further = ""
+    #: A remedy for an unknown option, besides similar ones.
+    hint = ""
 
     def parse_known_args(self, args=None, namespace=None):
         # So a subcommand, which knows its options, refuses a word, and not the whole command.
@@ -36,20 +37,20 @@ class Parser(argparse.ArgumentParser):
             if not word.startswith("-"):
                 self._refuse("the call", word, "is one word too many")
             reason = f"is not an option of {self.prog}"
-            self._refuse("the call", word, reason, self._option_string_actions, self.further)
+            self._refuse("the call", word, reason, self._option_string_actions, self.hint)
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        if found := _CHOICE.fullmatch(message):
-            name, word, known = found.groups()
+        if choice := _CHOICE.fullmatch(message):
+            name, word, known = choice.groups()
             self._refuse(name, word, "is unknown", re.findall("'([^']+)'", known))
         self._end(InputError("the call", None, message, f"`{self.prog} --help` describes it"))
 
     def _refuse(
-        self, where: str, word: str, reason: str, known: Collection[str] = (), further: str = ""
+        self, where: str, word: str, reason: str, known: Collection[str] = (), hint: str = ""
     ) -> NoReturn:
         near = " or ".join(difflib.get_close_matches(word, known, 2))
-        remedies = f"perhaps it is {near}" * bool(near), f"`{self.prog} --help` lists all", further
+        remedies = f"perhaps it is {near}" * bool(near), f"`{self.prog} --help` lists all", hint
         self._end(InputError(where, word, reason, "; ".join(filter(None, remedies))))
 
     def _end(self, error: InputError) -> NoReturn:
@@ -84,23 +85,16 @@ def whole_number(text: str) -> int:
 
 def from_zero(text: str) -> float:
     """Return a finite number from 0; a type of `argparse`."""
-    number = _number(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
-    return number
+    return _number(text, lambda number: number >= 0, "from 0")
 
 
 def above_zero(text: str) -> float:
     """Return a finite number above 0; a type of `argparse`."""
-    number = _number(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return number
+    return _number(text, lambda number: number > 0, "above 0")
 
 
-def _number(text: str) -> float:
-    """Return a number, or NaN for other text: no bound holds for it."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _number(text: str, is_allowed: Callable[[float], bool], bound: str) -> float:
+    with suppress(ValueError):
+        if is_allowed(number := float(text)) and number < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"{text} is not a number {bound}")

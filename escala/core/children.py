@@ -111,8 +111,7 @@ def _begin(parent: int, blocked: Iterable[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-#: A guard process. When its input ends, it kills all processes that have a variable, unless the
-#: input held a word: then all is well.
+#: A guard process. When its input ends without a word, it kills all processes that have a variable.
 _GUARD = """
 import os, sys, time
 if os.fork():
@@ -183,12 +182,12 @@ def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> N
 
 def family(roots: Iterable[int]) -> list[psutil.Process]:
     """Return processes and all their descendants; those that have ended are left out."""
-    found = []
+    processes = []
     for root in roots:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(root)
-            found += [process, *process.children(recursive=True)]
-    return found
+            processes += [process, *process.children(recursive=True)]
+    return processes
 
 
 def states(root: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -110,20 +111,20 @@ class Engine:
 
     @property
     def distributions(self) -> tuple[str, ...]:
-        return (*(name for each in self.required for name in each), *self.launchers)
+        return (*chain(*self.required), *self.launchers)
 
 
 def _read(file: Path) -> Engine:
     try:
         content: dict[str, Any] = read_yaml(file)
-        alternatives = (each.split(" or ") for each in content.pop("distributions"))
-        content["required"] = tuple(map(tuple, alternatives))
+        distributions = content.pop("distributions")
+        content["required"] = tuple(tuple(names.split(" or ")) for names in distributions)
         content["launchers"] = tuple(content.get("launchers", ()))
-        own = content["environment"]
-        own |= {name: tuple(own[name]) for name in ("extras", "packages", "oldest")}
-        content["environment"] = Environment(**own)
-        found = content.get("collectives", {})
-        content["collectives"] = {name: Collectives(**how) for name, how in found.items()}
+        environment = content["environment"]
+        lists = {name: tuple(environment[name]) for name in ("extras", "packages", "oldest")}
+        content["environment"] = Environment(**environment | lists)
+        libraries = content.get("collectives", {})
+        content["collectives"] = {name: Collectives(**how) for name, how in libraries.items()}
         engine = Engine(**content)
     except (TypeError, KeyError) as error:
         remedy = f"{Path(__file__).name} in escala/core lists the keys"
@@ -144,4 +145,4 @@ ENGINES = dict(
 )
 DEFAULT = next(iter(ENGINES))
 #: The libraries of collectives of all engines, by name.
-COLLECTIVES = {name: how for each in ENGINES.values() for name, how in each.collectives.items()}
+COLLECTIVES = {name: how for engine in ENGINES.values() for name, how in engine.collectives.items()}

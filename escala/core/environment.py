@@ -12,6 +12,7 @@ import shlex
 import sys
 import sysconfig
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from escala.core.console import print_any_text, say
@@ -20,8 +21,6 @@ from escala.core.variables import CALLERS_MODULES, CALLERS_PATH, SHELL
 
 RESULTS_MARKER = ".escala"
 _MARKER_TEXT = "Escala made this folder, and replaces and removes files in it.\n"
-#: What an earlier version, which wrote no marker, left in such a folder.
-_EARLIER = ("runs/**/run.json", "data/*/*/dataset.json")
 
 
 def is_results(folder: Path) -> bool:
@@ -51,16 +50,14 @@ def require_results(folder: Path, remedy: str = "give the experiment another nam
 
     Raises
     ------
-    InputError : it is there and not empty, and holds neither the marker nor a result of a run; or
-        it is no folder.
+    InputError : it is there, not empty and without the marker; or it is no folder.
     """
     require_folder(folder)
     if not folder.is_dir() or is_results(folder) or not any(folder.iterdir()):
         return
-    if not any(next(folder.glob(pattern), None) for pattern in _EARLIER):
-        reason = "is not a folder of Escala's, and it would replace files in it"
-        remedy = f"{remedy}; or, if they may be replaced: touch {folder / RESULTS_MARKER}"
-        raise InputError("results", str(folder), reason, remedy)
+    reason = "is not a folder of Escala's, and it would replace files in it"
+    remedy = f"{remedy}; or, if they may be replaced: touch {folder / RESULTS_MARKER}"
+    raise InputError("results", str(folder), reason, remedy)
 
 
 def claim_results(folder: Path) -> None:
@@ -121,9 +118,10 @@ def prepare(root: Path) -> None:
     """Make this process's environment one in which Snakemake and its jobs work.
 
     This interpreter is put first on PATH, and the project folder on PYTHONPATH, which
-    `keep_own_modules` cleans. Modules are not looked for in the working directory: it is the user's
-    folder and may hold any. A home and a cache that cannot be written to are replaced, and a user
-    without a name is named by its number. Each replacement is said on standard error.
+    `drop_shadowing_paths` cleans. Modules are not looked for in the working directory, because the
+    folder is the user's and may hold any. A home and a cache that cannot be written to are
+    replaced, and a user without a name gets one from the number. A line on standard error names
+    each replacement.
 
     Parameters
     ----------
@@ -140,7 +138,7 @@ def prepare(root: Path) -> None:
     os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
     _prepend("PATH", Path(sys.executable).parent)
     os.environ["PYTHONSAFEPATH"] = "1"
-    keep_own_modules(root)
+    drop_shadowing_paths(root)
     _prepend("PYTHONPATH", root)
     home = Path(os.environ.get("HOME") or os.devnull)
     if not (home.is_dir() and _is_writable(home)):
@@ -151,11 +149,11 @@ def prepare(root: Path) -> None:
     cache = Path(os.environ.get(_CACHE) or home / ".cache")
     # Snakemake makes this folder in it.
     made = cache / "snakemake" / "snakemake"
-    nearest = next(each for each in (made, *made.parents) if os.path.lexists(each))
+    nearest = next(path for path in (made, *made.parents) if os.path.lexists(path))
     if not (cache.is_absolute() and nearest.is_dir() and _is_writable(nearest)):
-        own = Path.cwd() / HOME.with_name("cache")
-        say(f"{_CACHE}: '{cache}' cannot be written to; {own} is used instead")
-        os.environ[_CACHE] = str(own)
+        instead = Path.cwd() / HOME.with_name("cache")
+        say(f"{_CACHE}: '{cache}' cannot be written to; {instead} is used instead")
+        os.environ[_CACHE] = str(instead)
     elif not os.environ.get(_CACHE):
         os.environ.pop(_CACHE, None)  # Empty, it would stand for the working directory.
     for name, why in _NOT_PASSED.items():
@@ -239,7 +237,7 @@ def _prepend(variable: str, folder: Path) -> None:
     os.environ[variable] = os.pathsep.join(filter(None, [str(folder), current]))
 
 
-def keep_own_modules(root: Path) -> None:
+def drop_shadowing_paths(root: Path) -> None:
     """Take folders off PYTHONPATH that would replace modules of this environment, and name each.
 
     A module system on a cluster sets such folders. They are taken off this process, too.
@@ -249,12 +247,14 @@ def keep_own_modules(root: Path) -> None:
     root : the project folder, which is taken off as well, but stays in this process.
     """
     os.environ.setdefault(CALLERS_MODULES, os.environ.get("PYTHONPATH", ""))
+    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    modules = {*sys.stdlib_module_names, *chain(*(_modules(Path(folder)) for folder in installed))}
     kept = []
     named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for folder in dict.fromkeys(Path(name).absolute() for name in named):
         if folder.resolve() == root.resolve():
             continue
-        replaced = sorted(_modules(folder) & _own_modules())
+        replaced = sorted(_modules(folder) & modules)
         if not replaced:
             kept.append(str(folder))
             continue
@@ -267,22 +267,17 @@ def keep_own_modules(root: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(kept)
 
 
-def _own_modules() -> set[str]:
-    own = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    return set(sys.stdlib_module_names).union(*(_modules(Path(folder)) for folder in own))
-
-
 def _modules(folder: Path) -> set[str]:
     """Return the names of the modules and packages that Python would import from a folder."""
     if not folder.is_dir():
         return set()
-    found = set()
+    names = set()
     for path in folder.iterdir():
         name, _, suffix = path.name.partition(".")
         is_package = not suffix and path.is_dir() and any(path.glob("*.py"))
         if is_package or suffix == "py" or suffix.endswith("so"):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def _is_writable(folder: Path) -> bool:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: Characters of a value in a message.
+_LONGEST = 120
+
 
 class InputError(ValueError):
     """An input of the user that cannot be used.
@@ -23,7 +26,9 @@ class InputError(ValueError):
 
     def __init__(self, where: object, value: object, reason: str, remedy: str):
         self.where, self.value, self.reason, self.remedy = where, value, reason, remedy
-        shown = "" if value is None else f" {_shorten(value)}:"
+        text = repr(value)
+        text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+        shown = "" if value is None else f" {text}:"
         super().__init__(f"{where}:{shown} {reason}. Remedy: {remedy}.")
 
     def __reduce__(self):
@@ -40,11 +45,6 @@ class InputErrors(InputError):
 
     def __reduce__(self):
         return type(self), (self.errors,)
-
-
-def _shorten(value: object, limit: int = 120) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class Unavailable(RuntimeError):
@@ -71,7 +71,7 @@ def place_in(error: BaseException, folder: Path) -> str | None:
 
     TensorFlow raises a new error for a compiled function; the file and line are in its text.
     """
-    raised = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    raised = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     raised += re.findall(r'File "([^"]+)", line (\d+)', str(error))
     inside = [place for place in raised if folder in Path(place[0]).parents]
     return "{}, line {}".format(*inside[-1]) if inside else None

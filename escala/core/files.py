@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,84 +43,69 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(path)
-    holder, lock = _lock_folder(path)
-    temporary = holder / _NEW / path.name
-    try:
-        yield temporary
-        if path.is_dir() and temporary.is_dir():
-            # Replaced by two renames: a kill leaves the old folder, the new one, or none.
-            path.replace(holder / _REPLACED)
-        if durable:
-            settle(temporary, path)
-        else:
-            temporary.replace(path)
-    except OSError as error:
-        # A full disk is reported without the file that was being written.
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
-    finally:
-        shutil.rmtree(holder, ignore_errors=True)
-        os.close(lock)
+    with _folder_beside(path) as folder:
+        temporary = folder / _NEW / path.name
+        try:
+            yield temporary
+            if path.is_dir() and temporary.is_dir():
+                # Replaced by two renames: a kill leaves the old folder, the new one, or none.
+                path.replace(folder / _REPLACED)
+            if durable:
+                settle(temporary, path)
+            else:
+                temporary.replace(path)
+        except OSError as error:
+            # A full disk is reported without the file that was being written.
+            if error.errno is not None and error.filename is None:
+                error.filename = str(path)
+            raise
 
 
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
     """Yield an empty folder that goes at the end, and so do those of killed processes."""
-    path = Path(tempfile.gettempdir(), name)
-    _remove_abandoned(path)
-    holder, lock = _lock_folder(path)
-    try:
+    with (
+        _folder_beside(Path(tempfile.gettempdir(), name)) as folder,
         # It also removes folders that were made read-only.
-        with tempfile.TemporaryDirectory(dir=holder / _NEW) as temporary:
-            yield Path(temporary)
-    finally:
-        shutil.rmtree(holder, ignore_errors=True)
-        os.close(lock)
+        tempfile.TemporaryDirectory(dir=folder / _NEW) as temporary,
+    ):
+        yield Path(temporary)
 
 
-def _lock_folder(path: Path) -> tuple[Path, int]:
-    """Make a temporary folder next to `path`; return it and the open descriptor of its lock."""
-    while True:
-        try:
-            holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        except OSError as error:
-            # A folder that may not be written to is named itself, and not what was tried in it.
-            error.filename = str(path.parent)
-            raise
-        # Another writer may remove it before it is locked. Then this writer starts again.
-        with suppress(FileNotFoundError):
-            lock = _open_folder(holder)
-            with suppress(OSError):  # A file system without locks: nothing is removed there later.
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                (holder / _NEW).mkdir()
-            except BaseException:
-                os.close(lock)
-                raise
-            return holder, lock
+@contextmanager
+def _folder_beside(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`, with a folder `_NEW`; remove those of killed writers.
 
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary folders of killed writers of `path`: the kernel freed their locks."""
+    A writer holds the lock of its folder, and the kernel frees the locks of a killed one.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     temporary = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")  # As `mkdtemp` names it.
-    for name in os.listdir(path.parent):  # noqa: PTH208 - a folder of many files, at each write
-        if not temporary.fullmatch(name):
-            continue
-        holder = path.parent / name
-        with suppress(OSError):
-            lock = _open_folder(holder)
+    names = os.listdir(path.parent)  # noqa: PTH208 - a folder of many files, at each write
+    for earlier in filter(temporary.fullmatch, names):
+        with ExitStack() as stack, suppress(OSError):
+            lock = os.open(path.parent / earlier, flags)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if {inner.name for inner in (path.parent / earlier).iterdir()} <= {_NEW, _REPLACED}:
+                shutil.rmtree(path.parent / earlier, ignore_errors=True)
+    with ExitStack() as stack:
+        while True:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if {each.name for each in holder.iterdir()} <= {_NEW, _REPLACED}:
-                    shutil.rmtree(holder, ignore_errors=True)
-            finally:
-                os.close(lock)
-
-
-def _open_folder(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+            except OSError as error:
+                # A folder that may not be written to is named itself, and not what was tried in it.
+                error.filename = str(path.parent)
+                raise
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            # Another writer may remove it before it is locked. Then this writer starts again.
+            with suppress(FileNotFoundError):
+                lock = os.open(folder, flags)
+                stack.callback(os.close, lock)
+                with suppress(OSError):  # Without locks on a file system nothing is removed later.
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                (folder / _NEW).mkdir()
+                break
+        yield folder
 
 
 def settle(temporary: Path, target: Path) -> None:
@@ -212,23 +197,20 @@ def read_format(path: Path, number: int, what: str, remedy: str, make: Callable[
     FileNotFoundError : there is none.
     """
     try:
-        found = read_json(path)
-        if found.pop("format") != number:
+        content = read_json(path)
+        if content.pop("format") != number:
             raise ValueError
-        return make(**found)
+        return make(**content)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(path, None, f"is no {what} of format {number}", remedy) from None
 
 
 def read_constants(path: Path) -> dict[str, Any]:
     """Return the constants of a module whose values are literals, by name."""
-    found = {}
+    constants = {}
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if name.isupper():
-                try:
-                    found[name] = ast.literal_eval(node.value)
-                except ValueError:
-                    continue
-    return found
+            with suppress(ValueError):
+                constants |= {name: ast.literal_eval(node.value)} if name.isupper() else {}
+    return constants

@@ -38,7 +38,7 @@ class Driver:
         try:
             pynvml.nvmlInit()
             number = pynvml.nvmlDeviceGetCount()
-            self.gpus = [pynvml.nvmlDeviceGetHandleByIndex(each) for each in range(number)]
+            self.gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(number)]
         except pynvml.NVMLError as error:
             self.missing = str(error)
 
@@ -83,25 +83,17 @@ def available_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
     it is not set (CUDA C++ Programming Guide, "CUDA Environment Variables"). SLURM sets it in a job
     that was granted GPUs. Numbers are read as NVML's indices.
     """
+    visible, gpus = environment.get(VISIBLE_GPUS), []
     with Driver() as driver:
-        return (
-            list(_visible_gpus(driver, environment.get(VISIBLE_GPUS)))
-            if driver.missing is None
-            else []
-        )
-
-
-def _visible_gpus(driver: Driver, visible: str | None) -> Iterator[Gpu]:
-    if visible is None:
-        for gpu in driver.gpus:
-            yield Gpu(driver.read("UUID", gpu), driver.read("Name", gpu))
-        return
-    for identifier in map(str.strip, visible.split(",")):
-        key, value = ("Index", int(identifier)) if identifier.isdecimal() else ("UUID", identifier)
-        gpu = driver.read_or_none(f"HandleBy{key}", value)
-        if gpu is None:
-            return
-        yield Gpu(identifier, driver.read("Name", gpu))
+        if visible is None:
+            return [Gpu(driver.read("UUID", gpu), driver.read("Name", gpu)) for gpu in driver.gpus]
+        for name in map(str.strip, visible.split(",")) if driver.missing is None else ():
+            key, value = ("Index", int(name)) if name.isdecimal() else ("UUID", name)
+            gpu = driver.read_or_none(f"HandleBy{key}", value)
+            if gpu is None:
+                break
+            gpus.append(Gpu(name, driver.read("Name", gpu)))
+    return gpus
 
 
 #: Names in /proc/cpuinfo of what tells processors from others, on x86 and on ARM.
@@ -137,7 +129,7 @@ def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
         flags = " ".join(sorted(processor["features"].split()))
         processor["features"] = hashlib.sha256(flags.encode()).hexdigest()[:12]
     numbers = [f"{name} {processor[name]}" for name in ("family", "model") if processor[name]]
-    found = {
+    described = {
         "cpu": (fields.get("model name") or platform.processor() or "unknown")
         + (f" ({' '.join(numbers)})" if numbers else ""),
         "processor": processor,
@@ -146,7 +138,7 @@ def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
         "memory_bytes": psutil.virtual_memory().total,
     }
     optional = {"cpu_quota": cpu_quota(), "gpus": [gpu.name for gpu in available_gpus()]}
-    return found | {name: value for name, value in optional.items() if value}
+    return described | {name: value for name, value in optional.items() if value}
 
 
 def memory_gib(memory_bytes: int) -> int:
@@ -199,14 +191,14 @@ def cpu_quota(
     That is the smallest quota of its control groups (kernel documentation, `scheduler/sched-bwc`
     and `admin-guide/cgroup-v2`), as `docker run --cpus` sets it.
     """
-    found = []
+    quotas = []
     for version, folder in control_groups("cpu", membership, groups):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
         with suppress(OSError, ValueError):
             words = " ".join((folder / name).read_text(encoding="utf-8") for name in names).split()
             if words[0] not in ("max", "-1"):
-                found.append(int(words[0]) / int(words[1]))
-    return min(found, default=None)
+                quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
 
 
 def has_instructions(name: str) -> bool:

@@ -40,7 +40,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def read(
-    own: Iterable[int],
+    pids: Iterable[int],
     proc: Path = Path("/proc"),
     groups: Path = Path("/sys/fs/cgroup"),
     now: Callable[[], float] = time.monotonic,
@@ -50,7 +50,7 @@ def read(
 
     Parameters
     ----------
-    own : ids of the processes of a run. One that has ended is counted by its parent.
+    pids : of the processes of a run. The time of one that has ended is in that of its parent.
     proc, groups : where the kernel describes processes and control groups.
     now, cpu_seconds : the clock of the machine, and that of a process.
 
@@ -66,14 +66,20 @@ def read(
     before = now()
     ticks, cores = _read_ticks(proc / "stat")
     seconds = (before + now()) / 2
-    found = [(cpu_seconds(pid), *_read_process(proc / str(pid))) for pid in own]
+    run_seconds, faults = 0.0, 0
+    for pid in pids:
+        run_seconds += cpu_seconds(pid)
+        with suppress(OSError, ValueError):  # It has ended.
+            fields = [*map(int, stat(proc / str(pid))[1:15])]
+            run_seconds += sum(fields[12:14]) * TICK_SECONDS  # Of children that ended.
+            faults += fields[8] + fields[9]
     return {
         "seconds": seconds,
         "busy": None if ticks is None else cores * seconds - sum(ticks[3:]) * TICK_SECONDS,
         "counted": None if ticks is None else sum(ticks) * TICK_SECONDS,
         "steal": None if ticks is None else ticks[7] * TICK_SECONDS,
-        "own": sum(alone + children * TICK_SECONDS for alone, children, _ in found),
-        "major_faults": sum(faults for *_, faults in found),
+        "own": run_seconds,
+        "major_faults": faults,
         "throttled": _read_throttling(proc / "self/cgroup", groups),
         "pressure": _read_pressure(proc / "pressure/cpu"),
     }
@@ -92,29 +98,18 @@ def _read_ticks(stat: Path) -> tuple[list[int] | None, int]:
     return None, 0
 
 
-def _read_process(folder: Path) -> tuple[int, int]:
-    """Return the ticks of the children of a process that have ended, and the major faults of all.
-
-    (0, 0) if the process has ended.
-    """
-    with suppress(OSError, ValueError):
-        fields = [*map(int, stat(folder)[1:15])]
-        return sum(fields[12:14]), fields[8] + fields[9]
-    return 0, 0
-
-
 def _read_throttling(membership: Path, groups: Path) -> float | None:
     """Return the seconds for which the groups of this process were held back, over all cores."""
-    found = []
+    seconds = []
     for _, folder in control_groups("cpu", membership, groups):
         with suppress(OSError, ValueError):
             words = (folder / "cpu.stat").read_text(encoding="utf-8").split()
             counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
             if "throttled_usec" in counts:
-                found.append(counts["throttled_usec"] / 1e6)
+                seconds.append(counts["throttled_usec"] / 1e6)
             elif "throttled_time" in counts:
-                found.append(counts["throttled_time"] / 1e9)
-    return sum(found) if found else None
+                seconds.append(counts["throttled_time"] / 1e9)
+    return sum(seconds) if seconds else None
 
 
 def _read_pressure(file: Path) -> float | None:
@@ -159,14 +154,10 @@ class Load:
             self._before, self._stretches = None, self._stretches + 1
 
     @property
-    def found(self) -> dict | None:
+    def sums(self) -> dict | None:
         """Sums over all stretches, with the numbers of stretches and cores."""
-        if self._total is None:
-            return None
-        return self._total | {
-            "stretches": self._stretches,
-            "cores": os.cpu_count(),
-        }
+        numbers = {"stretches": self._stretches, "cores": os.cpu_count()}
+        return None if self._total is None else self._total | numbers
 
 
 def difference(after: Mapping, before: Mapping) -> Reading:
@@ -180,5 +171,5 @@ def difference(after: Mapping, before: Mapping) -> Reading:
 def total(readings: Iterable[Mapping]) -> Reading:
     """Return the sum of each quantity; None where one of them was not read."""
     readings = list(readings)
-    values = {name: [each[name] for each in readings] for name in readings[0]}
-    return {name: None if None in each else sum(each) for name, each in values.items()}
+    values = {name: [reading[name] for reading in readings] for name in readings[0]}
+    return {name: None if None in parts else sum(parts) for name, parts in values.items()}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
@@ -51,28 +50,16 @@ def folders(part: str) -> dict[str, Path]:
     return {name: Path(folder) for name, folder in _read_variable().get(part, {}).items()}
 
 
-def folder_of(module: str) -> Path | None:
-    """Return the folder of a top-level package, or None if it is not one of these folders."""
-    return _by_package(os.environ.get(VARIABLE)).get(module)
-
-
-@cache
-def _by_package(_: str | None) -> dict[str, Path]:
-    """Return the folders by the names of their packages; the argument is the variable's value."""
-    return {
-        package(part, name): folder
-        for part in (WORKLOADS, KINDS)
-        for name, folder in folders(part).items()
-    }
-
-
 class _Finder(MetaPathFinder):
     """Find the package of a folder; the modules in it are then found by its path."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        folder = folder_of(name)
-        if folder is None:
+        known = {
+            package(part, name): f for part in DECLARATIONS for name, f in folders(part).items()
+        }
+        if name not in known:
             return None
+        folder = known[name]
         code, inside = folder / "__init__.py", [str(folder)]
         if code.is_file():
             return spec_from_file_location(name, code, submodule_search_locations=inside)

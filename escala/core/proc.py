@@ -12,6 +12,7 @@ import resource
 import signal
 import time
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ class Process(NamedTuple):
 
 def total_usage(processes: Iterable[Process]) -> Usage:
     """Return the totals of what processes and their ended children used."""
-    used = [each for process in processes for each in (process.itself, process.ended)]
+    used = [usage for process in processes for usage in (process.itself, process.ended)]
     return Usage(*map(sum, zip(*used, strict=True))) if used else Usage(0, 0.0, 0.0)
 
 
@@ -100,7 +101,7 @@ def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
     folder = proc / str(pid)
     try:
         fields, first = (
-            [*map(int, stat(each)[1:])] for each in (folder, folder / "task" / folder.name)
+            [*map(int, stat(of)[1:])] for of in (folder, folder / "task" / folder.name)
         )
         children = [
             int(child)
@@ -113,8 +114,8 @@ def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
         Usage(fields[faults], fields[cores] * TICK_SECONDS, fields[cores + 1] * TICK_SECONDS)
         for faults, cores in ((6, 10), (7, 12))
     )
-    found = [Process(pid, itself, (first[10] + first[11]) * TICK_SECONDS, ended)]
-    return found + [each for child in children for each in family_usage(child, proc)]
+    process = Process(pid, itself, (first[10] + first[11]) * TICK_SECONDS, ended)
+    return [process, *chain.from_iterable(family_usage(child, proc) for child in children)]
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -126,8 +127,8 @@ class _Vector(ctypes.Structure):
 
 def can_read_child() -> bool:
     """Return whether this process can read the memory of a child that it starts for that."""
-    own, other = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"written", 8)
-    vectors = [_Vector(ctypes.addressof(each), len(each)) for each in (own, other)]
+    mine, other = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"written", 8)
+    vectors = [_Vector(ctypes.addressof(buffer), len(buffer)) for buffer in (mine, other)]
     # After a fork the child has the same content at the same address.
     child = os.fork()
     if child == 0:
@@ -136,7 +137,7 @@ def can_read_child() -> bool:
     try:
         local, remote = map(ctypes.byref, vectors)
         read = _LIBC.process_vm_readv(child, local, 1, remote, 1, 0)
-        return read == len(own) and own.raw == other.raw
+        return read == len(mine) and mine.raw == other.raw
     except AttributeError:  # A C library without the call.
         return False
     finally:

@@ -42,6 +42,13 @@ _WINDOWS = range(0x80, 0xA0)
 #: What unpacking a damaged file raises.
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
+#: Reasons and remedies of the errors of `open`.
+_REMEDIES = {
+    FileNotFoundError: ("no such file", "name an existing file"),
+    IsADirectoryError: ("is a directory", "name a file in it"),
+    PermissionError: ("may not be read", "change its permissions"),
+}
+
 
 @contextmanager
 def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
@@ -64,7 +71,14 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
     except (*DAMAGED, OSError) as error:
-        raise _unreadable(path, error) from error
+        # The error of a damaged bzip2 file has no number.
+        if isinstance(error, DAMAGED) or error.errno is None:
+            reason, remedy = f"is packed, and damaged or truncated: {error}", "copy the file again"
+        else:
+            reason, remedy = _REMEDIES.get(
+                type(error), (f"cannot be read: {error}", "correct what the reason names")
+            )
+        raise InputError(path, path.name or str(path), reason, remedy) from error
 
 
 def read_text(path: Path) -> str:
@@ -136,17 +150,3 @@ def _not_utf8(path: Path) -> InputError:
     return _wrong_encoding(
         path, place, encoding, f", it seems: the byte {wrong:02X} is {letter} there"
     )
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    """Return the reason and the remedy for a file that cannot be read."""
-    # That of a damaged bzip2 file has no number.
-    if isinstance(error, DAMAGED) or error.errno is None:
-        reason, remedy = f"is packed, and damaged or truncated: {error}", "copy the file again"
-    else:
-        reason, remedy = {
-            FileNotFoundError: ("no such file", "name an existing file"),
-            IsADirectoryError: ("is a directory", "name a file in it"),
-            PermissionError: ("may not be read", "change its permissions"),
-        }.get(type(error), (f"cannot be read: {error}", "correct what the reason names"))
-    return InputError(path, path.name or str(path), reason, remedy)

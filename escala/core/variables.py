@@ -123,7 +123,7 @@ FILES = (
     "~/ucx.conf",
 )
 #: Files of JSON that engines read by themselves, with what they hold by default.
-SETTINGS = {name: values for each in ENGINES.values() for name, values in each.settings.items()}
+SETTINGS = {name: values for engine in ENGINES.values() for name, values in engine.settings.items()}
 #: A longer content is recorded as a digest.
 _LONGEST = 2000
 
@@ -142,11 +142,12 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 def for_ranks(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach the ranks."""
-    named = _names_to_pass(environment)
+    named = re.split("[, ]+", environment.get(PASS, ""))
+    allowed = re.compile(f"{_NEUTRAL.pattern}|{_DECIDING.pattern}")
     return {
         name: value
         for name, value in environment.items()
-        if name in named or (_is_allowed(name) and not _SECRET.search(name))
+        if name in named or (allowed.fullmatch(name) and not _SECRET.search(name))
     }
 
 
@@ -156,16 +157,16 @@ def restore_shell(environment: Environment = os.environ) -> dict[str, str]:
     That is what `escala.core.environment.prepare` sets, and what `uv run` tells of this
     interpreter's own environment.
     """
-    found = dict(environment)
-    found.pop("PYTHONSAFEPATH", None)
+    shell = dict(environment)
+    shell.pop("PYTHONSAFEPATH", None)
     for name, kept in {"PATH": CALLERS_PATH, "PYTHONPATH": CALLERS_MODULES}.items():
-        if kept in found:
-            found[name] = found.pop(kept)
-    if not found.get("PYTHONPATH"):
-        found.pop("PYTHONPATH", None)
-    if found.get("VIRTUAL_ENV") == sys.prefix:
-        del found["VIRTUAL_ENV"]
-    return found
+        if kept in shell:
+            shell[name] = shell.pop(kept)
+    if not shell.get("PYTHONPATH"):
+        shell.pop("PYTHONPATH", None)
+    if shell.get("VIRTUAL_ENV") == sys.prefix:
+        del shell["VIRTUAL_ENV"]
+    return shell
 
 
 def for_programs(environment: Environment = os.environ) -> dict[str, str]:
@@ -215,22 +216,22 @@ def decisive(environment: Environment = os.environ) -> dict[str, str]:
 
     The project's own folder is left out of `PYTHONPATH`, because its code is recorded by digest.
     """
-    found = {
+    values = {
         name: value
         for name, value in sorted(for_ranks(environment).items())
         if not (_NEUTRAL.fullmatch(name) or _SECRET.search(name))
     }
-    if "PYTHONPATH" in found:
-        found["PYTHONPATH"] = os.pathsep.join(
+    if "PYTHONPATH" in values:
+        values["PYTHONPATH"] = os.pathsep.join(
             entry
-            for entry in found["PYTHONPATH"].split(os.pathsep)
+            for entry in values["PYTHONPATH"].split(os.pathsep)
             if entry and Path(entry).resolve() != _PROJECT
         )
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]:
-    """Return what this environment and the files of the user and the site decide.
+    """Return the variables, and the files of the user and the site, that can change a result.
 
     Returns
     -------
@@ -250,10 +251,10 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
 
 @contextmanager
 def drop_additions() -> Iterator[None]:
-    """Remove variables that the block adds: libraries set some as they are imported.
+    """Remove variables that the block adds, so that later runs of this process do not have them.
 
-    The ranks of a later run of this process would have them, and those of the first would not.
-    The project's own, such as the session's name, stay.
+    Libraries set some when they are imported. Those of the project, such as the name of the
+    session, stay.
     """
     before = set(os.environ)
     try:
@@ -262,14 +263,6 @@ def drop_additions() -> Iterator[None]:
         for name in set(os.environ) - before:
             if not name.startswith("ESCALA_"):
                 del os.environ[name]
-
-
-def _is_allowed(name: str) -> bool:
-    return bool(_NEUTRAL.fullmatch(name) or _DECIDING.fullmatch(name))
-
-
-def _names_to_pass(environment: Environment) -> set[str]:
-    return set(filter(None, re.split("[, ]+", environment.get(PASS, ""))))
 
 
 def _place(name: str, environment: Environment) -> Path:

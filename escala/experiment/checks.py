@@ -23,6 +23,7 @@ from escala.experiment.runs import (
     takes_steps,
     where_listed,
 )
+from escala.experiment.scaling import unknown_names
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.runtime.launch import LOCAL
@@ -44,8 +45,23 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
     ----------
     settings : those that the schema allows, with every default.
     """
-    for check in (_kinds, _names, _engines):
-        yield from check(settings)
+    yield from _kinds(settings)
+    for position, entry in enumerate(settings["configurations"]):
+        key, strategy = f"configurations.{position}", entry["strategy"]
+        yield from unknown_names(f"{key}.strategy", [strategy], "strategy", STRATEGIES)
+        for part in ("variants", "networks", "workloads"):
+            names, known = entry.get(part, []), settings[part]
+            yield from unknown_names(f"{key}.{part}", names, part.removesuffix("s"), known)
+        workloads = entry.get("workloads", settings["workloads"])
+        known = [name for name in workloads if name in settings["workloads"]]
+        yield from _without_model(f"{key}.strategy", strategy, known, settings)
+    for position, reference in enumerate(settings.get("references", [])):
+        yield from _names_of_parts(settings, f"references.{position}", reference)
+    for name, rungs in settings["ladders"].items():
+        for position, rung in enumerate(rungs):
+            key, strategy = f"ladders.{name}.{position}", rung["strategy"]
+            yield from _names_of_parts(settings, key, rung)
+            yield from _without_model(f"{key}.strategy", strategy, settings["workloads"], settings)
 
 
 def faults_of_runs(settings: Settings) -> Iterator[Fault]:
@@ -72,7 +88,7 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
     for run in runs:
         yield from _run(settings, run)
     yield from _slow_ranks(settings, runs)
-    for check in (_every_workload_runs, _programs, _stopping):
+    for check in (_every_workload_runs, _programs, _accuracy_faults):
         yield from check(settings)
     for run in runs:
         yield from _batch(settings, run)
@@ -98,28 +114,6 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
             yield f"workloads.{name}", name, reason, "add one, or leave the workload out"
 
 
-def _names(settings: Settings) -> Iterator[Fault]:
-    """Refuse unknown strategies, variants, networks and workloads, and a rung without training."""
-    for position, entry in enumerate(settings["configurations"]):
-        key = f"configurations.{position}"
-        if entry["strategy"] not in STRATEGIES:
-            remedy = f"use one of {', '.join(STRATEGIES)}"
-            yield f"{key}.strategy", entry["strategy"], "no such strategy", remedy
-        for part in ("variants", "networks", "workloads"):
-            known = settings[part]
-            for name in entry.get(part, []):
-                if name not in known:
-                    reason = f"no such {part.removesuffix('s')}"
-                    yield f"{key}.{part}", name, reason, f"use one of {', '.join(known)}"
-    for position, reference in enumerate(settings.get("references", [])):
-        yield from _names_of_parts(settings, f"references.{position}", reference)
-    for name, rungs in settings["ladders"].items():
-        for position, rung in enumerate(rungs):
-            key, strategy = f"ladders.{name}.{position}", rung["strategy"]
-            yield from _names_of_parts(settings, key, rung)
-            yield from _without_model(f"{key}.strategy", strategy, settings["workloads"], settings)
-
-
 def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
     """Refuse a reference or a rung that names an unknown strategy, variant or network."""
     networks = settings["networks"]
@@ -130,8 +124,8 @@ def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> I
         "network": networks if multi_node else dict.fromkeys([NATIVE, *networks]),
     }
     for part, names in known.items():
-        if part in parts and parts[part] not in names:
-            yield f"{key}.{part}", parts[part], f"no such {part}", f"use one of {', '.join(names)}"
+        if part in parts:
+            yield from unknown_names(f"{key}.{part}", [parts[part]], part, names)
 
 
 def _ladders(settings: Settings) -> Iterator[Fault]:
@@ -167,17 +161,13 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
 
 def _pilot(settings: Settings) -> Iterator[Fault]:
     """Refuse `pilot` if it contradicts `repeats` or itself, with ladders, or with several jobs."""
-    settings_of_pilot = settings.get("pilot")
-    if not settings_of_pilot:
+    pilot = settings.get("pilot")
+    if not pilot:
         return
-    pilot, most, repeats = (
-        settings_of_pilot["repeats"],
-        settings_of_pilot["at_most"],
-        settings["repeats"],
-    )
-    if repeats != pilot:
-        yield "repeats", repeats, f"is not pilot.repeats, which is {pilot}", "leave repeats out"
-    if most < pilot:
+    first, most, repeats = pilot["repeats"], pilot["at_most"], settings["repeats"]
+    if repeats != first:
+        yield "repeats", repeats, f"is not pilot.repeats, which is {first}", "leave repeats out"
+    if most < first:
         yield "pilot.at_most", most, "is below pilot.repeats", "raise it, or lower the pilot"
     if settings["ladders"]:
         reason = "ladders have matches of their own, which the pilot does not measure"
@@ -285,7 +275,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
                 yield f"networks.{network}.steps", link["steps"], reason, "leave steps out"
 
 
-def _stopping(settings: Settings) -> Iterator[Fault]:
+def _accuracy_faults(settings: Settings) -> Iterator[Fault]:
     """Refuse a target accuracy or early stopping by what is not computed after each epoch."""
     for name, workload in settings["workloads"].items():
         if not settings.knows[name].takes_steps or workload["validate"]:
@@ -314,15 +304,6 @@ def _batch(settings: Settings, run: Run) -> Iterator[Fault]:
     if batch["per"] == "global" and batch["rows"] < ranks:
         reason = f"leaves some of the {ranks} ranks of {run.layout} without rows"
         yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
-
-
-def _engines(settings: Settings) -> Iterator[Fault]:
-    """Refuse a strategy of an engine for which a workload that is trained by steps has no model."""
-    for position, entry in enumerate(settings["configurations"]):
-        key = f"configurations.{position}.strategy"
-        named = entry.get("workloads", settings["workloads"])
-        workloads = [name for name in named if name in settings["workloads"]]
-        yield from _without_model(key, entry["strategy"], workloads, settings)
 
 
 def _without_model(
@@ -394,6 +375,6 @@ def find_unread(experiment: Experiment) -> Iterator[str]:
                 yield f"variants.{name}.{knob} is set, and no run of the variant reads it."
     for name, probe in PROBES.items():
         by_default = probe.settings["properties"]["enabled"]["default"]
-        is_asked = experiment.settings[name]["enabled"] and not by_default
-        if is_asked and not experiment.runs_under(name):
+        is_chosen = experiment.settings[name]["enabled"] and not by_default
+        if is_chosen and not experiment.runs_under(name):
             yield f"{name} is enabled, and applies to no run of the experiment."

@@ -64,7 +64,7 @@ class Part:
 
 _ARRAYS = (("settings.py",), ("arrays.py",))
 _FIT = f"{workloads.FIT}.py"
-_MODELS = ((*(f"{each.module}.py" for each in ENGINES.values()), _FIT),)
+_MODELS = ((*(f"{engine.module}.py" for engine in ENGINES.values()), _FIT),)
 KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
 #: Programs of the experiments that were read: a module of their name would be taken for theirs.
 PROGRAMS: dict[str, workloads.Workload] = {}
@@ -240,11 +240,8 @@ def _check_trainer(file: Path, stated: str | None) -> None:
     present = [name for name in _MODELS[0] if file.with_name(name).is_file()]
     networks = [name for name in present if name != _FIT]
     if networks and _FIT in present:
-        reason, remedy = (
-            f"stands beside {networks[0]}",
-            "keep one: a fit, or a model that takes steps",
-        )
-        raise InputError(file.with_name(_FIT), None, reason, remedy)
+        remedy = "keep one: a fit, or a model that takes steps"
+        raise InputError(file.with_name(_FIT), None, f"stands beside {networks[0]}", remedy)
     trained_by = "steps" if networks else "fit"
     if stated not in (None, trained_by):
         reason = f"is told by the names of the modules, here {present[0]}"

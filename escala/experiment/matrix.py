@@ -31,7 +31,7 @@ from escala.runtime.launch import SRUN
 
 
 class Experiment:
-    """A validate experiment with every default filled in.
+    """A valid experiment with every default filled in.
 
     Parameters
     ----------
@@ -168,8 +168,8 @@ class Experiment:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             if (probe := wanted.instrument) in PROBES:
-                timed = {replace(each, repeat=None, series=None) for each in self.timed}
-                probed = {replace(each, repeat=None) for each in self._places[probe]}
+                timed = {replace(known, repeat=None, series=None) for known in self.timed}
+                probed = {replace(known, repeat=None) for known in self._places[probe]}
                 plain = replace(wanted, repeat=None)
                 if plain not in probed and replace(plain, instrument=None) in timed:
                     about = PROBES[probe].settings["description"]

@@ -161,7 +161,7 @@ class Run:
         return Configuration(self.strategy, self.layout, self.variant, self.network)
 
 
-NAMES = tuple(each.name for each in fields(Run) if each.compare)
+NAMES = tuple(part.name for part in fields(Run) if part.compare)
 
 
 @dataclass(frozen=True)

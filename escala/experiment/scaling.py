@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from escala.experiment.runs import one_process
 from escala.experiment.schema import Settings
@@ -94,6 +94,15 @@ def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[st
     return list(itertools.product(variants, networks, trained))
 
 
+def unknown_names(
+    key: str, names: Iterable[str], what: str, known: Iterable[str]
+) -> Iterator[tuple[str, object, str, str]]:
+    """Yield a fault for each name that stands for nothing."""
+    for name in names:
+        if name not in known:
+            yield key, name, f"no such {what}", f"use one of {', '.join(known)}"
+
+
 def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     """Yield what does not fit together in `scaling`, as `escala.experiment.checks` does.
 
@@ -108,19 +117,15 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
             yield "configurations", [], reason, "list some, or write scaling with its layouts"
         return
     for position, strategy in enumerate(scaling["strategies"]):
-        if strategy not in STRATEGIES:
-            remedy = f"use one of {', '.join(STRATEGIES)}"
-            yield f"scaling.strategies.{position}", strategy, "no such strategy", remedy
-        elif STRATEGIES[strategy].layouts.one_rank:
+        key = f"scaling.strategies.{position}"
+        yield from unknown_names(key, [strategy], "strategy", STRATEGIES)
+        if strategy in STRATEGIES and STRATEGIES[strategy].layouts.one_rank:
             reason = "this strategy has one process, in every layout"
             remedy = "name one of several processes; the layout 1x1 is added for it"
-            yield f"scaling.strategies.{position}", strategy, reason, remedy
+            yield key, strategy, reason, remedy
     for part in _NARROWED:
-        for name in scaling.get(part, []):
-            if name not in settings[part]:
-                reason = f"no such {part.removesuffix('s')}"
-                remedy = f"use one of {', '.join(settings[part])}"
-                yield f"scaling.{part}", name, reason, remedy
+        names = scaling.get(part, [])
+        yield from unknown_names(f"scaling.{part}", names, part.removesuffix("s"), settings[part])
     both = "layouts" in scaling, "up_to" in scaling
     if both[0] == both[1]:
         reason = "are given by both layouts and up_to" if all(both) else "are not given"

@@ -19,7 +19,7 @@ from jsonschema.protocols import Validator
 from escala.core import plugins
 from escala.core.errors import InputError, InputErrors
 from escala.core.files import read_yaml
-from escala.data import DEFAULT_KIND, KINDS, Kind
+from escala.data import DEFAULT_KIND, KINDS
 from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import all_knobs
@@ -136,6 +136,8 @@ def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
 def complete(settings: Any, schema: dict, origin: str) -> dict:
     """Return a copy of settings with sorted keys and the defaults of a schema.
 
+    The order of keys decides in which order a model gets its inputs.
+
     Parameters
     ----------
     schema : a result of `with_python_patterns`. Its `$defs` hold `name`, the schema of names.
@@ -172,11 +174,7 @@ def _fill_defaults(base: type[Validator]) -> type[Validator]:
     check_properties = base.VALIDATORS["properties"]
 
     def properties(validator, subschemas, instance, schema):
-        described = {
-            key: subschema_of_key
-            for key, subschema_of_key in subschemas.items()
-            if isinstance(subschema_of_key, Mapping)
-        }
+        described = {k: part for k, part in subschemas.items() if isinstance(part, Mapping)}
         if isinstance(instance, dict) and all(
             instance.get(key) == subschema["const"]
             for key, subschema in described.items()
@@ -194,7 +192,7 @@ def _is_integer(_checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_finite_number(checker: object, value: object) -> bool:
+def _is_number(checker: object, value: object) -> bool:
     return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -202,7 +200,7 @@ def _is_finite_number(checker: object, value: object) -> bool:
 _Strict = validators.extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_integer, "number": _is_finite_number}
+        {"integer": _is_integer, "number": _is_number}
     ),
 )
 
@@ -220,15 +218,21 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
         name: {"description": workload.description, "$ref": f"#/$defs/workload_{name}"}
         for name, workload in knows.items()
     }
-    programs = (name for name, each in knows.items() if each.is_program)
+    programs = (name for name, workload in knows.items() if workload.is_program)
     for name in (*plugins.folders(plugins.WORKLOADS), *programs):
         definition = workloads[f"workload_{name}"]
         definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}
     top_level = with_probe_settings(schema["properties"], probes)
-    variant = {"variant": _variant(definitions["variant"])}
+    # A variant has the knobs, and the training settings that it may replace.
+    variant, knobs = definitions["variant"], all_knobs()
+    for name in sorted(variant["properties"].keys() & knobs.keys()):
+        where = f"{WORKLOADS[knobs[name].workload].folder / 'workload.yaml'}: knobs"
+        raise InputError(where, name, "is already a setting of every variant", "rename it")
+    knobs = {name: knob.schema | {"read_by": knob.read_by} for name, knob in knobs.items()}
+    variant = variant | {"properties": knobs | variant["properties"]}
     return schema | {
-        "$defs": definitions | _datasets(definitions["dataset"]) | workloads | variant,
+        "$defs": definitions | _datasets(definitions["dataset"]) | workloads | {"variant": variant},
         "properties": top_level | {"workloads": top_level["workloads"] | {"properties": by_name}},
     }
 
@@ -256,46 +260,28 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
     return definitions_by_name
 
 
-def _variant(common: dict) -> dict:
-    """Return the schema of a variant: the knobs, and the training settings that it may replace."""
-    replaced, knobs = common["properties"], all_knobs()
-    for name in sorted(replaced.keys() & knobs.keys()):
-        file = WORKLOADS[knobs[name].workload].folder / "workload.yaml"
-        raise InputError(
-            f"{file}: knobs", name, "is already a setting of every variant", "rename it"
-        )
-    schemas = {name: knob.schema | {"read_by": knob.read_by} for name, knob in knobs.items()}
-    return common | {"properties": schemas | replaced}
-
-
 def _datasets(common: dict) -> dict:
     """Return the schema of any dataset, and one schema per kind."""
-    rules = []
-    for name in KINDS:
-        named = {"properties": {"kind": {"const": name}}}
-        named |= {"required": ["kind"]} if name != DEFAULT_KIND else {}
-        rules.append({"if": named, "then": {"$ref": f"#/$defs/dataset_{name}"}})
+    rules, by_kind = [], {}
+    for name, kind in KINDS.items():
+        rule = {"properties": {"kind": {"const": name}}}
+        settings = with_common(merge(kind.declared["settings"], rule))
+        properties = settings["properties"]
+        by_kind[f"dataset_{name}"] = settings | {
+            "required": [key for key in settings["required"] if "default" not in properties[key]],
+            "title": f"kind: {name}",
+            "description": kind.declared["description"],
+        }
+        rule |= {"required": ["kind"]} if name != DEFAULT_KIND else {}
+        rules.append({"if": rule, "then": {"$ref": f"#/$defs/dataset_{name}"}})
     kinds = common["properties"]["kind"] | {"enum": list(KINDS)}
     dataset = {"type": "object", "properties": {"kind": kinds}, "allOf": rules}
-    by_kind = {f"dataset_{kind.name}": _dataset(kind) for kind in KINDS.values()}
     return by_kind | {"dataset": dataset}
 
 
 def with_common(settings: Mapping[str, Any]) -> dict:
     """Return the schema of the settings of a kind, with those of every dataset."""
     return merge(settings, _common()["$defs"]["dataset"])
-
-
-def _dataset(kind: Kind) -> dict:
-    """Return the schema of a dataset of a kind."""
-    named = {"properties": {"kind": {"const": kind.name}}}
-    settings = with_common(merge(kind.declared["settings"], named))
-    properties = settings["properties"]
-    return settings | {
-        "required": [name for name in settings["required"] if "default" not in properties[name]],
-        "title": f"kind: {kind.name}",
-        "description": kind.declared["description"],
-    }
 
 
 def merge(schema: Mapping, other: Mapping) -> dict:
@@ -376,11 +362,18 @@ def _faults(errors: Iterable[ValidationError], schema: dict, origin: str) -> Ite
             remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT_KIND}"
             faults = [([], error.instance, "is not a source of this kind of dataset", remedy)]
         elif error.validator == "additionalProperties":
-            faults = _unknown_keys(error, name_pattern)
+            faults = _key_faults(error, name_pattern)
         elif error.validator == "required":
-            missing = (name for name in error.validator_value if name not in error.instance)
-            meant = ((name, f"add {name}{_meaning(error, name)}") for name in missing)
-            faults = [([name], None, "the key is missing", remedy) for name, remedy in meant]
+            meant = {
+                name: _in_brackets(setting.get("description", ""))
+                for name, setting in error.schema.get("properties", {}).items()
+                if isinstance(setting, Mapping)
+            }
+            faults = [
+                ([name], None, "the key is missing", f"add {name}{meant.get(name, '')}")
+                for name in error.validator_value
+                if name not in error.instance
+            ]
         else:
             reason, remedy = _reason_and_remedy(error, name_pattern)
             remedy += _in_brackets(_description(schema, error.absolute_schema_path))
@@ -413,16 +406,17 @@ def _kinds_with_source(error: ValidationError) -> list[str]:
     path = list(error.absolute_path)
     if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:
         return []
-    return [name for name, kind in KINDS.items() if error.instance in _source_types(kind.declared)]
+    kinds = []
+    for name, kind in KINDS.items():
+        node: Any = kind.declared
+        for key in ("settings", "properties", "source", "properties", "type", "enum"):
+            node = node.get(key, ()) if isinstance(node, Mapping) else ()
+        if error.instance in node:
+            kinds.append(name)
+    return kinds
 
 
-def _source_types(node: Any) -> list[str]:
-    for key in ("settings", "properties", "source", "properties", "type", "enum"):
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return node or []
-
-
-def _unknown_keys(
+def _key_faults(
     error: ValidationError, name_pattern: str
 ) -> Iterator[tuple[list[str], object, str, str]]:
     """Yield of each forbidden key: keys to append to the path, value, reason and remedy."""
@@ -472,12 +466,6 @@ def _for_users(value: object) -> str:
     """Return a value of a schema as users write it."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text.replace(r"\Z", "$")
-
-
-def _meaning(error: ValidationError, key: str) -> str:
-    """Return in brackets what a key means whose lack is an error."""
-    setting = error.schema.get("properties", {}).get(key)
-    return _in_brackets(setting.get("description", "") if isinstance(setting, Mapping) else "")
 
 
 def _description(schema: dict, path: Iterable[str | int]) -> str:

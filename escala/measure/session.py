@@ -134,7 +134,7 @@ def wait_for_quiet() -> bool:
         load.end()
         interrupts.end_if_received()
         host = socket.gethostname()
-        now = disturbance([{"boot": host, "host": host, "load": load.found}])
+        now = disturbance([{"boot": host, "host": host, "load": load.sums}])
         quiet = 0 if now["disturbed"] else quiet + 1
         passed = time.monotonic() - began
         if quiet == _STRETCHES:

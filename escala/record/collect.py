@@ -14,7 +14,7 @@ from escala.data.base import Arrays
 from escala.probes import probe_of_plan
 from escala.record import invariants
 from escala.record.disturbance import disturbance
-from escala.record.evaluation import score
+from escala.record.evaluation import evaluate
 from escala.record.invariants import invariant_fault, placement_fault, plan_epochs
 from escala.record.schema import Outcome
 from escala.runtime import allocation
@@ -72,22 +72,21 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     ----------
     folder : the ranks' folder, with what each process told.
     """
-    told: list[Measurements] = [
-        read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))
-    ]
-    training, trained = invariants.best_reports(told), [each for each in told if each["epochs"]]
+    ranks = range(len(plan["places"]))
+    reports: list[Measurements] = [read_json(folder / f"rank{rank}.json") for rank in ranks]
+    training = invariants.best_reports(reports)
     first, strategy, is_program = training[0], STRATEGIES[plan["strategy"]], "start" in plan
-    are_all_known = training == trained
-    steps_made = [epoch["steps"] for each in training for epoch in each["epochs"]]
+    are_all_known = training == [report for report in reports if report["epochs"]]
+    steps_made = [epoch["steps"] for report in training for epoch in report["epochs"]]
     are_steps_known = are_all_known and None not in steps_made
     table = read_steps(folder, len(training)) if are_steps_known else pd.DataFrame()
     if is_program:
-        problem = invariants.program_fault(plan, told, folder)
+        problem = invariants.program_fault(plan, reports, folder)
     else:
         arrays, planned = reader(data), plan_epochs(plan, first)
         alike = strategy.exchanges(plan["knobs"])
         problem = invariant_fault(planned, training, table, arrays.rows("test"), alike)
-    if problem := placement_fault(plan, told) or problem:
+    if problem := placement_fault(plan, reports) or problem:
         return Outcome("failed", problem)
     epochs = [
         _join_epochs(list(same)) for same in zip(*(e["epochs"] for e in training), strict=True)
@@ -101,7 +100,14 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
             wall = alone["epoch_wall_seconds"]
             epoch |= {"distinct_rows": rows.distinct, "epoch_wall_seconds": wall}
         evaluation = _score(plan, arrays, folder, len(training))
-        _keep_model(plan, arrays.description, folder, first["weights_sha256"][0])
+        saved = folder / models.WEIGHTS  # By rank 0, if it is to be kept.
+        if saved.exists():
+            settle(saved, folder.parent / saved.name)
+            workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
+            models.describe(
+                folder.parent, workload, knobs, plan["training"], arrays.description,
+                first["weights_sha256"][0], plan["engine"],
+            )  # fmt: skip
     if not are_all_known:
         # What the others trained on is not known.
         epochs = [epoch | {"rows": None} for epoch in epochs]
@@ -110,11 +116,13 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     # A strategy that does not wait for a step cannot measure its time.
     are_timed = strategy.waits() and not table.empty
     undefined = not_finite((evaluation or {}).get("scores", {}))
-    probe, gpus = probe_of_plan(plan, folder), [each["gpus"] or [] for each in told]
-    evaluated = [each["evaluated"] for each in training if each["evaluated"]]
-    found = {
+    probe, gpus = probe_of_plan(plan, folder), [report["gpus"] or [] for report in reports]
+    evaluated = [report["evaluated"] for report in training if report["evaluated"]]
+    parts = {name: [report["seconds"][name] for report in training] for name in PARTS}
+    slowest = {name: None if None in part else max(part) for name, part in parts.items()}
+    measured = {
         "epochs": epochs,
-        "seconds": {name: _slowest(training, name) for name in PARTS} | {"train": train_seconds},
+        "seconds": slowest | {"train": train_seconds},
         "step_seconds": summarize_steps(table) if are_timed else None,
         "samples_per_second": None if None in rows else sum(rows) / train_seconds,
         "weights_sha256": first["weights_sha256"] and first["weights_sha256"][0],
@@ -122,7 +130,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         "ranks": {
             "obtained": first["ranks"],
             "fractions": first["fractions"],
-            "one_clock": len({each["boot"] for each in told}) == 1,
+            "one_clock": len({report["boot"] for report in reports}) == 1,
             **({"evaluating": sum(b > a for a, b in evaluated)} if evaluated else {}),
             **({"gpus": gpus} if any(gpus) else {}),
         },
@@ -133,35 +141,30 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
             "stopped_early": bool(first["stopped_early"]),
             "best_epoch": first["best_epoch"],
             "resumed_after": first["resumed_after"] or [],
-            **({"dense_exchange": each} if (each := first["dense_exchange"]) else {}),
+            **({"dense_exchange": sent} if (sent := first["dense_exchange"]) else {}),
         },
-        "disturbance": disturbance(told),
-        "usage": [each["usage"] for each in told if each["usage"]] or None,
-        **({"job": {"step": told[0]["step"]}} if allocation.number() else {}),
-        **({probe.name: probe.read(told)} if probe and probe.result else {}),
-        **({"program": invariants.describe_program(plan, told, folder)} if is_program else {}),
+        "disturbance": disturbance(reports),
+        "usage": [report["usage"] for report in reports if report["usage"]] or None,
+        **({"job": {"step": reports[0]["step"]}} if allocation.number() else {}),
+        **({probe.name: probe.read(reports)} if probe and probe.result else {}),
+        **({"program": invariants.describe_program(plan, reports, folder)} if is_program else {}),
     }
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
         reason = f"{undefined}: in `score` of the workload, {remedy}"
-        return Outcome("failed", reason, found=found)
-    return Outcome("ok", found=found)
+        return Outcome("failed", reason, measured=measured)
+    return Outcome("ok", measured=measured)
 
 
 def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
     """Return an epoch of all processes from that of each."""
-    found = {key: value for key, value in same[0].items() if key not in _FOR_CHECKS}
+    joined = {key: value for key, value in same[0].items() if key not in _FOR_CHECKS}
     for name in ("loss", "accuracy", "validation_accuracy", "validation_loss"):
-        found[name] = next((epoch[name] for epoch in same if epoch[name] is not None), None)
+        joined[name] = next((epoch[name] for epoch in same if epoch[name] is not None), None)
     for name in ("train_seconds", "epoch_wall_seconds"):
-        found[name] = max(epoch[name] for epoch in same)
+        joined[name] = max(epoch[name] for epoch in same)
     rows = [epoch["rows"] for epoch in same]
-    return found | {"rows": None if None in rows else sum(rows)}
-
-
-def _slowest(training: list[Measurements], part: str) -> float | None:
-    seconds = [process["seconds"][part] for process in training]
-    return None if None in seconds else max(seconds)
+    return joined | {"rows": None if None in rows else sum(rows)}
 
 
 def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
@@ -173,18 +176,6 @@ def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
     targets = np.asarray(arrays.gather("test", slice(None))[1])
     scores = scores_module(plan["workload"])
     if scores is None:
-        return score(targets, predictions, arrays.description)
+        return evaluate(targets, predictions, arrays.description["classes"])
     score_of_rows = scores.score(targets, predictions, arrays.description)
     return {"rows": len(targets), "scores": score_of_rows}
-
-
-def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str) -> None:
-    """Move the model that rank 0 saved, if any, alongside run.json, and describe it there."""
-    saved = folder / models.WEIGHTS
-    if saved.exists():
-        settle(saved, folder.parent / saved.name)
-        workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
-        models.describe(
-            folder.parent, workload, knobs, plan["training"], description, weights_sha256,
-            plan["engine"],
-        )  # fmt: skip

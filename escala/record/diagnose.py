@@ -30,9 +30,10 @@ _NO_MEMORY = re.compile(
 )
 #: What to do about a run that takes too much memory.
 _REMEDIES = "a smaller batch, a larger `accumulation`, or fewer processes on a node"
-_ERROR_LINES = 100
+#: The last lines of a log: those shown, and those among which its first error is looked for.
+_LAST_LINES, _ERROR_LINES = 5, 100
 #: What a rank that starts a program writes itself, and Open MPI on its choice of a transport.
-_OWN = re.compile(r" escala: (starts \[.*|done)$|^\[\S+:\d+\] (mca: |select)")
+_NOT_OF_PROGRAM = re.compile(r" escala: (starts \[.*|done)$|^\[\S+:\d+\] (mca: |select)")
 #: What `escala.runtime.spawn`, mpirun and srun print of the first rank that ended without success.
 _ENDED = (
     r"^process rank (\d+) exited with code (\d+)$",
@@ -106,13 +107,13 @@ def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: M
     """
     program = Program.from_plan(plan["start"]["program"])
     for rank in running:
-        log, told = folder / f"rank{rank}.log", folder / f"marks{rank}"
+        log, marked = folder / f"rank{rank}.log", folder / f"marks{rank}"
         searched = marks.Searched(program.epoch_ends, None)
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-        by_process = [*marks.read_files(told)[0], searched.marks]
-        epochs = max(sum(mark.event == marks.EPOCH for mark in each) for each in by_process)
-        files = [each for each in (log, *told.glob("*.jsonl")) if each.exists()]
-        silent = time.time() - max((each.stat().st_mtime for each in files), default=0.0)
+        by_process = [*marks.read_files(marked)[0], searched.marks]
+        epochs = max(sum(mark.event == marks.EPOCH for mark in of_one) for of_one in by_process)
+        written = [file.stat().st_mtime for file in (log, *marked.glob("*.jsonl")) if file.exists()]
+        silent = time.time() - max(written, default=0.0)
         is_counted = "epochs" in program.named
         is_done = epochs >= plan["epochs"] if is_counted else silent > seconds / 2
         if epochs and is_done:
@@ -127,25 +128,21 @@ def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: M
 
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
-    # A killed rank makes the other ranks fail, so their errors are not the cause.
-    if killed := _find_killed_rank(folder):
-        rank, number = killed
-        how, who, lines = (
-            f"rank {rank} was ended by signal {number}",
-            f"rank {rank}",
-            tail(folder, rank),
-        )
-    # Other ranks told of an error, because they could not reach the one that told of none.
-    elif (ended := _find_ended_rank(folder, bool(errors))) and ended[0] not in errors:
-        number = None
-        how = f"rank {ended[0]} ended with exit code {ended[1]} and reported no error"
-        lines = tail(folder, ended[0])
+    ended = _find_ended_rank(folder, bool(errors))
+    # A killed rank makes the other ranks fail, so their errors are not the cause. They also report
+    # an error if they could not reach a rank that ended and reported none.
+    if ended and (ended[1] < 0 or ended[0] not in errors):
+        rank, code = ended
+        who, lines = f"rank {rank}", tail(folder, rank)
+        how = f"{who} ended with exit code {code} and reported no error"
+        if code < 0:
+            how = f"{who} was ended by signal {-code}"
     elif errors:
         return _error_of_rank(errors, folder, kills)
     else:
-        how, who, number = f"the launcher ended with exit code {code}", "the launcher", -code
+        how, who = f"the launcher ended with exit code {code}", "the launcher"
         lines = _launchers_cause(folder)
-    if number == signal.SIGKILL and _is_short_of_memory(folder, kills):
+    if code == -signal.SIGKILL and _is_short_of_memory(folder, kills):
         return _out_of_memory(f"the kernel ended {who} (signal 9)", lines)
     if _NO_MEMORY.search(lines):
         return _out_of_memory(how, lines)
@@ -154,8 +151,8 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
 
 def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str, int]) -> Outcome:
     """Return the outcome of a run whose ranks told of errors: that of the first one."""
-    told = {rank: read_json(path) for rank, path in errors.items()}
-    rank, error = min(told.items(), key=lambda each: (each[1].get("at", 0.0), each[0]))
+    reports = [(rank, read_json(path)) for rank, path in errors.items()]
+    rank, error = min(reports, key=lambda report: (report[1].get("at", 0.0), report[0]))
     reason = _without_copy(error["reason"], folder)
     # A refusal names its reason and remedy. Its last lines would be a traceback.
     lines = "" if error["status"] == "unavailable" else tail(folder, rank)
@@ -200,27 +197,25 @@ def _hints(reason: str) -> Iterator[str]:
             yield f"Open MPI also reads {', '.join(read)}: try without these lines"
 
 
-def _find_killed_rank(folder: Path) -> tuple[int, int] | None:
-    """Return the rank that a signal ended, and the signal, from the launcher's output."""
-    log = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
-    # mpirun, and `escala.runtime.spawn`, which uses the same words.
-    match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", log, re.DOTALL)
-    if match:
-        return int(match[1]), int(match[2])
-    # srun: later lines name the ranks that it ended because of this one.
-    match = re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", log, re.MULTILINE)
-    by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
-    by_name["Out Of Memory"] = int(signal.SIGKILL)
-    number = by_name.get(match[2].partition(" (")[0]) if match else None
-    return (int(match[1]), number) if number else None
-
-
 def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
-    """Return the first rank that ended by itself without success, and its exit code.
+    """Return the first rank that ended without success, from the launcher's output.
 
-    Where no rank told of an error, mpirun and srun may tell why one ended, in other messages.
+    Where no rank reported an error, mpirun and srun may tell why one ended, in other messages.
+
+    Returns
+    -------
+    The rank and its exit code, or minus the signal that ended it.
     """
     log = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
+    # mpirun, and `escala.runtime.spawn`, which uses the same words.
+    if match := re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", log, re.DOTALL):
+        return int(match[1]), -int(match[2])
+    # srun: later lines name the ranks that it ended because of this one.
+    if match := re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", log, re.MULTILINE):
+        by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
+        by_name["Out Of Memory"] = int(signal.SIGKILL)
+        if number := by_name.get(match[2].partition(" (")[0]):
+            return int(match[1]), -number
     for pattern in _ENDED if others_failed else _ENDED[:1]:
         if match := re.search(pattern, log, re.MULTILINE):
             return int(match[1]), int(match[2])
@@ -229,29 +224,24 @@ def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | Non
 
 def tail(folder: Path, rank: int) -> str:
     """Return the last lines of a rank's log or, if it has none, what the launcher began with."""
-    return _last_lines(folder / f"rank{rank}.log") or _launchers_cause(folder)
+    log = folder / f"rank{rank}.log"
+    text = printed.text(log.read_bytes()) if log.exists() else ""
+    written = printed.lines_with_words(_without_copy(text, folder))
+    last = [line for line in written if not _NOT_OF_PROGRAM.search(line)][-_LAST_LINES:]
+    if not last:
+        return "; it wrote nothing" if written else _launchers_cause(folder)
+    # A launcher of its own writes a summary after the error of the program.
+    errors = [line for line in written[-_ERROR_LINES:] if printed.ERROR.search(line)]
+    first = f"; its first error: {errors[0][:200]}" if errors and errors[0] not in last else ""
+    return f"{first}; its last lines: " + " | ".join(last)[-800:]
 
 
 def _launchers_cause(folder: Path) -> str:
     log = folder / "launcher.log"
-    said = cause(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ""
-    return f"; it said: {said}" if said else ""
+    text = cause(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ""
+    return f"; it said: {text}" if text else ""
 
 
 def _without_copy(text: str, folder: Path) -> str:
     """Return a text with paths of a program's folder in the place of those of its copy."""
     return text.replace(str((folder / COPY).resolve()), "")
-
-
-def _last_lines(log: Path, lines: int = 5) -> str:
-    text = printed.text(log.read_bytes()) if log.exists() else ""
-    written = printed.lines_with_words(_without_copy(text, log.parent))
-    last = [line for line in written if not _OWN.search(line)][-lines:]
-    if written and not last:
-        return "; it wrote nothing"
-    if not last:
-        return ""
-    # A launcher of its own writes a summary after the error of the program.
-    errors = [line for line in written[-_ERROR_LINES:] if printed.ERROR.search(line)]
-    first = f"; its first error: {errors[0][:200]}" if errors and errors[0] not in last else ""
-    return f"{first}; its last lines: " + " | ".join(last)[-800:]

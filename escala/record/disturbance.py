@@ -71,7 +71,7 @@ class Kernel:
             except ValueError as error:
                 self._unavailable = f"not timed: {error}"
                 return
-            walls = ((each.wall for each in kernel) for kernel in kernels)
+            walls = ((core.wall for core in cores) for cores in kernels)
             self._times.append([1000 * min(core) for core in zip(*walls, strict=True)])
 
     def judge(self, log: Path) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class Kernel:
             usual = usual.tolist()
         earlier += self._times
         write_json(log, times, durable=False)
-        found = list(self._cores), *self._times, usual, slowdown
-        return dict(zip(names, found, strict=True)) | {"unavailable": None}
+        values = list(self._cores), *self._times, usual, slowdown
+        return dict(zip(names, values, strict=True)) | {"unavailable": None}
 
 
 #: The services of an idle machine take less, and a program that computes alongside a run more: even
@@ -118,8 +118,6 @@ _TEXTS = {
     "steal": "{:.2f} core taken by other virtual machines",
     "throttled": "{:.2f} core held back by a quota",
 }
-#: What is recorded of an attempt that was measured again.
-_OF_ATTEMPT = ("disturbed", "nodes", "kernel")
 
 
 def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
@@ -190,7 +188,7 @@ def cores_of_others(run: Mapping[str, Any]) -> float | None:
 def _node(members: list[Mapping]) -> dict:
     """Return the load of one machine, and the reasons why it disturbed the run."""
     first = members[0]["load"]
-    run_load = load.total(each["load"] for each in members)
+    run_load = load.total(member["load"] for member in members)
     seconds = first["seconds"]
     quantities = {
         "foreign": None if first["busy"] is None else first["busy"] - run_load["own"],
@@ -236,7 +234,7 @@ def attempt(run: Mapping[str, Any]) -> dict:
         "started": run["started"],
         "status": run["status"],
         "train_seconds": (run["seconds"] or {}).get("train"),
-        **{name: now.get(name) for name in _OF_ATTEMPT},
+        **{name: now.get(name) for name in ("disturbed", "nodes", "kernel")},
         "reason": now.get("reason") or run["reason"],
     }
 

@@ -10,11 +10,6 @@ import numpy as np
 MOST_CLASSES = 100
 
 
-def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict:
-    """Score the predicted classes of a dataset; see `evaluate`."""
-    return evaluate(targets, predictions, description["classes"])
-
-
 def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) -> dict:
     """Score predictions against labels, both int arrays of shape (rows,).
 

@@ -92,42 +92,38 @@ def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
     """
     epochs = []
     for number, epoch in enumerate(rank["epochs"], start=1):
-        rows = _rows_of_epoch(plan, rank["fractions"], number, epoch["steps"])
+        batches = Shards.of_plan(plan, rank["fractions"]).epoch_batches(number)
+        # A row that several ranks take is repeated.
+        rows = np.concatenate([*chain.from_iterable(islice(batches, epoch["steps"]))])
         epochs.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
     return epochs
-
-
-def _rows_of_epoch(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
-    """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
-    planned = islice(Shards.of_plan(plan, fractions).epoch_batches(epoch), steps)
-    return np.concatenate([rows for ranks in planned for rows in ranks])
 
 
 #: The better a way tells of steps, the earlier it stands here; Escala's own trainers tell all.
 _WAYS = (None, HOOK, OUTPUT, WHOLE)
 
 
-def best_reports(told: list[Measurements]) -> list[Measurements]:
+def best_reports(reports: list[Measurements]) -> list[Measurements]:
     """Return what the processes that train told, of a program those that tell best of it."""
-    training = [process for process in told if process["epochs"]]
+    training = [process for process in reports if process["epochs"]]
     best = min((process["known_by"] for process in training), key=_WAYS.index)
     return [process for process in training if process["known_by"] == best]
 
 
-def program_fault(plan: Plan, told: list[Measurements], folder: Path) -> str | None:
+def program_fault(plan: Plan, reports: list[Measurements], folder: Path) -> str | None:
     """Return why what the processes of a program told is no result, or None."""
     program = Program.from_plan(plan["start"]["program"])
-    if ran := mismatch(plan, program.named, told):
+    if ran := mismatch(plan, program.named, reports):
         return f"{ran}{tail(folder, 0)}"
-    known_by = best_reports(told)[0]["known_by"]
+    known_by = best_reports(reports)[0]["known_by"]
     patterns = [key for key in ("epoch_ends", "step_ends") if getattr(program, key)]
     if known_by == WHOLE and patterns:
-        notes = sorted({note for process in told for note in process["notes"]})
+        notes = sorted({note for process in reports for note in process["notes"]})
         fault = f"{' and '.join(patterns)} matched no line of its output"
         return "; ".join([fault, *notes]) + f". Remedy: correct the pattern{tail(folder, 0)}"
     ends = {
         rank: process["epochs"][-1]["epoch"]
-        for rank, process in enumerate(told)
+        for rank, process in enumerate(reports)
         if process["known_by"] == known_by
     }
     if len(set(ends.values())) > 1:
@@ -139,26 +135,22 @@ def program_fault(plan: Plan, told: list[Measurements], folder: Path) -> str | N
     return None
 
 
-def describe_program(plan: Plan, told: list[Measurements], folder: Path) -> dict:
+def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> dict:
     """Return what `program` of a `run.json` holds of what the processes told."""
-    program, training = Program.from_plan(plan["start"]["program"]), best_reports(told)
+    program, training = Program.from_plan(plan["start"]["program"]), best_reports(reports)
     known_by = training[0]["known_by"]
-    notes = sorted(
-        {*notes_on_processes(plan, told), *(note for process in told for note in process["notes"])}
-    )
-    read = [process["read"] for process in told if process["read"] is not None]
+    of_processes = chain.from_iterable(process["notes"] for process in reports)
+    notes = sorted({*notes_on_processes(plan, reports), *of_processes})
+    read = [process["read"] for process in reports if process["read"] is not None]
     paths = plan["start"]["paths"].values()
+    unlisted = list_unlisted(sorted({*chain(*read)}), program, paths, folder.parent)
     return {
         "known_by": known_by,
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
-        "whole_seconds": max(process["whole_seconds"] for process in told),
+        "whole_seconds": max(process["whole_seconds"] for process in reports),
         "notes": [*notes, *_notes_on_steps(known_by, training, program.named)],
-        "ran": summarize_processes(told),
-        **(
-            {"read": list_unlisted(sorted({*chain(*read)}), program, paths, folder.parent)}
-            if read
-            else {}
-        ),
+        "ran": summarize_processes(reports),
+        **({"read": unlisted} if read else {}),
     }
 
 
@@ -175,25 +167,25 @@ def _notes_on_steps(
             "it reported no step and no epoch, so its time is that of the whole run. Whether it "
             f"used {', '.join(named_rows)} is not known"
         )
-    rows_asked = [name for name in named_rows if name != "{epochs}"]
+    row_names = [name for name in named_rows if name != "{epochs}"]
     rows = {epoch["rows"] for process in training for epoch in process["epochs"]}
-    if known_by != WHOLE and rows_asked and rows == {None}:
-        used = ", ".join(rows_asked)
+    if known_by != WHOLE and row_names and rows == {None}:
+        used = ", ".join(row_names)
         yield f"it told no rows of its steps, so whether it used {used} is not known"
 
 
-def summarize_processes(everyone: list[dict]) -> dict:
+def summarize_processes(reports: list[Measurements]) -> dict:
     """Return what the processes of a run did, in the form of `program.ran` of a `run.json`.
 
     Parameters
     ----------
-    everyone : what each process that was started told.
+    reports : of each process that was started.
     """
-    told = [each["ran"] for each in everyone]
-    places = _places(told)
+    ran = [report["ran"] for report in reports]
+    places = _places(ran)
 
     def total(name: str) -> float | None:
-        values = [each[name] for each in told]
+        values = [process[name] for process in ran]
         return None if None in values else sum(values)
 
     return {
@@ -202,36 +194,33 @@ def summarize_processes(everyone: list[dict]) -> dict:
         "world_size": max((world for _, world in places), default=None),
         "cores": total("cores"),
         "core_seconds": total("core_seconds"),
-        "start_seconds": max(filter(None, (each["start_seconds"] for each in told)), default=None),
-        "silent_seconds": min(each["silent_seconds"] for each in told),
-        "idle": all(
-            each["idle"] and own["known_by"] == WHOLE
-            for each, own in zip(told, everyone, strict=True)
-        ),
+        "start_seconds": max(process["start_seconds"] or 0 for process in ran) or None,
+        "silent_seconds": min(process["silent_seconds"] for process in ran),
+        "idle": all(report["ran"]["idle"] and report["known_by"] == WHOLE for report in reports),
     }
 
 
-def _places(told: list[dict]) -> set[tuple[int, int]]:
-    return {(rank, world) for process in told for rank, world in process["places"]}
+def _places(ran: list[dict]) -> set[tuple[int, int]]:
+    return {(rank, world) for process in ran for rank, world in process["places"]}
 
 
-def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | None:
+def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) -> str | None:
     """Return how what ran differs from what was to run, with a remedy, or None.
 
     Parameters
     ----------
     named : placeholders of the command.
     """
-    told, ranks, started = [process["ran"] for process in everyone], plan["ranks"], len(everyone)
-    worlds = {world for _, world in _places(told)}
+    processes, ranks = [report["ran"] for report in reports], plan["ranks"]
+    worlds = {world for _, world in _places(processes)}
     by_itself = STRATEGIES[plan["strategy"]].layouts.process_per_node
-    several = max(len(process["places"]) for process in told)
+    several = max(len(process["places"]) for process in processes)
     most = max([several, *worlds])
     if not by_itself and (several > 1 or most > ranks == 1):
         ways = ", ".join(
             option.name for name, option in OPTIONS.items() if STRATEGIES[name].numbers
         )
-        how = "was to be one process" if ranks == 1 else f"was started {started} times"
+        how = "was to be one process" if ranks == 1 else f"was started {len(processes)} times"
         return (
             f"the command {how}, and starts {most} ranks itself. Remedy: leave its launcher out, "
             f"and say how its processes find each other ({ways}); or let it "
@@ -248,30 +237,23 @@ def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | 
             f"each of the {ranks} processes {alone}. Remedy: let all join one group, by the "
             "library whose launcher starts them: of MPI, the one that mpirun of the PATH belongs to"
         )
-    ran = summarize_processes(everyone)
+    ran = summarize_processes(reports)
     if ranks == 1 or worlds or ran["idle"]:
         return None
-    worked, begun = ran["processes"], all(process["begun"] for process in told)
-    threads = any(process["threads"] for process in told)
+    worked, begun = ran["processes"], all(process["begun"] for process in processes)
+    threads = any(process["threads"] for process in processes)
     if by_itself and worked and worked < ranks and begun and not threads:
         return (
             f"the command was asked for {ranks} ranks, and {worked} of its processes worked, in "
             "one thread. Remedy: let it start as many as {ranks_of_node} says; accelerate launch "
             "does not with --cpu"
         )
-    alike = {process["alike"] for process in told}
-    if (
-        not by_itself
-        and len(alike) == 1
-        and None not in alike
-        and plan["places"][0]["nodes"] == 1
-        # A library of MPI is known at the end only.
-        and (
-            STRATEGIES[plan["strategy"]].meets_by != MPI
-            or all(process["ended"] for process in told)
-        )
-        and not {"rank", "ranks"} & set(named)
-    ):
+    alike = {process["alike"] for process in processes}
+    did_the_same = len(alike) == 1 and None not in alike and not {"rank", "ranks"} & set(named)
+    # A library of MPI is known at the end only.
+    has_ended = all(process["ended"] for process in processes)
+    is_known = STRATEGIES[plan["strategy"]].meets_by != MPI or has_ended
+    if not by_itself and did_the_same and is_known and plan["places"][0]["nodes"] == 1:
         return (
             f"none of the {ranks} processes asked which of them it is (RANK, TF_CONFIG, …) or "
             "joined a group, so each did the whole work. "
@@ -281,16 +263,17 @@ def mismatch(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | 
     return None
 
 
-def notes_on_processes(plan: Plan, everyone: list[dict]) -> Iterator[str]:
-    """Yield what is to be said of what a run's processes did."""
-    told = [ran["ran"] for ran in everyone]
-    if summarize_processes(everyone)["idle"]:
+def notes_on_processes(plan: Plan, reports: list[Measurements]) -> Iterator[str]:
+    """Yield notes on what the processes of a run did."""
+    processes = [report["ran"] for report in reports]
+    if summarize_processes(reports)["idle"]:
         yield "it ended right after its imports, so there is nothing to time"
     strategy = STRATEGIES[plan["strategy"]]
     joins = strategy.programs not in (UNKNOWN, ALONE) and strategy.meets_by != MPI
-    if joins and plan["ranks"] > 1 and not _places(told) and all(ran["python"] for ran in told):
+    are_python = all(process["python"] for process in processes)
+    if joins and plan["ranks"] > 1 and are_python and not _places(processes):
         yield "its processes joined no group, so they may exchange nothing"
-    for place, ran in zip(plan["places"], told, strict=True):
+    for place, ran in zip(plan["places"], processes, strict=True):
         cores, started = len(place["cores"]), ran["processes"]
         if started and started > len(place["ranks"]):
             yield f"a start of it worked in {started} processes, which shared its cores"

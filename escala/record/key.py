@@ -38,7 +38,7 @@ from escala.workloads import WORKLOADS
 
 #: Raise it when what is measured of a run, or its meaning, changes: all is measured again.
 RECORD = 2
-#: The key of a request that only says where things are, and determines no result.
+#: The key of a request that holds locations. It is no part of the cache key.
 WHERE = "start"
 #: What the declaration of a strategy says to people, or before they measure.
 FOR_PEOPLE = ("position", "title", "option")
@@ -81,22 +81,18 @@ def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
 @cache
 def _entry(strategy: str) -> list[str]:
     """Return the code of a strategy's declaration, wherever it stands, without words for people."""
-    classes = STRATEGIES[strategy].__mro__
-    return [_declaration(each) for each in classes[: classes.index(Strategy)]]
-
-
-def _declaration(declared: type[Strategy]) -> str:
-    [tree] = ast.parse(inspect.getsource(declared)).body
-    tree.body = [each for each in tree.body if not _is_for_people(each)]
-    # Comments are no part of it, and neither is how lines are broken.
-    return ast.unparse(tree)
-
-
-def _is_for_people(part: ast.stmt) -> bool:
-    """Return whether a part of a class is its docstring, or decides only how it is shown."""
-    if isinstance(part, ast.Assign):
-        return ast.unparse(part.targets[0]) in FOR_PEOPLE
-    return isinstance(part, ast.Expr)
+    classes, texts = STRATEGIES[strategy].__mro__, []
+    for declared in classes[: classes.index(Strategy)]:
+        [tree] = ast.parse(inspect.getsource(declared)).body
+        # Neither docstrings nor what decides only how it is shown; `unparse` leaves comments out.
+        tree.body = [
+            part
+            for part in tree.body
+            if not isinstance(part, ast.Expr)
+            and not (isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) in FOR_PEOPLE)
+        ]
+        texts.append(ast.unparse(tree))
+    return texts
 
 
 def request_sha256(request: dict) -> str:
@@ -145,7 +141,7 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
 
     Parameters
     ----------
-    request : of a run; None of one that is not a program's was changed.
+    request : of a run. Without a program, the result is empty.
     data : folder of its split.
     """
     if WHERE not in request:
@@ -157,11 +153,11 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
 
 
 def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
-    """Yield what is to be said of a program's run whose files changed, or that wrote new ones.
+    """Yield notes on a program's run whose files changed, or that wrote new ones.
 
     Parameters
     ----------
-    request, data : as of `changed`.
+    request, data : as of `find_changes`.
     """
     if others := find_changes(request, data):
         yield (

@@ -65,12 +65,15 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
     if "start" in plan:
         plan["start"]["interface"] = started.nodes[0].interface
     plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
+    # Nodes of the lab are parts of one machine, and may have a physical core in common.
+    taken = [{min(hardware_threads(core)) for core in node.cores} for node in started.nodes]
+    are_shared = len(set().union(*taken)) < sum(map(len, taken))
     ranks = {
         "launcher": started.launcher,
         "hosts": [node.host for node in started.nodes],
         "machines": [node.machine for node in started.nodes],
         "interface": started.nodes[0].interface,
-        "oversubscribed": needed > available or (links is not None and _share_cores(started)),
+        "oversubscribed": needed > available or (links is not None and are_shared),
         # The lab may be up beside runs that do not use it.
         "emulated": links is not None and allocation.number() is not None,
         "cores": [place["cores"] for place in plan["places"]],
@@ -80,15 +83,9 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
     return started, {"ranks": ranks}
 
 
-def _share_cores(started: Launch) -> bool:
-    """Return whether nodes that are parts of this machine have a physical core in common."""
-    taken = [{min(hardware_threads(core)) for core in node.cores} for node in started.nodes]
-    return len(set().union(*taken)) < sum(map(len, taken))
-
-
 def experiment_folder(request: dict, folder: Path) -> Path:
     """Return the folder of the experiment of a run, or that of the run if it is outside."""
-    return next((each for each in folder.parents if each.name == request["experiment"]), folder)
+    return next((path for path in folder.parents if path.name == request["experiment"]), folder)
 
 
 def set_links(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
@@ -116,7 +113,7 @@ def set_links(request: dict, started: Launch, links: Links | None, folder: Path)
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
         link |= asking.measure_link(started, known) | {"measured_by": asking.BY}
-    return Outcome("ok", found={"link": link})
+    return Outcome("ok", measured={"link": link})
 
 
 _PML = re.compile(r"^\[\S+:\d+\] select: component (\w+) selected$", re.MULTILINE)
@@ -135,30 +132,30 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     folder : the ranks' folder, with their logs.
     interface : of the ranks, unless it is UCX that chooses.
     """
-    asked = request["link"].get("transport")
+    transport = request["link"].get("transport")
     if STRATEGIES[request["strategy"]].meets_by != "mpi":
         return Outcome("ok")
     pml, between = read_transport(folder)
     ranks = {}
     if pml is not None:
-        obeyed = asked == "ucx" or between == {"tcp"}
+        obeyed = transport == "ucx" or between == {"tcp"}
         # UCX takes the interface that the experiment names, if any.
-        interface = request["link"]["interface"] if asked == "ucx" else interface
+        interface = request["link"]["interface"] if transport == "ucx" else interface
         ranks["transport"] = {
             "pml": pml,
             "btl": sorted(between) if pml == "ob1" else None,
             "interface": interface if obeyed else None,
         }
-    ok = Outcome("ok", found={"ranks": ranks})
-    if asked is None:
+    ok = Outcome("ok", measured={"ranks": ranks})
+    if transport is None:
         return ok
-    wanted, carriers = _COMPONENTS[asked]
+    wanted, carriers = _COMPONENTS[transport]
     if pml == wanted and between <= carriers:
         return ok
-    found = "Open MPI said nothing of its choice" if pml is None else f"Open MPI chose pml {pml}"
+    chosen = "Open MPI said nothing of its choice" if pml is None else f"Open MPI chose pml {pml}"
     by = f", btl {', '.join(sorted(between))} between nodes" if between else ""
     remedy = f"see `escala check` in a job; leave networks.{request['network']}.transport out"
-    reason = f"transport {asked} was asked for, and {found}{by}. Remedy: {remedy}"
+    reason = f"transport {transport} was asked for, and {chosen}{by}. Remedy: {remedy}"
     return replace(ok, status="failed", reason=reason)
 
 

@@ -187,7 +187,13 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         **{name: request[name] for name in NAMES},
         "session": session(),
         "started": started.isoformat(timespec="seconds"),
-        "ranks": _describe_ranks(plan),
+        "ranks": dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "fractions"))
+        | {name: [] for name in ("hosts", "machines", "cores")}
+        | {
+            "asked": plan["ranks"],
+            "oversubscribed": False,
+            "threads": plan["knobs"]["threads"],
+        },
         "training": _describe_training(request, plan, description),
         "epochs": [],
         **dict.fromkeys(unmeasured),
@@ -228,18 +234,6 @@ def _versions(request: dict) -> dict[str, str]:
         return ({"python": versions["python"]} | versions["packages"]) if versions else {}
     code = key.code(request["workload"], request["strategy"])
     return packages.versions(AROUND) | code.versions
-
-
-def _describe_ranks(plan: Plan) -> dict:
-    unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "fractions"))
-    return unknown | {
-        "asked": plan["ranks"],
-        "hosts": [],
-        "machines": [],
-        "oversubscribed": False,
-        "cores": [],
-        "threads": plan["knobs"]["threads"],
-    }
 
 
 def _describe_training(request: dict, plan: Plan, description: dict) -> dict:

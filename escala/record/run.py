@@ -38,7 +38,6 @@ from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
 from escala.runtime.allocation import same_host
-from escala.runtime.layout import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.process import Plan
@@ -183,7 +182,7 @@ class _Attempt:
         self.aside = 0.0
 
     def run(self, limit_seconds: float) -> Outcome:
-        """Run the ranks; whatever fails is an outcome, except wrong input."""
+        """Run the ranks. Every failure becomes an outcome, except wrong input."""
         try:
             return self._run(limit_seconds)
         except InputError:
@@ -207,9 +206,17 @@ class _Attempt:
             "run": str(self.folder),
         }
         with self._set_aside():
-            started = self._find_nodes()
+            try:
+                started, ranks = place_ranks(request, plan, self.links)
+            except InputError:
+                raise  # What the last attempt left stays.
+            except Exception:
+                _clean(self.folder)
+                raise
+            _clean(self.folder)
+            self.parts.append(ranks)
             outcome = set_links(request, started, self.links, self.folder)
-            self.parts.append(outcome.found)
+            self.parts.append(outcome.measured)
             if outcome.status != "ok":
                 return outcome
         with self._copy_of_program() as refused:
@@ -224,18 +231,18 @@ class _Attempt:
         timeline.keep(self._ranks)
         if outcome.status == "ok":
             outcome = check_transport(request, self._ranks, started.nodes[0].interface)
-            self.parts.append(outcome.found)
+            self.parts.append(outcome.measured)
         if outcome.status == "ok":
             with self._set_aside():
                 kernel.time()
             outcome = collect(plan, self.data, self._ranks)
-            found = outcome.found
+            measured = outcome.measured
             if outcome.status == "ok":
                 logs = experiment_folder(request, self.folder) / "logs"
                 times = kernel.judge(logs / f"kernel-{session()}.json")
-                judged = with_stops(with_kernel(found["disturbance"], times), stopped_seconds)
-                found = {**found, "disturbance": judged}
-            self.parts.append(found)
+                judged = with_stops(with_kernel(measured["disturbance"], times), stopped_seconds)
+                measured = {**measured, "disturbance": judged}
+            self.parts.append(measured)
         return outcome
 
     @contextmanager
@@ -245,19 +252,6 @@ class _Attempt:
             yield
         finally:
             self.aside += time.monotonic() - clock
-
-    def _find_nodes(self) -> Launch:
-        """Find the nodes, and remove what the last attempt left unless the input is refused."""
-        try:
-            started, ranks = place_ranks(self.request, self.plan, self.links)
-        except InputError:
-            raise
-        except Exception:
-            _clean(self.folder)
-            raise
-        _clean(self.folder)
-        self.parts.append(ranks)
-        return started
 
     @contextmanager
     def _copy_of_program(self) -> Iterator[Callable[[], str | None]]:

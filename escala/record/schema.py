@@ -56,6 +56,7 @@ def validate_run(result: dict) -> None:
         raise ValueError(f"run.json: {key}: {error.message}")
 
 
+_say_once = cache(say)
 #: What each file held when this process last read it, by its path, with what tells that it changed.
 _READ: dict[Path, tuple[tuple[int, int, int], dict]] = {}
 
@@ -93,20 +94,13 @@ def read_result(path: Path) -> dict:
 def read_session(path: Path) -> dict | None:
     """Return the content of an older measurement in `sessions/`, or None if it cannot be read.
 
-    Nothing but itself is lost with it. So a line on standard error names it, once for each process,
-    and the work goes on.
+    Each process names it once on standard error, and goes on without it.
     """
     try:
         return read_result(path)
     except InputError as error:
-        _leave_out(path.absolute(), str(error))
+        _say_once(f"left out: {error}")
         return None
-
-
-@cache
-def _leave_out(path: Path, reason: str) -> None:
-    """Say why a file is left out, once for each file of each process."""
-    say(f"left out: {reason}")
 
 
 @cache
@@ -118,14 +112,14 @@ def _validator() -> Draft202012Validator:
 class Outcome:
     """The outcome of a run or of a part of it: a status of the run schema, and why it is not ok.
 
-    Of a run that is ok, `stopped_seconds` are those for which processes of it stood still. `found`
-    is what was found of it, as a part of its run.json.
+    Of a run that is ok, `stopped_seconds` are those for which processes of it stood still.
+    `measured` is a part of its run.json.
     """
 
     status: str
     reason: str | None = None
     stopped_seconds: float = 0.0
-    found: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def merge_records(*parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measure
         | measured
         | {
             "seconds": seconds,
-            "load": load.found,
+            "load": load.sums,
             "host": socket.gethostname(),
             # Of this boot, and so of its clock (man 4 random).
             "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip(),

@@ -42,7 +42,7 @@ def add_experiment(parser: Parser) -> None:
     option = parser.add_argument("-e", "--experiment", metavar="FILE", help=text)
     option.completer = lambda **_: experiments()
     parser.set_defaults(extra=[])
-    parser.further = f"those of Snakemake stand after --: {parser.prog} -- --OPTION"
+    parser.hint = f"those of Snakemake stand after --: {parser.prog} -- --OPTION"
 
 
 def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:

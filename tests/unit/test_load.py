@@ -183,7 +183,7 @@ def test_a_busy_process_is_own_or_foreign(own):
     finally:
         busy.kill()
         busy.wait()
-    found, seconds = reader.found, reader.found["seconds"]
+    found, seconds = reader.sums, reader.sums["seconds"]
     assert (found["own"] > 0.1 * seconds) == own
     if not own:
         assert found["busy"] - found["own"] > THRESHOLD_CORES * seconds

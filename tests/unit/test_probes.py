@@ -229,7 +229,7 @@ def test_a_result_that_is_not_valid_is_a_failed_run_and_kept(
 
     def wrong(plan, data, folder):
         outcome = collect(plan, data, folder)
-        outcome.found["seconds"] |= {"startup": -3.0, "loading": float("nan")}
+        outcome.measured["seconds"] |= {"startup": -3.0, "loading": float("nan")}
         return outcome
 
     monkeypatch.setattr(run, "collect", wrong)

@@ -207,7 +207,7 @@ def test_folders_of_modules_that_are_not_for_escala_are_for_a_program(tmp_path, 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("ESCALA_PYTHONPATH", "")
     monkeypatch.delenv("ESCALA_PYTHONPATH")
-    environment.keep_own_modules(ROOT)
+    environment.drop_shadowing_paths(ROOT)
     assert os.environ["PYTHONPATH"] == ""
     found = started(monkeypatch, program(tmp_path), "single", "1x1", 0)
     assert found["PYTHONPATH"] == f"{HOOK}:{tmp_path}"

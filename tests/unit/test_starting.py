@@ -89,7 +89,7 @@ def recorded(tmp_path):
         link = {"interface": "ib0"} | ({"transport": asked} if asked else {})
         request = {"link": link, "strategy": strategy, "network": "ethernet"}
         outcome = place.check_transport(request, tmp_path, "eth0")
-        return outcome, outcome.found.get("ranks", {}).get("transport")
+        return outcome, outcome.measured.get("ranks", {}).get("transport")
 
     return record
 
@@ -278,7 +278,7 @@ def linked(launch: Launch, folder: Path, **more: str) -> dict:
     request = {"experiment": "demo", "link": {"interface": None, "rate": None} | more}
     outcome = place.set_links(request, launch, None, folder / "demo" / "runs" / "rep1")
     assert outcome.status == "ok"
-    return dict(outcome.found["link"])
+    return dict(outcome.measured["link"])
 
 
 def test_a_link_is_measured_once_in_a_job_and_asked_for_again_where_it_failed(
