@@ -38,10 +38,10 @@ def path() -> Path:
 
 @contextmanager
 def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
-    """Hold this machine's lock until the block ends, or until that of this process that took it.
+    """Hold the lock of this machine until the block ends.
 
-    If the file cannot be locked, a line on standard error says so, and the block runs without a
-    lock.
+    If this process holds it already, an outer block frees it. If the file cannot be locked, a line
+    on standard error says so, and the block runs without a lock.
 
     Parameters
     ----------

@@ -29,11 +29,11 @@ def is_results(folder: Path) -> bool:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse what stands in the place of a folder that is written, and is none.
+    """Refuse a path that is to be a folder and is something else.
 
     Raises
     ------
-    InputError : it is a file, or a link to what is not there.
+    InputError : it is a file, or a link to nothing.
     """
     if not os.path.lexists(path) or path.is_dir():
         return
@@ -65,7 +65,7 @@ def claim_results(folder: Path) -> None:
 
     Raises
     ------
-    InputError : as `require`.
+    InputError : as `require_results`.
     """
     require_results(folder)
     if not is_results(folder):
@@ -165,11 +165,11 @@ def prepare(root: Path) -> None:
 
 
 def call(arguments: str, *words: object) -> str:
-    """Return how the command `escala` is called here, for messages: a clone's by `uv run`.
+    """Return the call of the command `escala` for messages, by `uv run` in a clone.
 
     Parameters
     ----------
-    words : further ones, such as paths, which are quoted for a shell.
+    words : more arguments, such as paths, which are quoted for a shell.
     """
     given = " ".join([arguments, *(shlex.quote(str(word)) for word in words)])
     return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {given}"

@@ -1,4 +1,4 @@
-"""Read what the cores of a machine did: for all processes, and for those of a run.
+"""Read the core time of a machine: of all processes, and of those of a run.
 
 All quantities are totals since the boot of the machine or the start of a process. Reading them
 takes some hundred microseconds.
@@ -59,29 +59,24 @@ def read(
     `busy`, core seconds of all programs and of the kernel without interrupts, up to a constant;
     `counted`, core seconds that the kernel assigned to anything; `steal`, those that other virtual
     machines took; `own`, those of the given processes and of their children that have ended;
-    `major_faults`, their page faults that read from a disk; `throttled`, seconds for which control
-    groups held cores back; `pressure`, seconds in which some process waited for a core; `seconds`,
-    the monotonic time of this reading.
+    `throttled`, seconds for which control groups held cores back; `seconds`, the monotonic time of
+    this reading.
     """
     before = now()
     ticks, cores = _read_ticks(proc / "stat")
     seconds = (before + now()) / 2
-    run_seconds, faults = 0.0, 0
-    for pid in pids:
+    run_seconds = 0.0
+    for pid in pids:  # Each with its children that have ended.
         run_seconds += cpu_seconds(pid)
         with suppress(OSError, ValueError):  # It has ended.
-            fields = [*map(int, stat(proc / str(pid))[1:15])]
-            run_seconds += sum(fields[12:14]) * TICK_SECONDS  # Of children that ended.
-            faults += fields[8] + fields[9]
+            run_seconds += sum(map(int, stat(proc / str(pid))[13:15])) * TICK_SECONDS
     return {
         "seconds": seconds,
         "busy": None if ticks is None else cores * seconds - sum(ticks[3:]) * TICK_SECONDS,
         "counted": None if ticks is None else sum(ticks) * TICK_SECONDS,
         "steal": None if ticks is None else ticks[7] * TICK_SECONDS,
         "own": run_seconds,
-        "major_faults": faults,
         "throttled": _read_throttling(proc / "self/cgroup", groups),
-        "pressure": _read_pressure(proc / "pressure/cpu"),
     }
 
 
@@ -110,15 +105,6 @@ def _read_throttling(membership: Path, groups: Path) -> float | None:
             elif "throttled_time" in counts:
                 seconds.append(counts["throttled_time"] / 1e9)
     return sum(seconds) if seconds else None
-
-
-def _read_pressure(file: Path) -> float | None:
-    with suppress(OSError, ValueError):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            kind, *words = line.split()
-            if kind == "some":
-                return int(dict(word.split("=") for word in words)["total"]) / 1e6
-    return None
 
 
 class Load:
@@ -150,8 +136,10 @@ class Load:
             if self._grows:
                 self._own = sorted({*self._own, *self._family()})
             grown = difference(read(self._own), self._before)
-            self._total = total([self._total, grown]) if self._total else grown
-            self._before, self._stretches = None, self._stretches + 1
+            for name, earlier in (self._total or {}).items():
+                grown[name] = None if None in (earlier, grown[name]) else earlier + grown[name]
+            self._total, self._before = grown, None
+            self._stretches += 1
 
     @property
     def sums(self) -> dict | None:
@@ -166,10 +154,3 @@ def difference(after: Mapping, before: Mapping) -> Reading:
         name: None if None in (value, before[name]) else value - before[name]
         for name, value in after.items()
     }
-
-
-def total(readings: Iterable[Mapping]) -> Reading:
-    """Return the sum of each quantity; None where one of them was not read."""
-    readings = list(readings)
-    values = {name: [reading[name] for reading in readings] for name in readings[0]}
-    return {name: None if None in parts else sum(parts) for name, parts in values.items()}

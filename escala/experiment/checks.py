@@ -23,7 +23,7 @@ from escala.experiment.runs import (
     takes_steps,
     where_listed,
 )
-from escala.experiment.scaling import unknown_names
+from escala.experiment.scaling import check_names
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.runtime.launch import LOCAL
@@ -39,19 +39,34 @@ Fault = tuple[str, object, str, str]
 
 
 def faults_of_names(settings: Settings) -> Iterator[Fault]:
-    """Yield names that stand for nothing, or for what is not trained, and wrong ladders.
+    """Yield names that stand for nothing, for what is not trained, or for data that nothing reads.
 
     Parameters
     ----------
     settings : those that the schema allows, with every default.
     """
-    yield from _kinds(settings)
+    kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
+    read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
+    for name, dataset in settings["datasets"].items():
+        kind = dataset["kind"]
+        if kind not in read.values():
+            usable = [
+                name for name, workload in settings.knows.items() if workload.data_kind == kind
+            ]
+            reason = "no workload of the experiment reads data of this kind"
+            named = f"one of {', '.join(usable)} to workloads"
+            remedy = f"add {named if usable else f'a workload with data_kind: {kind}'}"
+            yield f"datasets.{name}.kind", kind, reason, remedy
+    for name, kind in read.items():
+        if kind not in kinds:
+            reason = f"reads data of the kind {kind}, and the experiment has no such dataset"
+            yield f"workloads.{name}", name, reason, "add one, or leave the workload out"
     for position, entry in enumerate(settings["configurations"]):
         key, strategy = f"configurations.{position}", entry["strategy"]
-        yield from unknown_names(f"{key}.strategy", [strategy], "strategy", STRATEGIES)
+        yield from check_names(f"{key}.strategy", [strategy], "strategy", STRATEGIES)
         for part in ("variants", "networks", "workloads"):
             names, known = entry.get(part, []), settings[part]
-            yield from unknown_names(f"{key}.{part}", names, part.removesuffix("s"), known)
+            yield from check_names(f"{key}.{part}", names, part.removesuffix("s"), known)
         workloads = entry.get("workloads", settings["workloads"])
         known = [name for name in workloads if name in settings["workloads"]]
         yield from _without_model(f"{key}.strategy", strategy, known, settings)
@@ -94,26 +109,6 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
         yield from _batch(settings, run)
 
 
-def _kinds(settings: Settings) -> Iterator[Fault]:
-    """Refuse a dataset that no workload reads, and a workload without a dataset that it reads."""
-    kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
-    read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
-    for name, dataset in settings["datasets"].items():
-        kind = dataset["kind"]
-        if kind not in read.values():
-            usable = [
-                name for name, workload in settings.knows.items() if workload.data_kind == kind
-            ]
-            reason = "no workload of the experiment reads data of this kind"
-            named = f"one of {', '.join(usable)} to workloads"
-            remedy = f"add {named if usable else f'a workload with data_kind: {kind}'}"
-            yield f"datasets.{name}.kind", kind, reason, remedy
-    for name, kind in read.items():
-        if kind not in kinds:
-            reason = f"reads data of the kind {kind}, and the experiment has no such dataset"
-            yield f"workloads.{name}", name, reason, "add one, or leave the workload out"
-
-
 def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
     """Refuse a reference or a rung that names an unknown strategy, variant or network."""
     networks = settings["networks"]
@@ -125,7 +120,7 @@ def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> I
     }
     for part, names in known.items():
         if part in parts:
-            yield from unknown_names(f"{key}.{part}", [parts[part]], part, names)
+            yield from check_names(f"{key}.{part}", [parts[part]], part, names)
 
 
 def _ladders(settings: Settings) -> Iterator[Fault]:

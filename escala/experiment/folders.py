@@ -143,7 +143,7 @@ def _require_name(name: str, where: str) -> None:
 
 
 def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | None:
-    """Add one folder to the registry, once it is what it should be; or return its program.
+    """Check one folder and add it to the registry, or return its program.
 
     Parameters
     ----------
@@ -178,10 +178,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         complete(content, with_python_patterns(program_schema()), str(file))
         return workloads.program(_with_interpreter(content, str(file)), folder)
     check_declaration(part, folder)
-    _check_code(folder)
-    part.add(name, folder)
-    if part is KINDS:
-        _check_settings(data.KINDS[name], folder)
+    _add_code(part, name, folder)
     return None
 
 
@@ -261,15 +258,17 @@ def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[st
         yield from _defaults(alternative, where)
 
 
-def _check_code(folder: Path) -> None:
-    """Refuse a folder with a file of Python that cannot be parsed: its content could not be known.
+def _add_code(part: Part, name: str, folder: Path) -> None:
+    """Add a folder; refuse modules that cannot be parsed, and those of a kind that do not serve.
+
+    Every start needs the module `settings` of a kind.
 
     Raises
     ------
     InputError : with the file and the line.
     """
     for file in sorted(folder.rglob("*.py")):
-        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+        if any(parent.startswith(".") for parent in file.relative_to(folder).parts):
             continue
         try:
             ast.parse(file.read_bytes())
@@ -278,18 +277,12 @@ def _check_code(folder: Path) -> None:
             where = f"{file}, line {line}" if line else file
             reason = f"is not Python: {getattr(error, 'msg', error)}"
             raise InputError(where, file.name, reason, "correct it") from None
-
-
-def _check_settings(kind: data.Kind, folder: Path) -> None:
-    """Refuse a kind whose module `settings`, which every start needs, does not serve.
-
-    Raises
-    ------
-    InputError : it cannot be imported, or lacks a function.
-    """
+    part.add(name, folder)
+    if part is not KINDS:
+        return
     file = folder / "settings.py"
     try:
-        module = kind.load("settings")
+        module = data.KINDS[name].load("settings")
     except Exception as error:
         where = errors.place_in(error, folder) or file
         reason = f"cannot be imported: {errors.text_of(error)}"

@@ -58,22 +58,19 @@ def with_scaling(settings: Settings) -> Settings:
             by_strategy.setdefault(runs_as, []).append(layout)
         for name, wanted in by_strategy.items():
             same = [entry for entry in listed if entry["strategy"] == name]
-            there = {
-                layout: {cell for entry in same for cell in _cells(entry, layout, settings)}
-                for layout in wanted
-            }
-            if new := [layout for layout in wanted if not there[layout]]:
-                listed.append({"strategy": name, "layouts": new, **narrowed})
-            # What is listed of a layout may be of some variants or workloads only.
-            whole = {"strategy": name, "layouts": wanted, **narrowed}
-            for layout in filter(there.get, wanted):
+            whole, new = {"strategy": name, "layouts": wanted, **narrowed}, []
+            for layout in wanted:
+                there = {cell for entry in same for cell in _cells(entry, layout, settings)}
+                if not there:
+                    new.append(layout)
+                    continue
+                # What is listed of a layout may be of some variants or workloads only.
                 for cell in _cells(whole, layout, settings):
-                    if cell not in there[layout]:
-                        parts = {
-                            part: [name_of_part]
-                            for part, name_of_part in zip(_NARROWED, cell, strict=True)
-                        }
+                    if cell not in there:
+                        parts = {part: [of] for part, of in zip(_NARROWED, cell, strict=True)}
                         listed.append({"strategy": name, "layouts": [layout], **parts})
+            if new:
+                listed.append(whole | {"layouts": new})
     result = settings | {"configurations": listed}
     if "references" not in settings and layouts[0].ranks > 1:
         result["references"] = [
@@ -94,7 +91,7 @@ def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[st
     return list(itertools.product(variants, networks, trained))
 
 
-def unknown_names(
+def check_names(
     key: str, names: Iterable[str], what: str, known: Iterable[str]
 ) -> Iterator[tuple[str, object, str, str]]:
     """Yield a fault for each name that stands for nothing."""
@@ -118,14 +115,14 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
         return
     for position, strategy in enumerate(scaling["strategies"]):
         key = f"scaling.strategies.{position}"
-        yield from unknown_names(key, [strategy], "strategy", STRATEGIES)
+        yield from check_names(key, [strategy], "strategy", STRATEGIES)
         if strategy in STRATEGIES and STRATEGIES[strategy].layouts.one_rank:
             reason = "this strategy has one process, in every layout"
             remedy = "name one of several processes; the layout 1x1 is added for it"
             yield key, strategy, reason, remedy
     for part in _NARROWED:
         names = scaling.get(part, [])
-        yield from unknown_names(f"scaling.{part}", names, part.removesuffix("s"), settings[part])
+        yield from check_names(f"scaling.{part}", names, part.removesuffix("s"), settings[part])
     both = "layouts" in scaling, "up_to" in scaling
     if both[0] == both[1]:
         reason = "are given by both layouts and up_to" if all(both) else "are not given"

@@ -192,15 +192,16 @@ def _is_integer(_checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(checker: object, value: object) -> bool:
-    return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
-
-
 # JSON Schema takes 3.0 for an integer, and jsonschema takes NaN for a number. Escala does not.
 _Strict = validators.extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_integer, "number": _is_number}
+        {
+            "integer": _is_integer,
+            "number": lambda checker, value: (
+                _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+            ),
+        }
     ),
 )
 
@@ -340,7 +341,7 @@ def _require_text_keys(content: Any, origin: str, path: str = "") -> None:
 def _faults(errors: Iterable[ValidationError], schema: dict, origin: str) -> Iterator[InputError]:
     """Yield a message on each violation that is no consequence of another one.
 
-    A misspelt key causes a missing key; a source of another kind of dataset, unknown keys.
+    A misspelt key causes a missing key. A source of another kind of dataset causes unknown keys.
 
     Parameters
     ----------

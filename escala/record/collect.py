@@ -1,4 +1,4 @@
-"""Collection of what the processes of a run told into its result."""
+"""Collect the reports of the processes of a run into its result."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def _quantiles(seconds: pd.Series) -> dict[str, float]:
 
 
 PREDICTIONS = "predictions.npy"
-#: What a process tells of an epoch for checks only.
+#: Parts of the report of an epoch that are only checked.
 _FOR_CHECKS = ("row_moments", "began", "usage")
 
 
 def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
-    """Return what the processes told, if the run kept the invariants of every run.
+    """Return the result of a run, if it kept the invariants of every run.
 
-    Of a program, the epochs are those of the processes that tell best of them. An epoch takes as
-    long as in the slowest process. A run whose workload gives a score that is not a finite number
+    The epochs of a program are those of the processes with the best reports. An epoch takes as long
+    as in the slowest process. A run whose workload gives a score that is not a finite number
     has failed, and keeps the rest.
 
     Parameters
     ----------
-    folder : the ranks' folder, with what each process told.
+    folder : the ranks' folder, with the report of each process.
     """
     ranks = range(len(plan["places"]))
     reports: list[Measurements] = [read_json(folder / f"rank{rank}.json") for rank in ranks]

@@ -1,4 +1,4 @@
-"""Cause of a failed run: the rank that failed first, how it ended, and what was said of it."""
+"""Find the cause of a failed run: the rank that failed first, how it ended, and its last lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def memory_kills(
 
 
 def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
-    """Return the outcome of a failed run: the first failed rank, the reason and what was said.
+    """Return the outcome of a failed run: the first failed rank, the reason and its last lines.
 
     Parameters
     ----------
@@ -81,8 +81,17 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         reason = "the folder of the run was removed while it ran. Remedy: let the program write "
         return Outcome("failed", f"{reason}only below {{output}}")
     outcome = _failure(code, folder, kills)
-    about = "; ".join(_hints(outcome.reason))
-    return Outcome(outcome.status, f"{outcome.reason}{about and f'; {about}'}")
+    # What is wrong with this machine or its files may be the cause.
+    hints = []
+    for place in (SHARED_MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")):
+        with suppress(OSError):
+            free = shutil.disk_usage(place).free
+            if free < _SHARED_BYTES:
+                hints.append(f"{place} is full ({size(free)} free): make space there")
+    read = [name for name in variables.describe()["files"] if "mca-params" in name]
+    if read and "the launcher ended" in outcome.reason:
+        hints.append(f"Open MPI also reads {', '.join(read)}: try without these lines")
+    return Outcome(outcome.status, "; ".join([outcome.reason, *hints]))
 
 
 def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
@@ -150,7 +159,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
 
 
 def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str, int]) -> Outcome:
-    """Return the outcome of a run whose ranks told of errors: that of the first one."""
+    """Return the outcome of a run whose ranks reported errors: that of the first one."""
     reports = [(rank, read_json(path)) for rank, path in errors.items()]
     rank, error = min(reports, key=lambda report: (report[1].get("at", 0.0), report[0]))
     reason = _without_copy(error["reason"], folder)
@@ -182,19 +191,6 @@ def _is_short_of_memory(folder: Path, before: Mapping[str, int]) -> bool:
     return risen or bool(
         log.exists() and _NO_MEMORY.search(log.read_text(encoding="utf-8", errors="replace"))
     )
-
-
-def _hints(reason: str) -> Iterator[str]:
-    """Yield what is wrong with this machine or its files, and may be the cause."""
-    for place in (SHARED_MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")):
-        with suppress(OSError):
-            free = shutil.disk_usage(place).free
-            if free < _SHARED_BYTES:
-                yield f"{place} is full ({size(free)} free): make space there"
-    if "the launcher ended" in reason:
-        read = [name for name in variables.describe()["files"] if "mca-params" in name]
-        if read:
-            yield f"Open MPI also reads {', '.join(read)}: try without these lines"
 
 
 def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:

@@ -22,9 +22,7 @@ at once are slower than one, and cores may differ. The first runs have none yet.
 this machine are timed. What disturbs a GPU or a network, and what comes and goes during the run, is
 not seen.
 
-A process of the run that was stopped decides, too. The time of the run decides nothing. Page faults
-that read from a disk and pressure are recorded next to them; a run causes them itself, so they do
-not decide.
+A process of the run that was stopped decides, too. The time of the run decides nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from escala.core import load
 from escala.core.files import read_json, write_json
 from escala.core.load import TICK_SECONDS
 from escala.core.speed import seconds_of_kernel
@@ -157,7 +154,7 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
 
 
 def with_kernel(judged: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
-    """Return a disturbance, judged by the result of `escala.record.disturbance.judge` as well."""
+    """Return a disturbance, judged by the result of `Kernel.judge` as well."""
     judged = {**judged, "kernel": dict(kernel)}
     if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
         return judged
@@ -188,10 +185,10 @@ def cores_of_others(run: Mapping[str, Any]) -> float | None:
 def _node(members: list[Mapping]) -> dict:
     """Return the load of one machine, and the reasons why it disturbed the run."""
     first = members[0]["load"]
-    run_load = load.total(member["load"] for member in members)
+    run_seconds = sum(member["load"]["own"] for member in members)
     seconds = first["seconds"]
     quantities = {
-        "foreign": None if first["busy"] is None else first["busy"] - run_load["own"],
+        "foreign": None if first["busy"] is None else first["busy"] - run_seconds,
         "steal": first["steal"],
         "throttled": first["throttled"],
     }
@@ -218,12 +215,10 @@ def _node(members: list[Mapping]) -> dict:
         )
         if taken > limit
         else None,
-        "own_cores": run_load["own"] / seconds,
+        "own_cores": run_seconds / seconds,
         **{f"{name}_cores": known.get(name) for name in quantities},
         "taken_cores": taken if known else None,
         "limit_cores": limit,
-        "pressure": first["pressure"] and min(1.0, first["pressure"] / seconds),
-        "major_faults": None if run_load["major_faults"] is None else int(run_load["major_faults"]),
     }
 
 

@@ -99,19 +99,19 @@ def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
     return epochs
 
 
-#: The better a way tells of steps, the earlier it stands here; Escala's own trainers tell all.
+#: How steps are known, the best way first. None: Escala's own trainers report all.
 _WAYS = (None, HOOK, OUTPUT, WHOLE)
 
 
 def best_reports(reports: list[Measurements]) -> list[Measurements]:
-    """Return what the processes that train told, of a program those that tell best of it."""
+    """Return the reports of the processes that train, of a program the best ones."""
     training = [process for process in reports if process["epochs"]]
     best = min((process["known_by"] for process in training), key=_WAYS.index)
     return [process for process in training if process["known_by"] == best]
 
 
 def program_fault(plan: Plan, reports: list[Measurements], folder: Path) -> str | None:
-    """Return why what the processes of a program told is no result, or None."""
+    """Return why the reports of a program's processes are no result, or None."""
     program = Program.from_plan(plan["start"]["program"])
     if ran := mismatch(plan, program.named, reports):
         return f"{ran}{tail(folder, 0)}"
@@ -136,7 +136,7 @@ def program_fault(plan: Plan, reports: list[Measurements], folder: Path) -> str 
 
 
 def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> dict:
-    """Return what `program` of a `run.json` holds of what the processes told."""
+    """Return `program` of a `run.json`, from the reports of the processes."""
     program, training = Program.from_plan(plan["start"]["program"]), best_reports(reports)
     known_by = training[0]["known_by"]
     of_processes = chain.from_iterable(process["notes"] for process in reports)

@@ -125,7 +125,7 @@ _COMPONENTS = {"tcp": ("ob1", {"tcp"}), "ucx": ("ucx", set())}
 
 
 def check_transport(request: dict, folder: Path, interface: str | None) -> Outcome:
-    """Tell what MPI ranks exchanged by; fail if it is not what was asked for.
+    """Read how MPI ranks exchanged; fail if it is not the transport that the network names.
 
     Parameters
     ----------

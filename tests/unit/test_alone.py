@@ -97,7 +97,7 @@ def load_of(*taken: float) -> type:
         def __init__(self, roots: list[int]):
             self.sums = {
                 "seconds": 1.0, "busy": next(left), "counted": 2.0, "own": 0.0, "steal": 0.0,
-                "throttled": None, "pressure": None, "major_faults": 0, "stretches": 1, "cores": 2,
+                "throttled": None, "stretches": 1, "cores": 2,
             }  # fmt: skip
 
         def begin(self) -> None: ...

@@ -34,7 +34,7 @@ class Kernel:
     def __init__(self, root: Path):
         self.proc, self.groups = root / "proc", root / "groups"
         self.now, self.clocks = 0.0, {}
-        for folder in (self.proc / "self", self.proc / "pressure", self.groups / "cpu/job"):
+        for folder in (self.proc / "self", self.groups / "cpu/job"):
             folder.mkdir(parents=True)
         (self.proc / "self/cgroup").write_text("2:cpu,cpuacct:/job\n")
 
@@ -44,11 +44,11 @@ class Kernel:
         words = " ".join(str(int(each / TICK + 1e-6)) for each in counts)
         (self.proc / "stat").write_text(f"cpu  {words}\ncpu0 {words}\ncpu1 {words}\nintr 1 2 3\n")
 
-    def process(self, pid: int, own: float, children: float = 0.0, faults: int = 0) -> None:
+    def process(self, pid: int, own: float, children: float = 0.0) -> None:
         folder = self.proc / str(pid)
         folder.mkdir(exist_ok=True)
         times = [round(each / TICK) for each in (own, 0, children, 0)]
-        fields = ["S", 1, 1, 1, 0, -1, 0, 7, 7, faults, 0, *times, 20, 0, 1, 0, 5]
+        fields = ["S", 1, 1, 1, 0, -1, 0, 7, 7, 6, 0, *times, 20, 0, 1, 0, 5]
         (folder / "stat").write_text(f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
         self.clocks[pid] = own
 
@@ -65,23 +65,21 @@ def test_what_the_kernel_counts_is_read_in_seconds(tmp_path):
     kernel.now = 50.0
     # What programs computed is not asked for: it is sampled.
     kernel.says(user=7, idle=60, iowait=3, irq=1, softirq=2, steal=4)
-    kernel.process(7, own=4.0005, children=1, faults=6)
+    kernel.process(7, own=4.0005, children=1)
     kernel.process(8, own=2)
     (kernel.groups / "cpu/job/cpu.stat").write_text("nr_throttled 3\nthrottled_time 500000000\n")
     (kernel.groups / "cpu/cpu.stat").write_text("throttled_time 250000000\n")
-    (kernel.proc / "pressure/cpu").write_text("some avg10=0.00 total=1500000\nfull total=0\n")
     found = kernel.read(7, 8, 9)
     # Interrupts count for nobody: they may serve the run.
-    grown = load.difference(found, before | {"throttled": 0, "pressure": 0})
+    grown = load.difference(found, before | {"throttled": 0})
     assert (grown["busy"], grown["steal"]) == (pytest.approx(2 * 50 - 60 - 3 - 1 - 2 - 4), 4)
     assert grown["counted"] == pytest.approx(77)
-    assert (found["own"], found["major_faults"]) == (pytest.approx(7.0005), 6)
-    assert (found["throttled"], found["pressure"]) == (0.75, 1.5)
+    assert (found["own"], found["throttled"]) == (pytest.approx(7.0005), 0.75)
 
 
 def test_what_cannot_be_read_is_unavailable_and_version_2_of_groups_counts_otherwise(tmp_path):
     found = load.read([1], tmp_path, tmp_path)
-    unknown = {"busy", "counted", "steal", "throttled", "pressure"}
+    unknown = {"busy", "counted", "steal", "throttled"}
     assert {name for name, value in found.items() if value is None} == unknown
     (tmp_path / "stat").write_text("cpu  1 2\n")
     assert load.read([], tmp_path, tmp_path)["busy"] is None
@@ -106,7 +104,7 @@ def test_a_process_that_ends_counts_through_its_parent(tmp_path):
 def process(boot: str = "b", host: str = "h", **changes: float | None) -> dict:
     found = {
         "seconds": 10.0, "busy": 12.0, "counted": 20.0, "own": 12.0, "steal": 0.0,
-        "throttled": 0.0, "pressure": 9.0, "major_faults": 0, "stretches": 1, "cores": 2,
+        "throttled": 0.0, "stretches": 1, "cores": 2,
     }  # fmt: skip
     return {"boot": boot, "host": host, "load": found | changes}
 
@@ -122,13 +120,11 @@ def process(boot: str = "b", host: str = "h", **changes: float | None) -> dict:
         # None of them alone is above the limit.
         ({"busy": 12.7, "steal": 0.6}, True,
          "0.07 core of other processes and 0.06 core taken by other virtual machines"),
-        # The run's own threads press on each other, and read from the disk.
-        ({"pressure": 10.0, "major_faults": 9999}, False, None),
         ({"busy": 11.9}, False, None),
         ({"busy": None}, None, "h: /proc/stat cannot be read"),
         ({"counted": 0.0}, None, "h: /proc/stat does not count what the cores do"),
         ({"busy": None, "steal": 3.0}, True, "0.30 core taken by other virtual machines"),
-        ({"throttled": None, "pressure": None}, False, None),
+        ({"throttled": None}, False, None),
     ],
 )  # fmt: skip
 def test_a_run_is_disturbed_by_cores_that_are_not_its_own(changes, disturbed, reason):
