@@ -224,12 +224,15 @@ class Experiment:
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
         """For each configuration, those it is compared with, whether or not they are measured."""
-        references = self.references
-        return {
-            configuration: [other for _, other in references_for(configuration, references)]
-            for workload in self.settings["workloads"]
-            for configuration in expand.configurations(self.settings, workload)
-        }
+        study = self.settings.get("scaling") if self.settings["jobs_by_nodes"] else None
+        compared = {}
+        for workload in self.settings["workloads"]:
+            for configuration in expand.configurations(self.settings, workload):
+                others = [other for _, other in references_for(configuration, self.references)]
+                # Both sizes of a doubling are measured in one job.
+                smaller = scaling.smaller_size(configuration, study) if study else []
+                compared[configuration] = list(dict.fromkeys([*others, *smaller]))
+        return compared
 
     def split_seed(self, dataset: str, repeat: int | None) -> int:
         """Return the seed of a repeat's split; probe runs use the first seed."""

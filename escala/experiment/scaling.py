@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from escala.experiment.runs import one_process
+from escala.experiment.runs import NATIVE, Configuration, one_process
 from escala.experiment.schema import Settings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -35,6 +35,23 @@ def layouts_of(scaling: Settings) -> list[Layout]:
             sizes.append(-(-sizes[-1] // 2))
         layouts = (Layout(n, largest.processes) if several else Layout(1, n) for n in sizes)
     return sorted(layouts, key=lambda layout: (layout.ranks, layout.nodes))
+
+
+def smaller_size(configuration: Configuration, scaling: Settings) -> list[Configuration]:
+    """Return the next smaller size of a configuration in a scaling study, if there is one."""
+    strategy, layout, _, network = configuration
+    layouts = layouts_of(scaling)
+    sizes = [other for other in layouts if other.ranks < layout.ranks]
+    if strategy not in scaling["strategies"] or layout not in layouts or not sizes:
+        return []
+    smaller = sizes[-1]
+    return [
+        configuration._replace(
+            strategy=strategy if smaller.ranks > 1 else one_process(strategy)[0],
+            layout=smaller,
+            network=network if smaller.nodes > 1 else NATIVE,
+        )
+    ]
 
 
 def with_scaling(settings: Settings) -> Settings:

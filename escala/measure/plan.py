@@ -224,13 +224,15 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
     A number of nodes on which there are only references of others is left out.
     """
     nodes = {planned.file: planned.run.layout.nodes for planned in plan.runs}
-    named = {file for planned in plan.runs for file in planned.references}
-    by_number: dict[int, list[Run]] = {}
+    references = {file for planned in plan.runs for file in planned.references}
+    by_number: dict[int, list[PlannedRun]] = {}
     for planned in plan.runs:
         most = max(nodes[file] for file in (planned.file, *planned.references))
-        by_number.setdefault(most, []).append(planned.run)
+        by_number.setdefault(most, []).append(planned)
     return {
-        most: runs for most, runs in sorted(by_number.items()) if {run.file for run in runs} - named
+        most: [planned.run for planned in runs]
+        for most, runs in sorted(by_number.items())
+        if any(planned.references or planned.file not in references for planned in runs)
     }
 
 

@@ -232,6 +232,20 @@ def test_each_number_of_nodes_has_a_job_with_its_references_and_no_more_nodes(mo
     assert jobs.nodes(demo) == 4
 
 
+def test_both_sizes_of_a_doubling_are_measured_in_one_job(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    layouts_of_study = [ONE, TWO, FOUR]
+    scaling = {"kind": "strong", "strategies": ["horovod-mpi"], "layouts": layouts_of_study}
+    study = study_of(scaling=scaling | {"variants": ["tuned"]})
+    parts = by_nodes(plan_session(study.default))
+    by_steps = {
+        nodes: [run for run in runs if run.workload == "virus-cnn"] for nodes, runs in parts.items()
+    }
+    assert {run.layout for run in by_steps[4]} == {FOUR} and 2 in parts
+    [run, *_] = by_steps[4]
+    assert {each.layout for each in study.default.references_of(run)} == {ONE, TWO}
+
+
 def test_one_node_has_a_job_if_it_has_more_than_references_of_others(monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = plan_session(study_of().default)

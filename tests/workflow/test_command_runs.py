@@ -80,7 +80,7 @@ def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(mine, 
     ):
         done = escala(mine, "new", *options)
         assert (done.returncode, done.stdout) == (2, ""), options
-        _, message, *_ = done.stderr.splitlines()
+        message, *_ = done.stderr.splitlines()
         assert message.startswith("escala: ") and said in message, message
     assert set((mine / "experiments").rglob("*")) == before and output.read_text() == "mine"
     assert escala(mine, "new", *made, "-o", "experiments/kept.yaml", "--force").returncode == 0
