@@ -7,16 +7,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from escala.cache import store
-from escala.cache.code import Code, project
+from escala.cache.code import Code
 from escala.core import console, interrupts
 from escala.core.console import print_any_text, say
 from escala.core.errors import InputError, Unavailable
@@ -60,17 +59,6 @@ def json_or_file(text: str) -> Any:
     return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
 
 
-def serve_or_make(step: str, **keywords) -> str:
-    """Call `escala.cache.store.get_or_compute` and report if the result was in the store.
-
-    `make` should import its libraries itself, so that a served step does not wait for them.
-    """
-    how = store.get_or_compute(step, **keywords)
-    if how == "served":
-        print(f"{step}: served from the store {store.location()}")
-    return how
-
-
 #: Files by their names in a rule.
 Files = dict[str, Path]
 
@@ -102,18 +90,20 @@ class Step:
 
     def __call__(self, output: Files, given: SimpleNamespace, **files: Path | list[Path]) -> None:
         make = partial(self.make, output, given, **files)
-        if outputs := self.outputs(given, output):
-            serve_or_make(
-                self.make.__name__,
-                code=self.code(given),
-                inputs=self.inputs(given, **files) if self.inputs else _by_name(files),
-                parameters=self.parameters(given),
-                outputs=outputs,
-                optional=self.optional(given),
-                make=make,
-            )
-        else:
+        name, outputs = self.make.__name__, self.outputs(given, output)
+        how = outputs and store.get_or_compute(
+            name,
+            code=self.code(given),
+            inputs=self.inputs(given, **files) if self.inputs else _by_name(files),
+            parameters=self.parameters(given),
+            outputs=outputs,
+            optional=self.optional(given),
+            make=make,
+        )
+        if not outputs:
             make()
+        elif how == "served":
+            print(f"{name}: served from the store {store.location()}")
         self.after(output, given, **files)
 
 
@@ -127,27 +117,23 @@ def _by_name(files: dict[str, Path | list[Path]]) -> Files:
     return named
 
 
-def step(code: Callable[[SimpleNamespace], Code] = lambda given: project(), **others: Any):
-    """Return a decorator that makes a function a `Step`, by default one of the project's code."""
+def step(code: Callable[[SimpleNamespace], Code], **others: Any) -> Callable[[Callable], Step]:
+    """Return a decorator that makes a function a `Step`."""
     return partial(Step, code=code, **others)
 
 
-@dataclass
-class Stage:
-    """The outcome of a stage of the preparation: rows in and out, and the files it wrote."""
+def print_stage(
+    name: str, began: float, rows_in: int, rows_out: int, files: Iterable[Path]
+) -> None:
+    """Print what a stage of the preparation did.
 
-    rows_in: int = 0
-    rows_out: int = 0
-    files: list[Path] = field(default_factory=list)
-
-
-@contextmanager
-def stage(name: str) -> Iterator[Stage]:
-    """Yield a `Stage` to fill in, and print it with bytes and seconds at the end."""
-    start, done = time.perf_counter(), Stage()
-    yield done
-    written = sum(path.stat().st_size for path in done.files)
+    Parameters
+    ----------
+    began : `time.perf_counter()` at its begin.
+    files : those that it wrote.
+    """
+    written = sum(path.stat().st_size for path in files)
     print(
-        f"{name}: {done.rows_in} rows in, {done.rows_out} rows out, {written / 1e6:.1f} MB "
-        f"written, {time.perf_counter() - start:.1f} s"
+        f"{name}: {rows_in} rows in, {rows_out} rows out, {written / 1e6:.1f} MB "
+        f"written, {time.perf_counter() - began:.1f} s"
     )

@@ -74,26 +74,16 @@ def _main() -> int | None:
     module, arguments = parse(words)
     # A shell may call it where it starts; and the jobs of a call have its environment.
     if words[0] != "completion" and environment.SESSION_VARIABLE not in os.environ:
-        _enter()
+        folder = Path.cwd()
+        root = folder if is_project(folder) else ROOT
+        environment.prepare(root)
+        environment.require_work_folder(folder)
+        # In a clone its code is at work; and Python here may be without docstrings, or not end.
+        is_other = not (root / "escala").samefile(ROOT / "escala")
+        if sys.flags.optimize or sys.flags.inspect or is_other:
+            os.execv(sys.executable, [sys.executable, "-m", "escala.command", *sys.argv[1:]])
     result = module.run(arguments)
     return make(result) if isinstance(result, list) else result
-
-
-def _enter() -> None:
-    """Make the environment of this process one in which the project works.
-
-    Raises
-    ------
-    InputError : the path of the project has characters that Snakemake reads otherwise, or the
-        working directory belongs to somebody else.
-    """
-    folder = Path.cwd()
-    root = folder if is_project(folder) else ROOT
-    environment.prepare(root)
-    environment.require_work_folder(folder)
-    # In a clone its code is at work; and Python here may be without docstrings, or not end.
-    if sys.flags.optimize or sys.flags.inspect or not (root / "escala").samefile(ROOT / "escala"):
-        os.execv(sys.executable, [sys.executable, "-m", "escala.command", *sys.argv[1:]])
 
 
 def parse(words: list[str]) -> tuple[ModuleType, argparse.Namespace]:

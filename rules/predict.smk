@@ -52,7 +52,7 @@ use rule familiarity as length_errors with:
     params:
         job=job(
             "length_errors",
-            lambda wildcards: predicting(wildcards, "false_alarms", part="fragments"),
+            lambda wildcards: prediction_settings(wildcards, "false_alarms", part="fragments"),
         ),
     message:
         "Measure the errors of {wildcards.workload} of {wildcards.dataset} by length"
@@ -69,6 +69,9 @@ use rule length_errors as predict with:
     log:
         f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/{{query}}.log",
     params:
-        job=job("predict", lambda wildcards: predicting(wildcards, "false_alarms", "error_limit")),
+        job=job(
+            "predict",
+            lambda wildcards: prediction_settings(wildcards, "false_alarms", "error_limit"),
+        ),
     message:
         "Classify {wildcards.query} with {wildcards.workload} of {wildcards.dataset}"

@@ -60,7 +60,7 @@ use rule codes as clusters with:
 
 use rule codes as features with:
     input:
-        unpack(extracted_from),
+        unpack(extraction_files),
     output:
         features=directory(f"{DATA}/features"),
     log:

@@ -30,32 +30,31 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     for engine in ENGINES:
-        file = ROOT / "envs" / ENGINES[engine].environment.requirements
-        found = file.read_text(encoding="utf-8") if file.is_file() else None
-        if check and found != locked(engine):
+        file, text = ROOT / "envs" / ENGINES[engine].environment.requirements, lock(engine)
+        if not check:
+            file.write_text(text, encoding="utf-8")
+        elif not file.is_file() or file.read_text(encoding="utf-8") != text:
             reason, remedy = "is not what uv.lock has", "python scripts/lock_environments.py"
             raise InputError(file, None, reason, remedy)
-        if not check:
-            file.write_text(locked(engine), encoding="utf-8")
 
 
-def locked(engine: str) -> str:
+def lock(engine: str) -> str:
     """Return the lines of the packages of an engine's environment, each with its hashes.
 
     A framework that has builds of its own for processors and for each CUDA has no hash, and the
     libraries that its build brings have no line.
     """
-    own = ENGINES[engine].environment
+    environment = ENGINES[engine].environment
     call = ["uv", "export", "--frozen", "--offline", "--quiet", "--no-annotate", "--no-header"]
     call += ["--no-default-groups", "--no-emit-project"]
-    call += [word for extra in own.extras for word in ("--extra", extra)]
+    call += [word for extra in environment.extras for word in ("--extra", extra)]
     done = subprocess.run(call, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    needed = _needed(own.extras, own.packages)
+    needed = list_needed(environment.extras, environment.packages)
     lines = [
         f"# For {ENGINES[engine].title}, written by scripts/lock_environments.py from uv.lock."
     ]
     for package in re.split(r"\n(?=\S)", done.stdout.strip()):
-        built = re.match(own.builds, package)
+        built = re.match(environment.builds, package)
         if package.partition("==")[0] in needed and not built:
             lines.append(package)
         elif built and built[1]:
@@ -63,20 +62,20 @@ def locked(engine: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _needed(extras: Iterable[str], packages: Iterable[str]) -> set[str]:
+def list_needed(extras: Iterable[str], packages: Iterable[str]) -> set[str]:
     """Return the names of packages, and of all that some extras and they need."""
     edges: dict[str, set[str]] = defaultdict(set)
-    for each in tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]:
-        edges[each["name"]] |= {needed["name"] for needed in each.get("dependencies", ())}
-        if each["name"] == "escala":
-            held = each["optional-dependencies"]
-    left = [*packages, *(needed["name"] for extra in extras for needed in held[extra])]
-    found: set[str] = set()
+    for package in tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]:
+        edges[package["name"]] |= {other["name"] for other in package.get("dependencies", ())}
+        if package["name"] == "escala":
+            optional = package["optional-dependencies"]
+    left = [*packages, *(other["name"] for extra in extras for other in optional[extra])]
+    needed: set[str] = set()
     while left:
-        if (name := left.pop()) not in found:
-            found.add(name)
+        if (name := left.pop()) not in needed:
+            needed.add(name)
             left += edges[name]
-    return found
+    return needed
 
 
 if __name__ == "__main__":

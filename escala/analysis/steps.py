@@ -34,22 +34,6 @@ def gradients(output: cli.Files, given: SimpleNamespace, split: Path) -> None:
         raise SystemExit(1)
 
 
-def _read(given: SimpleNamespace, files: list[Path]) -> cli.Files:
-    """Return the files of the runs that calibrate, and those on gradients."""
-    sources = given.sources
-    runs = set(sources["collectives"])
-    for work in sources["works"].values():
-        runs |= {*work["steps"], work["clocks"]}
-    for program in sources.get("programs", {}).values():
-        runs |= {*program["steps"], *(file for group in program["sums"] for file in group)}
-    read = [Path(work["gradients"]) for work in sources["works"].values()]
-    for run in map(Path, sorted(runs)):
-        ranks = (sorted(run.parent.glob(f"ranks/rank*.{of}.csv")) for of in ("steps", "clocks"))
-        read += [run, *(file for of_probe in ranks for file in of_probe)]
-    return {str(path): path for path in read}
-
-
-@cli.step(inputs=_read)
 def calibrate(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None:
     """Make a calibration from the runs that calibrate."""
     from escala.analysis.cost_model.calibration import parse
@@ -62,7 +46,6 @@ def calibrate(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> N
     print("\n".join([*left_out, f"{output['calibration']}: {', '.join(calibrated)}"]))
 
 
-@cli.step()
 def predict_times(
     output: cli.Files, given: SimpleNamespace, calibration: Path, datasets: Sequence[Path] = ()
 ) -> None:

@@ -73,10 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     plans = _plans(folder, arguments.file) if is_needed else None
     memory, minutes = arguments.memory_gib, arguments.minutes
     limits = Limits(
-        arguments.nodes,
-        arguments.cores,
-        None if memory is None else memory * 2**30,
-        None if minutes is None else minutes * 60,
+        arguments.nodes, arguments.cores, memory and memory * 2**30, minutes and minutes * 60
     )
     question = Question(arguments.goal, limits, arguments.partition, arguments.joules_per_core_hour)
     advice = advise(folder, question, arguments.draws, plans)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from escala.check import job, machine
 from escala.cli import json_or_file
@@ -57,18 +56,14 @@ def add(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int | None:
     if arguments.folder:
-        return _check_workload(**vars(arguments))
+        from escala.check.workload import answers
+
+        able = True
+        with tempfile.TemporaryDirectory() as scratch:
+            for answer in answers(scratch=Path(scratch), **vars(arguments)):
+                print(answer, flush=True)
+                able &= answer.able
+        return console.DONE if able else console.FAILED
     checks = [*machine.CHECKS, *(job.CHECKS if job.in_a_job() else [])]
     for answer in machine.answers(checks):
         print(answer, flush=True)
-
-
-def _check_workload(folder: Path, **options: Any) -> int:
-    from escala.check.workload import answers
-
-    able = True
-    with tempfile.TemporaryDirectory() as scratch:
-        for answer in answers(folder, Path(scratch), **options):
-            print(answer, flush=True)
-            able &= answer.able
-    return console.DONE if able else console.FAILED

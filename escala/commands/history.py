@@ -40,16 +40,12 @@ def run(arguments: argparse.Namespace) -> int | None:
     return arguments.command(history.location(), arguments)
 
 
-def _warn(text: str) -> None:
-    say(f"history: {text}")
-
-
 def _add(folder: Path, arguments: argparse.Namespace) -> int:
     from escala.report.history import add
 
-    added = add(folder, arguments.experiments, warn=_warn)
+    added = add(folder, arguments.experiments, warn=say)
     for error in added.unreadable.values():
-        _warn(str(error))
+        say(error)
     print(
         f"{folder}: {with_noun(added.measurements, 'measurement')} of "
         f"{with_noun(len(added.files), 'session')} added, {added.known} already there"
@@ -70,7 +66,7 @@ def _query(folder: Path, arguments: argparse.Namespace) -> int:
     with history.read(folder, warn=warnings.append) as database:
         table = history.query(database, arguments.sql)
     for text in warnings:
-        _warn(text)
+        say(text)
     if arguments.csv:
         from escala.analysis.tables import no_formula
 

@@ -44,7 +44,7 @@ def add(parser: Parser) -> None:
         help=f"256 IPv4 addresses that nothing else here uses (default: {network.SUBNET})",
     )
     command("status", _status, "show the state of each node and its link; fails if no lab is up")
-    command("down", _down, "end its jobs and daemons, and remove the lab, also an incomplete one")
+    command("down", _remove, "end its jobs and daemons, and remove the lab, also an incomplete one")
     shape = command("shape", _shape, "set the rate of every link, in both directions")
     shape.add_argument("rate", help="10mbit, 100mbit, 1gbit, … or native: without a limit")
     measure = command("measure", _measure, "measure rate and latency from one node to another")
@@ -96,7 +96,7 @@ def _link(state: cluster.State) -> str:
     return "cut" if state.cut else " and ".join(dict.fromkeys(rates))
 
 
-def _down(arguments: argparse.Namespace) -> None:
+def _remove(arguments: argparse.Namespace) -> None:
     cluster.down()
     say("The lab is down: no part of one remains.")
 

@@ -21,7 +21,6 @@ from escala.draft.data import DEFAULTS, SIMULATED, draft, recognise
 from escala.draft.file import Draft
 from escala.experiment import Experiment
 
-COMMAND = "escala new"
 EXAMPLES = """\
 examples:
   escala new                                            it asks
@@ -63,7 +62,10 @@ def add(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int | None:
     if "command" in arguments:
-        return _new_program(arguments)
+        arguments.name = arguments.name or (arguments.output and arguments.output.stem)
+        drafted = draft_program.draft([arguments.command], arguments)
+        output = arguments.output or draft_program.file_of(drafted.name)
+        return _write(drafted, output, arguments.force)
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     force = given.pop("force")
     if "data" not in given:
@@ -79,19 +81,12 @@ def run(arguments: argparse.Namespace) -> int | None:
     return _write(draft(output.stem, **given), output, force)
 
 
-def _new_program(arguments: argparse.Namespace) -> None:
-    output = arguments.output
-    arguments.name = arguments.name or (output and output.stem)
-    drafted = draft_program.draft([arguments.command], arguments)
-    _write(drafted, output or draft_program.file_of(drafted), arguments.force)
-
-
 def _other(output: Path) -> str:
     return f"--output {output.with_name('NAME.yaml')}"
 
 
 def _write(drafted: Draft, output: Path, force: bool) -> None:
-    content = drafted.content(output, force, COMMAND, _other(output))
+    content = drafted.content(output, force, _other(output))
     write_text(output, content)
     print("\n".join([*drafted.sentences, f"Written: {output}"]))
     print(f"Next: {call('run --dry-run --experiment', output)}")
@@ -131,7 +126,7 @@ def _ask(given: dict[str, Any], force: bool) -> dict[str, Any]:
                 answers[name] = convert(answer or default)
                 settings = dict(answers)
                 if output := settings.pop("output", None):
-                    draft(output.stem, **settings).content(output, force, COMMAND, _other(output))
+                    draft(output.stem, **settings).content(output, force, _other(output))
                 else:
                     Experiment(draft("draft", **settings).settings, "draft")
             except ValueError as error:

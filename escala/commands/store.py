@@ -17,6 +17,7 @@ from tqdm import tqdm
 from escala.cache import store, upkeep
 from escala.core.arguments import Parser, from_zero, subcommands
 from escala.core.errors import InputError
+from escala.core.files import read_json
 from escala.core.readable import with_noun
 
 KEY_SHOWN = 12
@@ -79,7 +80,7 @@ def _size(folder: Path, arguments: argparse.Namespace) -> None:
     for step, (count, size) in sizes.steps.items():
         print(f"{step:16}{with_noun(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
     files = with_noun(sizes.files, "file")
-    print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file counted once")
+    print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file with_noun once")
     if sizes.unneeded_bytes:
         print(
             f"{_megabytes(sizes.unneeded_bytes)} of it are needed by no entry: `prune` removes them"
@@ -98,11 +99,7 @@ def _show(folder: Path, arguments: argparse.Namespace) -> None:
     if not entries:
         raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
     for entry in entries:
-        print(
-            json.dumps(
-                json.loads(entry.path.read_text(encoding="utf-8")) | {"key": entry.key}, indent=1
-            )
-        )
+        print(json.dumps(read_json(entry.path) | {"key": entry.key}, indent=1))
 
 
 def _verify(folder: Path, arguments: argparse.Namespace) -> int:

@@ -7,20 +7,29 @@ sides of a ratio run on the same nodes, minutes apart, and you wait in the queue
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import re
 import shlex
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from escala import submit
 from escala.core import console, environment
 from escala.core.arguments import Parser
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import write_text
-from escala.experiment import Experiment, load
-from escala.measure import estimate
-from escala.measure.plan import plan_session
+from escala.core.readable import with_noun
+from escala.core.variables import SHELL
+from escala.engines.environments import provide_all
+from escala.experiment import Experiment, Run, load
+from escala.experiment.runs import engines_of
+from escala.measure import estimate, standing
+from escala.measure.plan import plan_session, within_pilot
 from escala.runtime import slurm
 from escala.workflow import call as workflow
 
@@ -40,16 +49,46 @@ the three steps of an experiment on a cluster, from the login node:
 The script is written to results/NAME/job.sh. You may change it, and submit it by sbatch. What
 sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_PARTITION=cpu.
 """
+#: Options of sbatch that a site may ask for, with what they are.
+OPTIONS = {
+    "account": "the account whose compute time is used",
+    "partition": "the queue",
+    "constraint": "a feature of nodes, so that all are of one kind",
+    "reservation": "nodes that are reserved for you",
+    "qos": "the quality of service",
+    "gres": "devices of a node, such as gpu:4",
+    "hint": "nomultithread: one process for each physical core",
+}
+#: Seconds before the end of the job at which its shell, which is Snakemake, gets SIGTERM. SLURM may
+#: send it up to a minute earlier.
+TERM_SECONDS = 120
+#: The shortest job: a shorter one may get that signal before its first run.
+SHORTEST_MINUTES = 5
+_SBATCH_SECONDS = 30
+_PLAIN = re.compile(r"""[^\s'"\\$`]+""")
+#: What sbatch prints of a job: `31`, `31;cluster`, or as without --parsable.
+_NUMBER = re.compile(r"^\s*(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?\s*$", re.M)
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
+
+_SCRIPT = """\
+#!/bin/bash
+# Measure the runs of {name} one after the other, all on the nodes of this job.
+# Submit it again until it says that all runs are measured. What was measured is kept.
+{options}
+
+{lines}
+# With exec, the signal before the end reaches Snakemake, which ends the run that goes on.
+exec {command}
+"""
 
 
 def add(parser: Parser) -> None:
     parser.usage = "escala submit [FILE] [OPTION …] [-- SNAKEMAKE …]"
-    parser.set_defaults(extra=[])
+    text = "file of the experiment, as for -e"
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="file of the experiment; default: config.yaml"
+        "experiment", nargs="?", metavar="FILE", default=argparse.SUPPRESS, help=text
     )
-    text = "the same file, as for escala run"
-    parser.add_argument("-e", "--experiment", dest="named", metavar="FILE", help=text)
+    workflow.add_experiment(parser)
     parser.add_argument("--now", action="store_true", help="submit the job, too")
     text = "with --now: wait until the job has ended, and end with its exit code"
     parser.add_argument("--wait", action="store_true", help=text)
@@ -58,7 +97,7 @@ def add(parser: Parser) -> None:
     )
     text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
     parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
-    for name, what in submit.OPTIONS.items():
+    for name, what in OPTIONS.items():
         parser.add_argument(f"--{name}", metavar="NAME", help=f"for sbatch: {what}")
     parser.add_argument(
         "--output", metavar="FILE", help="file to write; default: results/NAME/job.sh"
@@ -66,21 +105,56 @@ def add(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    named = arguments.file or arguments.named
-    options = {name: value for name in submit.OPTIONS if (value := getattr(arguments, name))}
     if arguments.wait and not arguments.now:
         raise InputError("--wait", None, "is for a job that --now submits", "add --now")
-    submit.require_plain(options, arguments.time)
-    snakemake = call_of_file(named, arguments.extra)  # It refuses a file that is missing.
-    e = load(workflow.find_file(named) if named else "config.yaml")
-    if arguments.now and submit.left(e) and (lacking := submit.unprepared(e)):
+    options = {name: value for name in OPTIONS if (value := getattr(arguments, name))}
+    require_plain(options, arguments.time)
+    e = load(workflow.file_of(arguments))
+    runs, option = select_runs(e), ["-e", arguments.experiment] if arguments.experiment else []
+    prepare, report = (call(f"run {target}", *option) for target in ("prepare", "report"))
+    if not runs:
+        remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
+        raise InputError("FILE", e.origin, "all its runs are measured", remedy)
+    unprepared = [file for file in e.largest.dataset_files() if not Path(file).exists()]
+    if arguments.now and unprepared:
         reason = "is not prepared, and the nodes of the job would wait for that"
-        remedy = f"first {call('run prepare', *_option(named))}"
-        raise InputError("--now", lacking[0], reason, remedy)
-    number = write_and_submit(e, named, snakemake, options, arguments)
-    if arguments.wait:
-        return _wait(number, Path(submit.log_folder(e), f"job-{number}.log"))
-    return console.DONE
+        raise InputError("--now", unprepared[0], reason, f"first {prepare}")
+    shape = estimate.shape([planned.run for planned in plan_session(e).runs])
+    time = estimate.time_of(runs)
+    limit = arguments.time or format_time(time.minutes)
+    snakemake = workflow.call_of(arguments, ["runs", "--cores", "all"])
+    text = write_script(e, shape, limit, options, arguments.setup, snakemake)
+    environment.claim_results(Path("results", e.name))
+    _log(e, "").parent.mkdir(parents=True, exist_ok=True)
+    path = arguments.output or f"results/{e.name}/job.sh"
+    write_text(path, text)
+    print(text, end="", flush=True)
+    say(
+        f"Written: {path}, for {with_noun(len(runs), 'run')} on "
+        f"{with_noun(shape.nodes, 'node')}, in {limit} at most: "
+        f"{'as --time says' if arguments.time else time.why}."
+    )
+    if not arguments.now:
+        where = "" if shutil.which("sbatch") else "on the login node of a cluster: "
+        where += f"{prepare}; " * bool(unprepared)
+        say(f"Next: {where}sbatch {shlex.quote(path)}; {report}")
+        return console.DONE
+    number = submit(path)
+    say(f"Submitted: job {number}. Its output: {_log(e, number)}")
+    say(f"Next, also while it runs: {report}")
+    return _wait(number, _log(e, number)) if arguments.wait else console.DONE
+
+
+def select_runs(e: Experiment) -> list[Run]:
+    """Return the runs that a call inside the job measures, as far as that is known here."""
+    plan = within_pilot(plan_session(e))
+    # The nodes of the job may have no network.
+    provide_all(engines_of(planned.run for planned in plan.runs))
+    return [planned.run for planned in standing.runs_left_of(plan, standing.Present())]
+
+
+def _log(e: Experiment, number: str) -> Path:
+    return Path("results", e.name, "logs", f"job-{number}.log")
 
 
 def _wait(number: str, log: Path) -> int:
@@ -93,51 +167,119 @@ def _wait(number: str, log: Path) -> int:
     return code
 
 
-def _option(file: str | None) -> list[str]:
-    return ["-e", file] if file else []
+def format_time(minutes: int) -> str:
+    """Return minutes as SLURM reads a time: `01:20:00`, or `2-01:20:00` with days."""
+    hours, rest = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{f'{days}-' if days else ''}{hours:02}:{rest:02}:00"
 
 
-def call_of_file(file: str | None, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake inside the job."""
-    arguments = argparse.Namespace(experiment=file, extra=extra)
-    return workflow.call_of(arguments, ["runs", "--cores", "all"])
+def require_plain(options: Mapping[str, str], time: str | None) -> None:
+    """Refuse values that sbatch or a shell would not read as they stand.
 
-
-def write_and_submit(
-    e: Experiment,
-    file: str | None,
-    snakemake: list[str],
-    options: dict[str, str],
-    arguments: argparse.Namespace,
-) -> str | None:
-    """Write and print the script of a job, submit it if asked to, and say what comes next.
-
-    Returns
-    -------
-    SLURM's number of the job, None if it is not submitted.
+    Raises
+    ------
+    InputError : with the option.
     """
-    option = _option(file)
-    prepare, report = (call(f"run {target}", *option) for target in ("prepare", "report"))
-    if not (runs := submit.left(e)):
-        remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
-        raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    shape = estimate.shape([planned.run for planned in plan_session(e).runs])
-    time = estimate.time_of(runs)
-    limit = arguments.time or submit.clock(time.minutes)
-    why = "as --time says" if arguments.time else time.why
-    text = submit.script(e, shape, limit, options, arguments.setup, snakemake)
-    environment.claim_results(Path("results", e.name))
-    Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
-    path = arguments.output or f"results/{e.name}/job.sh"
-    write_text(path, text)
-    print(text, end="", flush=True)
-    say(f"Written: {path}, for {submit.sentence(runs, shape, limit, why)}")
-    if arguments.now:
-        number = submit.submit(path)
-        say(f"Submitted: job {number}. Its output: {submit.log_folder(e)}/job-{number}.log")
-        say(f"Next, also while it runs: {report}")
-        return number
-    where = "" if shutil.which("sbatch") else "on the login node of a cluster: "
-    where += f"{prepare}; " * bool(submit.unprepared(e))
-    say(f"Next: {where}sbatch {shlex.quote(path)}; {report}")
-    return None
+    for name, value in options.items():
+        if not _PLAIN.fullmatch(value):
+            raise InputError(f"--{name}", value, "holds a space, a quote or a sign of the shell",
+                             "write it as sbatch takes it, in one word")  # fmt: skip
+    if time is None:
+        return
+    if not _TIME.fullmatch(time):
+        raise InputError(
+            "--time", time, "is not a time that SLURM reads", "write HH:MM:SS or D-HH:MM:SS"
+        )
+    if _seconds(time) < SHORTEST_MINUTES * 60:
+        raise InputError("--time", time, f"is shorter than {SHORTEST_MINUTES} minutes",
+                         "ask for more: the signal of its end would come at its start")  # fmt: skip
+
+
+def _seconds(time: str) -> int:
+    """Return the seconds of a time as SLURM reads it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    days, _, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    hours, minutes, seconds, *_ = (*([0] if not days and len(parts) < 3 else []), *parts, 0, 0)
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def write_script(
+    e: Experiment,
+    shape: estimate.Shape,
+    time: str,
+    options: Mapping[str, str],
+    lines: Sequence[str],
+    command: Sequence[str],
+) -> str:
+    """Return the text of the job script.
+
+    Parameters
+    ----------
+    time : the time limit as SLURM reads it.
+    options : further options of sbatch with their values, without dashes.
+    lines : of the shell, before the environment is activated.
+    command : the call of Snakemake.
+    """
+    wanted = {
+        "job-name": f"escala-{e.name}",
+        "chdir": Path.cwd(),
+        "output": _log(e, "%j"),
+        # A job that SLURM starts again, as after the loss of a node, goes on in it.
+        "open-mode": "append",
+        "nodes": shape.nodes,
+        "ntasks-per-node": shape.tasks,
+        "cpus-per-task": shape.cores,
+        "exclusive": None,
+        # All the memory of the nodes.
+        "mem": 0,
+        "time": time,
+        "signal": f"B:TERM@{TERM_SECONDS}",
+        **options,
+    }
+    # A job has further variables of its site, which are in no key of a program.
+    shell = [f"export {SHELL}={shlex.quote(os.environ[SHELL])}"] if SHELL in os.environ else []
+    named = [f"--{name}" + ("" if value is None else f"={value}") for name, value in wanted.items()]
+    # Double quotes where an option holds a space.
+    named = [json.dumps(it, ensure_ascii=False) if re.search(r"\s", it) else it for it in named]
+    return _SCRIPT.format(
+        name=e.name,
+        options="\n".join(f"#SBATCH {option}" for option in named),
+        lines="\n".join([*lines, *shell, activation()]),
+        command=shlex.join(command),
+    )
+
+
+def activation() -> str:
+    """Return the line of the shell that selects this environment."""
+    file = Path(sys.prefix, "bin", "activate")
+    if not file.exists():
+        return f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"source {shlex.quote(str(near))}"
+
+
+def submit(file: str) -> str:
+    """Submit a job script and return SLURM's number of the job.
+
+    Raises
+    ------
+    InputError : SLURM does not answer, or refuses the job; with its reason.
+    """
+    slurm.require_controller()
+    try:
+        done = slurm.call(["sbatch", "--parsable", file], _SBATCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        reason = f"gave no answer within {_SBATCH_SECONDS} s"
+        raise InputError(
+            "sbatch", file, reason, "see whether it was submitted: squeue --me"
+        ) from None
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["refused it"])[-1]
+        remedy = "name what your site asks for, such as --account or --partition (sinfo lists them)"
+        raise InputError("sbatch", file, reason, remedy)
+    # A site may print a welcome as well.
+    if numbers := _NUMBER.findall(done.stdout):
+        return numbers[-1]
+    reason = f"printed no number of a job: {done.stdout.strip()[:200]!r}"
+    raise InputError("sbatch", file, reason, "see whether it was submitted: squeue --me")

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from escala import submit
+from escala.commands import submit
 from escala.core import console, environment
 from escala.core.arguments import Parser
 from escala.core.children import die_with_parent
@@ -87,29 +87,21 @@ def add(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     # What stands after -- is the command, also where it looks like an option.
     arguments.command += arguments.extra
-    drafted, typed = draft_program.draft(arguments.command, arguments), None
-    if drafted.guessed:
-        options = argparse.Namespace(**vars(arguments) | {"strategy": draft_program.ONE})
-        # Both are of one name, which is free until an experiment has it.
-        typed = draft_program.draft(arguments.command, options)
-    file = draft_program.file_of(drafted)
-    for draft in filter(None, (drafted, typed)):
-        # An earlier call of this may have seen more of them.
-        draft_program.keep_files(draft, file)
-    experiment = Experiment(drafted.settings, file)
+    drafted = draft_program.draft(arguments.command, arguments)
+    typed, file = drafted.typed, draft_program.file_of(drafted.name)
     there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
-    if typed and there == text(typed, "escala try"):
+    if typed and there == text(typed):
         # An earlier call of this found that only this works.
         drafted, typed = typed, None
-        experiment = Experiment(drafted.settings, file)
+    experiment = Experiment(drafted.settings, file)
     for sentence in drafted.sentences:
         say(sentence)
     if arguments.dry:
-        print("\n".join(trial.starts(experiment)))
+        print("\n".join(trial.describe_starts(experiment)))
         return 0
-    drafted.content(file, arguments.force, "escala try", "--name NAME")
+    drafted.content(file, arguments.force, "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
-    for sentence in trial.isolation(experiment):
+    for sentence in trial.describe_isolation(experiment):
         say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
     here = " on this machine, and not on a node" if on_nodes else ""
@@ -128,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in draft_program.add_files(drafted, sorted(read)):
         say(sentence)
     experiment = Experiment(drafted.settings, file)
-    write_text(file, text(drafted, "escala try"))
+    write_text(file, text(drafted))
     say(f"Written: {file}")
     _, most = trial.estimate(one, several, experiment)
     if most > ASK_SECONDS and not _agrees():
@@ -137,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"Nothing is measured yet, because it may take long. To measure: {call(on + more)}")
         return console.NO_TIME
     began = time.time()
-    code = _measured(file, experiment, arguments)
+    code = _measure(file, experiment, arguments)
     _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
     return code
 
@@ -150,27 +142,27 @@ def _agrees() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _measured(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
+def _measure(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
     """Measure an experiment as `escala run` does, and return its exit code.
 
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
     if profile or arguments.nodes == 1 or allocation.number():
-        return _called("run", "--experiment", str(file), *profile, *_QUIET)
-    if code := _called("run", "prepare", "--experiment", str(file), *_QUIET):
+        return _call("run", "--experiment", str(file), *profile, *_QUIET)
+    if code := _call("run", "prepare", "--experiment", str(file), *_QUIET):
         return code
-    if submit.left(e):
-        code = _called("submit", str(file), "--now", "--wait")
+    if submit.select_runs(e):
+        code = _call("submit", str(file), "--now", "--wait")
     if code == console.NO_TIME:
         say(f"The job was too short. For the other runs: sbatch results/{e.name}/job.sh")
     # What is there is reported also if the job was cut.
     if any(Path("results", e.name).glob("runs/**/run.json")):
-        code = _called("run", "report", "--experiment", str(file), *_QUIET) or code
+        code = _call("run", "report", "--experiment", str(file), *_QUIET) or code
     return code
 
 
-def _called(*words: str) -> int:
+def _call(*words: str) -> int:
     """Call a subcommand of `escala`, and return its exit code."""
     call = [sys.executable, "-m", "escala.command", *words]
     started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
@@ -189,5 +181,5 @@ def _print_answer(results: Path, file: Path, since: float) -> None:
     if not summary.is_file() or summary.stat().st_mtime < since:
         say(f"No answer, for the reason above. To go on: {call('run --experiment', file)}")
         return
-    print("\n" + "\n".join(trial.answer(summary)))
+    print("\n" + "\n".join(trial.read_answer(summary)))
     print(f"Page: {results}/index.html, and as text {summary}", flush=True)

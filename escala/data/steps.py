@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 
 from escala import cli
@@ -40,24 +41,24 @@ def _split_files(given: SimpleNamespace, output: cli.Files) -> cli.Files:
 def arrays(output: cli.Files, given: SimpleNamespace, **inputs: Path) -> None:
     """Split a dataset and write the arrays of its sides."""
     kind, folder = KINDS[given.kind], output["description"].parent
-    with cli.stage("arrays") as stage:
-        prepare = kind.load("arrays").prepare
-        description = prepare(given.name, given.preparation, given.seed, inputs, folder)
-        if description is None:
-            reason, remedy = "prepare returned None", "return what write_split returns"
-            raise InputError(kind.folder / "arrays.py", None, reason, remedy)
-        # Their reader is selected by this kind.
-        if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
-            reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
-            remedy = "use the kind's name in its module arrays"
-            raise InputError(folder / DESCRIPTION, named, reason, remedy)
-        counts = description.get("counts", {})
-        stage.rows_out = sum(filter(None, description["rows"].values()))
-        # Without balancing these are all rows.
-        stage.rows_in = sum(rows.get("kept", 0) for rows in counts.values()) or stage.rows_out
-        outputs = [folder / name for name in (*kind.files, DESCRIPTION)]
-        made = [inner for path in outputs for inner in (path, *path.rglob("*"))]
-        stage.files = [path for path in made if path.is_file()]
+    began = perf_counter()
+    prepare = kind.load("arrays").prepare
+    description = prepare(given.name, given.preparation, given.seed, inputs, folder)
+    if description is None:
+        reason, remedy = "prepare returned None", "return what write_split returns"
+        raise InputError(kind.folder / "arrays.py", None, reason, remedy)
+    # Their reader is selected by this kind.
+    if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
+        reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
+        remedy = "use the kind's name in its module arrays"
+        raise InputError(folder / DESCRIPTION, named, reason, remedy)
+    counts = description.get("counts", {})
+    rows_out = sum(filter(None, description["rows"].values()))
+    # Without balancing these are all rows.
+    rows_in = sum(rows.get("kept", 0) for rows in counts.values()) or rows_out
+    outputs = [folder / name for name in (*kind.files, DESCRIPTION)]
+    written = [inner for path in outputs for inner in (path, *path.rglob("*")) if inner.is_file()]
+    cli.print_stage("arrays", began, rows_in, rows_out, written)
     for name, stages in list(counts.items())[:_MOST]:
         print(name, *(f"{stage_name} {rows}" for stage_name, rows in stages.items()))
     if len(counts) > _MOST:

@@ -55,7 +55,7 @@ _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\
 #: Where a path stands that is a word of the command.
 COMMAND = "the command"
 #: The strategy of a program that starts its ranks itself.
-OWN = "own-launcher"
+LAUNCHER = "own-launcher"
 
 
 @dataclass
@@ -88,19 +88,26 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
     ------
     InputError : the command begins with a launcher, and it is not certain what that starts.
     """
-    start = _launcher_place(words)
+    start = 0
+    for place in range(len(words)):
+        itself = _itself(words[place:])
+        if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
+            start = place
+            break
+        if PYTHON.fullmatch(itself) or itself.endswith(".py"):
+            break
     before, words = list(words[:start]), words[start:]
     reading, itself = Reading(list(words)), _itself(words)
-    keeps = named == OWN or any(
+    keeps = named == LAUNCHER or any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
     launcher = _LAUNCHERS.get(itself)
     if (launcher and keeps) or itself in _STARTERS:
-        reading = Reading(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
+        sentence = f"{itself} starts the ranks itself (strategy {LAUNCHER})."
+        reading = Reading(list(words), LAUNCHER, [sentence])
     elif launcher:
-        path = restore_shell().get("PATH", os.defpath)
         chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
-        file = None if chosen else shutil.which(words[0], path=path)
+        file = None if chosen else find_program(words[0])
         reading = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
         script = find_script(reading.command, folder)
         if itself == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
@@ -121,17 +128,6 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
         _take_script(reading, folder)
     reading.command[:0] = before
     return reading
-
-
-def _launcher_place(words: Sequence[str]) -> int:
-    """Return where a launcher stands before the script, 0 if there is none."""
-    for place in range(len(words)):
-        itself = _itself(words[place:])
-        if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
-            return place
-        if PYTHON.fullmatch(itself) or itself.endswith(".py"):
-            break
-    return 0
 
 
 def _itself(words: Sequence[str]) -> str:
@@ -194,7 +190,6 @@ def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
     executable file; or a name on the PATH that is no value of an option. If there is none, it is
     the number of words.
     """
-    path = restore_shell().get("PATH", os.defpath)
     for place in range(first, len(words)):
         before, word, file = words[place - 1], words[place], Path(words[place])
         if before == "--" or (strategy == "torch-ddp" and before in ("-m", "--module")):
@@ -206,10 +201,15 @@ def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
             or WRAPPERS.fullmatch(file.name)
             or file.suffix == ".py"
             or ("/" in word and (is_missing or shutil.which(word)))
-            or (not is_value and shutil.which(word, path=path))
+            or (not is_value and find_program(word))
         ):
             return place
     return len(words)
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program where the shell of the user looks for it, None without."""
+    return shutil.which(name, path=restore_shell().get("PATH", os.defpath))
 
 
 def interpreter_of(program: Path) -> str | None:
@@ -230,7 +230,7 @@ def interpreter_of(program: Path) -> str | None:
     if (alongside.parent.parent / "pyvenv.cfg").is_file() and not named:
         name = str(alongside)
     elif name and Path(name).name == "env":
-        name = shutil.which(named[2] or "", path=restore_shell().get("PATH", os.defpath))
+        name = find_program(named[2] or "")
     is_python = name and PYTHON.fullmatch(Path(name).name) and os.access(name, os.X_OK)
     return name if is_python else None
 
@@ -260,10 +260,10 @@ def _accelerate(words: Sequence[str]) -> Reading:
             rest.pop(0)
     options = [word for pair in _ACCELERATE.items() for word in pair]
     sentence = (
-        f"accelerate launch starts the ranks itself (strategy {OWN}). Escala sets its numbers of "
-        "processes and machines."
+        f"accelerate launch starts the ranks itself (strategy {LAUNCHER}). Escala sets its "
+        "numbers of processes and machines."
     )
-    return Reading([*words[:2], *options, *kept], OWN, [sentence])
+    return Reading([*words[:2], *options, *kept], LAUNCHER, [sentence])
 
 
 def _take_script(reading: Reading, folder: Path) -> None:
@@ -271,22 +271,20 @@ def _take_script(reading: Reading, folder: Path) -> None:
     named = {name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
     file = find_script(reading.command, folder)
     strategies = find_strategies(file)
-    sentence = None
+    say = reading.sentences.append
     if "ranks_of_node" in named and "rank" not in named:
-        reading.strategy, sentence = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
+        reading.strategy = LAUNCHER
+        say(f"The command names {{ranks_of_node}}: strategy {LAUNCHER}.")
     elif len(strategies) == 1:
         [(reading.strategy, why)] = strategies.items()
         reading.guessed = True
-        sentence = f"{file.name} {why}: strategy {reading.strategy}."
+        say(f"{file.name} {why}: strategy {reading.strategy}.")
     elif strategies:
         several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
-        sentence = (
-            f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
-        )
+        say(f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME.")
     elif {"rank", "ranks"} & named:
         reading.strategy = "processes"
-        sentence = "The command names its rank or their number: strategy processes."
-    reading.sentences += [sentence] if sentence else []
+        say("The command names its rank or their number: strategy processes.")
 
 
 def find_script(command: Sequence[str], folder: Path) -> Path | None:
@@ -316,8 +314,8 @@ def find_strategies(file: Path | None) -> dict[str, str]:
         if option.signs and signs.issuperset(option.signs)
     }
     # Processes that a script starts itself join a group by a call.
-    join = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {OWN}
-    left = join if join and OWN in by_strategy else {OWN}
+    join = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
+    left = join if join and LAUNCHER in by_strategy else {LAUNCHER}
     return {name: sign for name, sign in by_strategy.items() if name not in left}
 
 
@@ -333,10 +331,13 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
     named += _modules(find_module(words) or "", folder)
     scripts, files = [file for file in named if file.suffix == ".py"], set(named)
     while scripts:
-        for file in _find_imports(scripts.pop(), folder):
-            if file not in files:
-                files.add(file)
-                scripts.append(file)
+        script = scripts.pop()
+        tree = _parse(script)
+        for level, name in _imports(tree) if tree else ():
+            for place in [script.parents[level - 1]] if level else {script.parent, folder}:
+                new = [file for file in _modules(name, place) if file not in files]
+                files.update(new)
+                scripts += new
     patterns = []
     for file in files:
         if file.absolute().is_relative_to(folder):
@@ -368,15 +369,6 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.level, name
             inner = (f"{name}.{alias.name}".strip(".") for alias in node.names)
             yield from ((node.level, submodule) for submodule in inner)
-
-
-def _find_imports(script: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files alongside a script, or in the folder, that it imports."""
-    tree = _parse(script)
-    for level, name in _imports(tree) if tree else ():
-        places = [script.parents[level - 1]] if level else {script.parent, folder}
-        for place in places:
-            yield from _modules(name, place)
 
 
 def _modules(name: str, place: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ What the data are is recognised by the names of files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def recognise(data: str) -> Dataset:
     path = Path(expand_path(data, "data"))
     if not path.exists():
         raise InputError("data", data, "there is no such file or folder", "name your data")
-    for recogniser in _RECOGNISERS:
+    for recogniser in (_genomes, _table, _public_pictures, _arrays, _pictures):
         if dataset := recogniser(path, data):
             return dataset
     raise InputError(
@@ -169,20 +169,15 @@ def _table(path: Path, data: str) -> Dataset | None:
     return Dataset(name_of(path), "mlp", settings | refused | {"split": {"test_fraction": 0.3}})
 
 
-def _digits(path: Path, data: str) -> Dataset | None:
-    """Recognise a folder with files of MNIST."""
-    if not (path.is_dir() and any(path.glob("train-images[-.]idx3-ubyte*"))):
+def _public_pictures(path: Path, data: str) -> Dataset | None:
+    """Recognise a folder with files of MNIST; the binary files of CIFAR-10, or their archive."""
+    if path.is_dir() and any(path.glob("train-images[-.]idx3-ubyte*")):
+        workload, source = "mnist-mlp", {"type": "idx", "folder": data}
+    elif path.name == "cifar-10-binary.tar.gz" or (path / "data_batch_1.bin").is_file():
+        workload, source = "cifar-cnn", {"type": "cifar", "path": data}
+    else:
         return None
-    settings = {"kind": "images", "source": {"type": "idx", "folder": data}, "split": {}}
-    return Dataset(name_of(path), "mnist-mlp", settings)
-
-
-def _cifar(path: Path, data: str) -> Dataset | None:
-    """Recognise the binary files of CIFAR-10, or their archive."""
-    if path.name != "cifar-10-binary.tar.gz" and not (path / "data_batch_1.bin").is_file():
-        return None
-    settings = {"kind": "images", "source": {"type": "cifar", "path": data}, "split": {}}
-    return Dataset(name_of(path), "cifar-cnn", settings)
+    return Dataset(name_of(path), workload, {"kind": "images", "source": source, "split": {}})
 
 
 def _pictures(path: Path, data: str) -> Dataset | None:
@@ -205,16 +200,6 @@ def _arrays(path: Path, data: str) -> Dataset | None:
 
     settings = settings_of(path, data)
     return settings and Dataset(name_of(path), None, {"kind": "arrays", **settings, "split": {}})
-
-
-_RECOGNISERS: tuple[Callable[[Path, str], Dataset | None], ...] = (
-    _genomes,
-    _table,
-    _digits,
-    _cifar,
-    _arrays,
-    _pictures,
-)
 
 
 def name_of(path: Path) -> str:

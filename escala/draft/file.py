@@ -45,35 +45,48 @@ class Draft:
     settings : of the experiment.
     notes : comments of its file by key, below those of the schema.
     sentences : on what was assumed, and on what cannot be varied.
-    guessed : whether the strategy is read from a script, and nothing in the command tells of it. It
-        is another one than that of one process.
+    typed : the draft of the command as it is typed, if only its script tells of the strategy.
     """
 
     settings: dict[str, Any]
     notes: dict[str, str]
     sentences: list[str]
-    guessed: bool = False
+    typed: Draft | None = None
 
     @property
     def name(self) -> str:
         return self.settings["experiment"]
 
-    def content(self, file: Path, force: bool, by: str, other: str) -> str:
+    def content(self, file: Path, force: bool, other: str) -> str:
         """Return the text of the file, once the experiment is valid and its place is free.
 
         Parameters
         ----------
         force : replace a file that exists.
-        by : the command that writes it.
-        other : its option for another name.
+        other : the option of the command for another name.
 
         Raises
         ------
-        InputError : the experiment is not valid, or as `require_place`.
+        InputError : the experiment is not valid, the file exists and holds something else, the name
+            belongs to another file in the working directory, or the folder cannot be written to.
         """
         Experiment(self.settings, file)
-        content = text(self, by)
-        require_place(file, self.name, content, force, other)
+        content = text(self)
+        there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else content
+        if there != content and not force:
+            reason = "exists, and differs from what these options give"
+            remedy = f"measure it as it is: {call('run -e', file)}; or add --force, or {other}"
+            raise InputError(file, file.name, reason, remedy)
+        for owner in owners(self.name, Path()):
+            if not (file.exists() and owner.samefile(file)):
+                reason = f"is the name of {owner}"
+                raise InputError(file, self.name, reason, f"choose another: {other}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=file.parent).close()
+        except OSError as error:
+            folder, reason = str(file.parent.absolute()), f"cannot be written to: {error.strerror}"
+            raise InputError("the folder", folder, reason, "go to a folder of your own") from None
         return content
 
 
@@ -108,45 +121,14 @@ def compare_settings(
     }
 
 
-def require_place(file: Path, name: str, content: str, force: bool, other: str) -> None:
-    """Refuse to replace another experiment, or to take the name of one.
-
-    Parameters
-    ----------
-    other : as of `Draft.content`.
-
-    Raises
-    ------
-    InputError : the file exists and holds something else, the name belongs to another file in the
-        working directory, or the folder cannot be written to.
-    """
-    if (
-        file.exists()
-        and file.read_text(encoding="utf-8", errors="replace") != content
-        and not force
-    ):
-        reason = "exists, and differs from what these options give"
-        remedy = f"measure it as it is: {call('run -e', file)}; or add --force, or {other}"
-        raise InputError(file, file.name, reason, remedy)
-    for owner in owners(name, Path()):
-        if not (file.exists() and owner.samefile(file)):
-            raise InputError(file, name, f"is the name of {owner}", f"choose another: {other}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=file.parent).close()
-    except OSError as error:
-        folder, reason = str(file.parent.absolute()), f"cannot be written to: {error.strerror}"
-        raise InputError("the folder", folder, reason, "go to a folder of your own") from None
-
-
-def text(draft: Draft, by: str) -> str:
+def text(draft: Draft) -> str:
     """Return the file of a draft, with the first sentence of the schema above each key."""
-    return "\n".join(_lines(draft.settings, _NOTES | draft.notes, by)) + "\n"
+    return "\n".join(_lines(draft.settings, _NOTES | draft.notes)) + "\n"
 
 
-def _lines(settings: Mapping[str, Any], notes: Mapping[str, str], by: str) -> Iterator[str]:
-    schema = compose_schema(read_yaml(SCHEMA), WORKLOADS | folders.adopt(settings, by))
-    yield f"# An experiment of Escala, written by `{by}`. Change any value."
+def _lines(settings: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
+    schema = compose_schema(read_yaml(SCHEMA), WORKLOADS | folders.adopt(settings, "draft"))
+    yield "# An experiment that Escala wrote. Change any value."
     yield "# docs/reference/configuration.md describes every key, also those that are not here."
     for key, value in settings.items():
         # Short keys at the top stand together, with their comments; sections stand apart.

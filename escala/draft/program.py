@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import variables
+from escala.core.arguments import whole_number
 from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import name_first
 from escala.draft import command as reading
-from escala.draft.command import EXAMPLE, OWN
+from escala.draft.command import EXAMPLE, LAUNCHER
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
 from escala.programs.program import PYTHON, Program, find_binding
 from escala.programs.program import words as words_of
@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
         ("--repeats", None, f"repeats of each configuration; default: {REPEATS}"),
     ):
-        size.add_argument(option, type=_count, default=default, metavar="N", help=text)
+        size.add_argument(option, type=whole_number, default=default, metavar="N", help=text)
     about = parser.add_argument_group("the program")
     example = "'epoch \\d+ loss (?P<loss>\\S+)'"
     about.add_argument(
@@ -95,15 +95,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         about.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"0*[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def file_of(draft: Draft) -> Path:
+def file_of(name: str) -> Path:
     """Return the file for a program's draft in the working directory."""
-    return Path(f"escala-{draft.name}.yaml")
+    return Path(f"escala-{name}.yaml")
 
 
 def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
@@ -132,15 +126,12 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         sentences.append(f"{bound} is left out: each configuration has cores of its own.")
         del command[place]
     words, python = _interpreter(command, options.python)
-    default_python = shutil.which("python", path=_path_of_shell()) if python is None else python
-    if (
-        default_python
-        and Path(default_python).parent == Path(sys.executable).parent
-        and not options.python
-    ):
-        sentences.append(f"python is Escala's own here, {default_python}; --python names another.")
-    elif python and not options.python:
-        sentences.append(f"Its interpreter is {python}; --python names another.")
+    started = python or reading.find_program("python")
+    if started and not options.python:
+        if Path(started).parent == Path(sys.executable).parent:
+            sentences.append(f"python is Escala's own here, {started}; --python names another.")
+        elif python:
+            sentences.append(f"Its interpreter is {python}; --python names another.")
     held = [name for name in os.environ if variables.is_secret(name)]
     if held := sorted(set(held) - set(variables.for_ranks()) - set(options.variable)):
         sentences.append(
@@ -153,7 +144,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--data", text, "names no path", "write it as NAME=PATH")
         data[name] = path
     program = _program(words, folder, data, options.python)
-    if strategy == OWN and not set(reading.NUMBERS) & program.named:
+    if strategy == LAUNCHER and not set(reading.NUMBERS) & program.named:
         if options.strategy:
             reason = "always starts the same number of ranks"
             remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
@@ -163,8 +154,8 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     processes, threads, cores = _numbers(options, sentences)
     sentences += _limits(program, strategy, options)
     title = _title(words, folder)
-    stem = title.removesuffix(Path(title).suffix)
-    name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-_")
+    name = options.name or stem[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
     layouts = [Layout(1, 1)]
     if not STRATEGIES[strategy].layouts.one_rank:
@@ -188,24 +179,29 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
                     word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words
                 ),
                 "directory": ".",
-                "files": reading.list_files(words, folder),
+                # An earlier trial may have seen more of them.
+                "files": sorted(
+                    {*reading.list_files(words, folder), *_list_earlier_files(file_of(name))}
+                ),
                 **_workload(program, python, options),
             }
         },
         configurations=[{"strategy": strategy} | entry for entry in configurations],
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
-    return Draft(settings, notes, sentences, read_command.guessed and strategy != ONE)
+    typed = None
+    if read_command.guessed and strategy != ONE:
+        typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}))
+    return Draft(settings, notes, sentences, typed)
 
 
-def keep_files(draft: Draft, file: Path) -> None:
-    """Add the files that a file of an earlier draft names, as far as they are there."""
-    [workload] = draft.settings["workloads"].values()
+def _list_earlier_files(file: Path) -> list[str]:
+    """Return the files that an earlier draft of a program names, as far as they are there."""
     try:
-        [earlier] = read_yaml(file)["workloads"].values()
-        workload["files"] = sorted({*workload["files"], *filter(glob, earlier["files"])})
-    except Exception:  # It is not there, or of another form, of which `require_place` tells.
-        return
+        [workload] = read_yaml(file)["workloads"].values()
+        return [*filter(glob, workload["files"])]
+    except Exception:  # It is not there, or of another form, which `Draft.content` refuses.
+        return []
 
 
 def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
@@ -297,7 +293,7 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
         named, words[0] = named or str(Path(first).absolute()), "python"
     if named:
         return words, named
-    program = shutil.which(first, path=_path_of_shell())
+    program = reading.find_program(first)
     # A path may be an argument of another program.
     wraps = reading.WRAPPERS.fullmatch(Path(first).name)
     names = [Path(word).name if wraps else word for word in words]
@@ -315,10 +311,6 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
         return words, None if place else program
     # Programs of an environment, such as accelerate, name its interpreter.
     return words, reading.interpreter_of(Path(program)) if program else None
-
-
-def _path_of_shell() -> str:
-    return variables.restore_shell().get("PATH", os.defpath)
 
 
 def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:

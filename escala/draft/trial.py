@@ -10,7 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,14 +33,13 @@ from escala.programs.program import Program
 from escala.record import diagnose, invariants
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
-from escala.record.schema import Outcome, read_result
+from escala.record.schema import read_result
 from escala.runtime import launch
 from escala.runtime.layout import EXTRA_PORTS, Launch, places, processes_per_node
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import OPTIONS
 from escala.strategies.base import Place
 from escala.training.by_program import values, variables
-from escala.training.process import Plan
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0
@@ -109,63 +108,72 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
     ------
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
-    began = time.time()
-    with _attempt(experiment, run, limit_seconds) as (request, outcome, output):
-        ranks, program = output.parent / "ranks", _program(request)
+    began, request = time.time(), experiment.request(run)
+    epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
+    request["training"] = request["training"] | {"epochs": epochs}
+    program = _program(request)
+    with temporary_folder("escala-try") as temporary:
+        data, output = temporary / "data", temporary / "run" / "run.json"
+        _describe_data(experiment, run, data)
+        outcome = measure(request, data, output, limit_seconds)
+        if outcome.status not in ("ok", "timeout"):
+            how, _, last = (outcome.reason or outcome.status).partition(_LAST)
+            raise _error(program, run, how, last)
+        ranks = output.parent / "ranks"
         seen = [file_use(folder, began) for folder in ranks.glob("marks*")]
-        opened = {path for each in filter(None, seen) for path in each.read}
+        opened = {path for files in filter(None, seen) for path in files.read}
         paths = request["start"]["paths"].values()
         read = tuple(list_unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, last_lines = diagnose.tail(ranks, 0).partition(_LAST)
-        lines = (each for each in last_lines.split(" | ") if " escala: " not in each)
+        lines = (line for line in last_lines.split(" | ") if " escala: " not in line)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
             trial = _cut_trial(run, limit_seconds, program, ranks, last)
             return replace(trial, read=read)
         result = read_result(output)
-        told = result["program"]
-        if told["ran"]["idle"]:
+        reported = result["program"]
+        if reported["ran"]["idle"]:
             reason = (
                 "it ended with exit code 0 right after its imports: what it did, if anything, is "
                 "too short to be timed. Remedy: give it more to do (epochs, rows, rounds), or what "
                 "its last lines ask for"
             )
             raise _error(program, run, reason, last_lines)
-    whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
+    whole, last_epoch = reported["known_by"] == marks.WHOLE, result["epochs"][-1]
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
         run,
-        told["whole_seconds"],
+        reported["whole_seconds"],
         True,
-        told["known_by"],
+        reported["known_by"],
         None if whole else last_epoch["train_seconds"],
-        request["training"]["epochs"] if whole else last_epoch["epoch"],
+        epochs if whole else last_epoch["epoch"],
         last,
         result["wall_seconds"],
         last_epoch["steps"],
         last_epoch["rows"],
         {name: value for name, value in scores.items() if not name.startswith(marks.BEST)},
-        told["ran"],
+        reported["ran"],
         program.named,
-        tuple(told["notes"]),
+        tuple(reported["notes"]),
         read,
         result,
     )
 
 
 def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
-    """Return the trial of a program that was ended: what it told and did until then."""
+    """Return the trial of a program that was ended: what it reported and did until then."""
     folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
-    told = next(iter(by_process), [])
+    reported = next(iter(by_process), [])
     log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
-    if any(mark.event in (marks.STEP, marks.EPOCH) for mark in told):
+    if any(mark.event in (marks.STEP, marks.EPOCH) for mark in reported):
         known_by = marks.HOOK
     else:
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-        epochs_asked = plan["epochs"] if "epochs" in program.named else None
-        told, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), epochs_asked)
-        known_by = marks.OUTPUT if told else marks.WHOLE
+        epochs = plan["epochs"] if "epochs" in program.named else None
+        reported, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), epochs)
+        known_by = marks.OUTPUT if reported else marks.WHOLE
     everyone = [
         {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
     ]
@@ -174,15 +182,15 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
         if problem := invariants.mismatch(plan, program.named, everyone):
             raise _error(program, run, problem, last)
         ran = invariants.summarize_processes(everyone)
-    epochs = sum(mark.event == marks.EPOCH for mark in told)
-    made = [mark.made for mark in marks.count_steps(told) if mark.event == marks.STEP]
+    made_epochs = sum(mark.event == marks.EPOCH for mark in reported)
+    made = [mark.made for mark in marks.count_steps(reported) if mark.event == marks.STEP]
     return Trial(
-        run, seconds, False, known_by, None, epochs, last, seconds,
+        run, seconds, False, known_by, None, made_epochs, last, seconds,
         None if None in made else int(sum(made)), ran=ran, named=program.named,
     )  # fmt: skip
 
 
-def together(experiment: Experiment) -> Run | None:
+def find_largest(experiment: Experiment) -> Run | None:
     """Return the run of most processes on one node, or None if all have one process."""
     layouts = ((run.layout, run) for run in experiment.runs)
     on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
@@ -191,18 +199,20 @@ def together(experiment: Experiment) -> Run | None:
 
 
 def try_together(
-    experiment: Experiment, run: Run, alone: Trial, limit_seconds: float = LIMIT_SECONDS
+    experiment: Experiment, run: Run, alone: Trial | None, limit_seconds: float = LIMIT_SECONDS
 ) -> Trial:
-    """Do a run of several processes as `try_once` does, after a trial of one.
+    """Do a run of several processes as `try_once` does, after a trial of one if there is one.
 
     Raises
     ------
     InputError : as `try_once`; one ends, and the other does not within ten times its time; or each
         process may write the lines of its epochs.
     """
-    if alone.ended:
+    if alone and alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
     several = try_once(experiment, run, limit_seconds)
+    if not alone:
+        return several
     reason, last = None, several.last
     if alone.ended and several.ended:
         reason = comparable.other_lines(alone.result, several.result)
@@ -212,12 +222,7 @@ def try_together(
             f"after {span(alone.seconds)}. Remedy: let no process wait for another one that "
             "sends nothing"
         )
-    elif (
-        run.layout.processes > 1
-        and several.ended
-        and not alone.ended
-        and PATIENCE * several.seconds < alone.seconds
-    ):
+    elif run.layout.processes > 1 and several.ended and PATIENCE * several.seconds < alone.seconds:
         last = alone.last
         reason = (
             f"the program ended after {span(several.seconds)}, and one process did not end within "
@@ -254,12 +259,8 @@ def try_as_typed(
         with suppress(InputError):  # It may lack what the guess gives it.
             alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
-        single = (
-            try_together(guess, first, alone, limit_seconds)
-            if alone
-            else try_once(guess, first, limit_seconds)
-        )
-        run, several = together(guess), None
+        single = try_together(guess, first, alone, limit_seconds)
+        run, several = find_largest(guess), None
         if run:
             say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
             several = try_together(guess, run, single, limit_seconds)
@@ -270,7 +271,7 @@ def try_as_typed(
         return alone, None, error.reason
 
 
-def isolation(experiment: Experiment) -> Iterator[str]:
+def describe_isolation(experiment: Experiment) -> Iterator[str]:
     """Yield sentences on where the program of an experiment works, and what it could change there.
 
     It is said before anything is started.
@@ -299,24 +300,6 @@ def isolation(experiment: Experiment) -> Iterator[str]:
             )
     if shared := [*copy.list_shared(), *shared]:
         yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
-
-
-@contextmanager
-def _attempt(
-    experiment: Experiment, run: Run, limit_seconds: float
-) -> Iterator[tuple[dict, Outcome, Path]]:
-    """Yield the request of a short run, how it ended, and its `run.json`, in a folder that goes."""
-    request = experiment.request(run)
-    epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
-    request["training"] = request["training"] | {"epochs": epochs}
-    with temporary_folder("escala-try") as temporary:
-        data, output = temporary / "data", temporary / "run" / "run.json"
-        _describe_data(experiment, run, data)
-        outcome = measure(request, data, output, limit_seconds)
-        if outcome.status not in ("ok", "timeout"):
-            how, _, last = (outcome.reason or outcome.status).partition(_LAST)
-            raise _error(_program(request), run, how, last)
-        yield request, outcome, output
 
 
 def _program(request: dict) -> Program:
@@ -371,7 +354,7 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
 
     Parameters
     ----------
-    found, several : of one process, and of several unless all configurations have one.
+    alone, several : of one process, and of several unless all configurations have one.
     """
     if alone.ended:
         yield f"One process ended without an error after {span(alone.seconds)}.{_describe(alone)}"
@@ -406,6 +389,7 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"Its last lines: {alone.last}"
         )
     is_whole = alone.ended and alone.known_by == marks.WHOLE
+    timed = alone.seconds if is_whole else alone.epoch_seconds
     start_seconds = (is_whole and alone.ran["start_seconds"]) or 0.0
     if start_seconds > alone.seconds / 2:
         yield (
@@ -413,15 +397,10 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"takes {span(start_seconds)} of {span(alone.seconds)}. Give it more to do, or let its "
             "epochs be seen."
         )
-    elif is_whole and alone.seconds < SHORT_SECONDS:
+    elif alone.ended and timed is not None and timed < SHORT_SECONDS:
         yield (
-            f"Too short to time: the run takes {span(alone.seconds)}. Give it more to do: more "
-            "epochs or more rows."
-        )
-    elif alone.ended and alone.epoch_seconds is not None and alone.epoch_seconds < SHORT_SECONDS:
-        yield (
-            f"Too short to time well: an epoch takes {span(alone.epoch_seconds)}, and the time "
-            "of a short one varies more. Give it more rows or steps in each epoch."
+            f"Too short to time well: {'the run' if is_whole else 'an epoch'} takes {span(timed)}, "
+            "and the time of a short one varies more. Give it more to do: more epochs or more rows."
         )
     notes = dict.fromkeys(note for trial in (alone, several) if trial for note in trial.notes)
     yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
@@ -486,23 +465,21 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
     limit = 60.0 * experiment.settings["time_limit_minutes"]
     least = most = 0.0
     for run in experiment.timed:
-        like = alone
-        if several and run.configuration == several.run.configuration:
-            like = several
+        like = several if several and run.configuration == several.run.configuration else alone
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
+        shortest = longest = like.seconds
         if like.ended:
-            shortest = longest = like.whole_seconds + max(0, epochs - like.epochs) * (
-                like.epoch_seconds or 0.0
-            )
+            more = max(0, epochs - like.epochs) * (like.epoch_seconds or 0.0)
+            shortest = longest = like.whole_seconds + more
         elif like.epochs and "epochs" in like.named:
             shortest = longest = like.seconds * epochs / like.epochs
         else:
-            shortest, longest = like.seconds, limit
+            longest = limit
         least, most = least + min(shortest, limit), most + min(longest, limit)
     return least, most
 
 
-def starts(experiment: Experiment) -> Iterator[str]:
+def describe_starts(experiment: Experiment) -> Iterator[str]:
     """Yield lines on what each configuration would start; nothing is started.
 
     They name the words, the cores and the variables of the first and the last process. Ports and
@@ -514,45 +491,41 @@ def starts(experiment: Experiment) -> Iterator[str]:
         _describe_data(experiment, first[0], data)
         description = split_description(data)
         for run in first:
-            yield from _starts_of(run, make_plan(experiment.request(run), description, data))
-
-
-def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
-    strategy, layout = run.declared.strategy, run.layout
-    # This machine in the place of each node, without an allocation.
-    node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
-    if layout.nodes == 1:
-        launcher = launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL
-        started = Launch(launcher, [node], None)
-    else:
-        names = [f"NODE{number}" for number in range(1, layout.nodes + 1)]
-        nodes = [replace(node, host=name, address=name) for name in names]
-        started = Launch(launch.SRUN, nodes, None)
-    plan["start"]["interface"] = started.nodes[0].interface
-    program = Program.from_plan(plan["start"]["program"])
-    everyone = places(layout, strategy, plan["knobs"], started.nodes)
-    given = os.environ | launch.environment(run.strategy, plan["knobs"], started, program)
-    shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
-    told = []
-    for place in shown:
-        its_variables = variables(plan, place, Path("MARKS"), given)
-        told.append(
-            {name: value for name, value in its_variables.items() if os.environ.get(name) != value}
-        )
-    common = set(told[0].items()) & set(told[-1].items())
-    words = layout_in_words(run.layout, run.strategy)
-    yield (
-        f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): {len(everyone)} "
-        f"started by {started.launcher}, in {'' if program.in_place else 'a copy of '}"
-        f"{program.directory}"
-    )
-    yield f"  {_assignments(common)}"
-    for place, its_own in zip(shown, told, strict=True):
-        placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
-        cores = ", ".join(map(str, place.cores))
-        yield f"  process {place.process} on {place.host}, cores {cores}:"
-        local, words = its_own.items() - common, shlex.join(program.arguments(placeholders))
-        yield f"    {_assignments(local)} {words}" if local else f"    {words}"
+            plan = make_plan(experiment.request(run), description, data)
+            strategy, layout = run.declared.strategy, run.layout
+            # This machine in the place of each node, without an allocation.
+            node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
+            if layout.nodes == 1:
+                launcher = launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL
+                started = Launch(launcher, [node], None)
+            else:
+                names = [f"NODE{number}" for number in range(1, layout.nodes + 1)]
+                nodes = [replace(node, host=name, address=name) for name in names]
+                started = Launch(launch.SRUN, nodes, None)
+            plan["start"]["interface"] = started.nodes[0].interface
+            program = Program.from_plan(plan["start"]["program"])
+            everyone = places(layout, strategy, plan["knobs"], started.nodes)
+            given = os.environ | launch.environment(run.strategy, plan["knobs"], started, program)
+            shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
+            by_place = [
+                variables(plan, place, Path("MARKS"), given).items() - os.environ.items()
+                for place in shown
+            ]
+            common = by_place[0] & by_place[-1]
+            words = layout_in_words(run.layout, run.strategy)
+            yield (
+                f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): "
+                f"{len(everyone)} started by {started.launcher}, in "
+                f"{'' if program.in_place else 'a copy of '}{program.directory}"
+            )
+            yield f"  {_assignments(common)}"
+            for place, of_place in zip(shown, by_place, strict=True):
+                placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+                cores = ", ".join(map(str, place.cores))
+                yield f"  process {place.process} on {place.host}, cores {cores}:"
+                local = _assignments(of_place - common)
+                call = shlex.join(program.arguments(placeholders))
+                yield f"    {local} {call}" if local else f"    {call}"
 
 
 def _assignments(matches: Iterable[tuple[str, str]]) -> str:
@@ -565,7 +538,7 @@ def _assignments(matches: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def answer(summary: Path) -> list[str]:
+def read_answer(summary: Path) -> list[str]:
     """Return the lines of a summary that answer, without their links."""
     text = re.sub(
         r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")

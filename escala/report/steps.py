@@ -7,53 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
 
-from escala import cli
 from escala.core.files import read_json, write_text
 from escala.measure import table
-from escala.probes import PROBES
 from escala.report import check_runs as checking
 from escala.report.figures import DECLARED, OfRun
 from escala.strategies.base import TRACE
 
-#: Files alongside the dataset.json of a split; they depend on the kind of data.
-SPLIT_FILES = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_similarity.npy")
 #: What `escala submit` writes alongside the document of a study.
 JOB_SCRIPT = "job.sh"
 
 
-def _page_inputs(
-    given: SimpleNamespace,
-    measurements: Path,
-    datasets: Sequence[Path] = (),
-    predictions: Sequence[Path] = (),
-    history: Sequence[Path] = (),
-    **linked: list[Path],
-) -> cli.Files:
-    """Return the files that the tables are made of, with those alongside them."""
-    rows = table.read(measurements)
-    read = [*predictions, *history, *([Path(given.pilot)] if given.pilot else [])]
-    for dataset in datasets:
-        read += [dataset, *filter(Path.exists, map(dataset.with_name, SPLIT_FILES))]
-    for run in table.probe_runs(rows):
-        probe = PROBES[run.parent.name.partition(".")[0]]
-        patterns = (f"ranks/*.{probe.name}.*", *probe.products)
-        read += [run, *(file for pattern in patterns for file in sorted(run.parent.glob(pattern)))]
-    for run in (*table.timing_runs(rows), *table.series_runs(rows)):
-        read += [run, *sorted(run.parent.glob("sessions/*.json"))]
-        read += run.parent.glob("predictions.npy")
-    return {str(path): path for path in read}
-
-
-def _page_outputs(given: SimpleNamespace, output: cli.Files) -> cli.Files:
-    names = ("tables", "figures", "summary.md", "index.html")
-    return {name: output["page"].with_name(name) for name in names}
-
-
-@cli.step(inputs=_page_inputs, outputs=_page_outputs)
 def page(
-    output: cli.Files,
+    output: dict[str, Path],
     given: SimpleNamespace,
     measurements: Path,
     datasets: Sequence[Path] = (),
@@ -99,25 +65,9 @@ def page(
     write_text(output["page"], page(*about, drawn, files + links, given.question))
 
 
-def _run_shown(given: SimpleNamespace, dataset: Path | None = None) -> cli.Files:
-    """Return what a figure of one run is drawn from."""
-    run, declared = Path(given.run), DECLARED[given.figure]
-    shown = run.with_name(declared.file)
-    inputs = {"run": run, declared.file: shown} if shown.exists() else {"run": run}
-    return inputs | ({"split": dataset.parent} if dataset else {})
-
-
-def _run_parameters(given: SimpleNamespace) -> dict[str, Any]:
-    """Return the names of the photographs: their content is in that of their features' split."""
-    pictures = given.pictures and Path(given.pictures)
-    if pictures is None:
-        return {"name": given.figure}
-    names = sorted(path.name for path in pictures.iterdir()) if pictures.is_dir() else None
-    return {"name": given.figure, "pictures": names}
-
-
-@cli.step(inputs=_run_shown, parameters=_run_parameters)
-def figure_of_run(output: cli.Files, given: SimpleNamespace, dataset: Path | None = None) -> None:
+def figure_of_run(
+    output: dict[str, Path], given: SimpleNamespace, dataset: Path | None = None
+) -> None:
     """Draw one figure of one run as SVG, of the test rows of its split if it shows rows."""
     from escala.report.figures import common, figure
 
@@ -130,7 +80,7 @@ def figure_of_run(output: cli.Files, given: SimpleNamespace, dataset: Path | Non
 
 
 def study_document(
-    output: cli.Files,
+    output: dict[str, Path],
     given: SimpleNamespace,
     tables: list[Path],
     figures: Path,
@@ -164,7 +114,7 @@ def job_script(file: Path) -> str | None:
     return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", file.read_text(encoding="utf-8"))
 
 
-def check_runs(output: cli.Files, given: SimpleNamespace, **files: Path) -> None:
+def check_runs(output: dict[str, Path], given: SimpleNamespace, **files: Path) -> None:
     """List the runs of a table that did not end ok, and fail if there are any.
 
     `page` of the settings is whether the call makes the page; `table` and `all` are those of a

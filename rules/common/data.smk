@@ -47,7 +47,7 @@ def genomes(wildcards):
     return settings
 
 
-def past(wildcards, files):
+def require_past_files(wildcards, files):
     """Return the paths of a user's files; refuse one that is dated in the future."""
     try:
         require_past(f"datasets.{wildcards.dataset}", files)
@@ -57,22 +57,22 @@ def past(wildcards, files):
 
 
 def source_files(wildcards):
-    return past(wildcards, settings_result(wildcards, "inputs"))
+    return require_past_files(wildcards, settings_result(wildcards, "inputs"))
 
 
-def extracted_from(wildcards):
+def extraction_files(wildcards):
     """Return what the features of a dataset's pictures are computed from, by name."""
     extraction = settings_result(wildcards, "extraction")
     if not extraction:
         raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
-    past(wildcards, extraction.values())
+    require_past_files(wildcards, extraction.values())
     return {"source": f"{DATA}/source"} | {key: str(path) for key, path in extraction.items()}
 
 
 def preparation_inputs(wildcards):
     """Return the files that a dataset's arrays are made from, by name."""
     files = settings_result(wildcards, "preparation_inputs", Path(DATA.format(**wildcards)))
-    past(wildcards, files.values())
+    require_past_files(wildcards, files.values())
     return {name: str(path) for name, path in files.items()}
 
 
@@ -91,7 +91,7 @@ def length_errors_of(wildcards):
     return f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}".format(**wildcards)
 
 
-def predicting(wildcards, *names, part="queries"):
+def prediction_settings(wildcards, *names, part="queries"):
     """Return settings of a prediction; refuse a program, and a kind without a module."""
     if experiment(wildcards).settings.knows[wildcards.workload].is_program:
         refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -161,14 +162,14 @@ def test_a_step_that_is_served_says_so_and_one_that_is_made_does_not(tmp_path, c
     monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
     made = []
 
-    def make() -> None:
+    @cli.step(lambda given: Code({}))
+    def own(output: cli.Files, given: SimpleNamespace) -> None:
         made.append(1)
-        (tmp_path / "out").write_text("made")
+        output["out"].write_text("made")
 
-    step = {"code": Code({}), "inputs": {}, "parameters": {}, "make": make}
-    assert cli.serve_or_make("own", outputs={"out": tmp_path / "out"}, **step) == "made"
+    own({"out": tmp_path / "out"}, SimpleNamespace())
     assert "own: served" not in capsys.readouterr().out
-    assert cli.serve_or_make("own", outputs={"out": tmp_path / "out"}, **step) == "served"
+    own({"out": tmp_path / "out"}, SimpleNamespace())
     assert f"own: served from the store {tmp_path / 'store'}" in capsys.readouterr().out
     assert made == [1]
 

@@ -24,7 +24,7 @@ from escala.draft import data, program
 from escala.draft.data import SIMULATED, recognise
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
-from escala.draft.program import add_files, add_options, file_of, keep_files
+from escala.draft.program import add_files, add_options, file_of
 from escala.engines import engine_name
 from escala.experiment import Experiment
 from escala.programs.program import Program
@@ -37,7 +37,7 @@ def draft(*names: str, **options: object) -> dict:
 
 
 def text(settings: dict) -> str:
-    return text_of_draft(Draft(settings, {}, []), "escala new")
+    return text_of_draft(Draft(settings, {}, []))
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def drafted(tmp_path, monkeypatch):
 
 def compared(found) -> list[tuple[str, str, str]]:
     """Return strategy, layout and variant of each configuration of a draft, which is valid."""
-    experiment = Experiment(found.settings, file_of(found))
+    experiment = Experiment(found.settings, file_of(found.name))
     return [run.configuration[:3] for run in experiment.runs if run.repeat == 1]
 
 
@@ -376,7 +376,9 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
     assert any("train.py" in each and strategy in each for each in found.sentences) == (
         strategy != "single"
     )
-    assert found.guessed == (strategy != "single"), "what is compared is not as it is typed"
+    assert (found.typed is not None) == (strategy != "single"), (
+        "what is compared is not as it is typed"
+    )
     # What the user says is taken in any case.
     assert compared(drafted("--strategy processes -- python train.py"))[0][0] == "processes"
 
@@ -413,10 +415,10 @@ def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_
         "--processes 3 --data reads=reads --variable CACHE "
         "-- python train.py --batch {rows_of_rank} --epochs {epochs} 'a \"b\"' {data.reads}"
     )
-    Experiment(found.settings, file_of(found))
-    content = text_of_draft(found, "escala try")
+    Experiment(found.settings, file_of(found.name))
+    content = text_of_draft(found)
     assert yaml.safe_load(content) == found.settings
-    assert file_of(found).name == "escala-train.yaml" and found.name == "train"
+    assert file_of(found.name).name == "escala-train.yaml" and found.name == "train"
     [workload] = found.settings["workloads"].values()
     assert workload["batch"] == {"rows": 128, "per": "global"} and workload["epochs"] == 5
     assert workload["environment"]["variables"] == ["CACHE"]
@@ -430,9 +432,9 @@ def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_
     assert less.name == "train" and not {"batch", "epochs", "epoch_ends"} & workload.keys()
     for notice in ("--rows has no effect", "--epochs has no effect", "this machine has 4 cores"):
         assert notice in " ".join(less.sentences)
-    file_of(found).touch()
+    file_of(found.name).touch()
     with pytest.raises(InputError, match=r"exists, and.*--output own/NAME.yaml"):
-        found.content(file_of(found), False, "escala new", "--output own/NAME.yaml")
+        found.content(file_of(found.name), False, "--output own/NAME.yaml")
 
 
 def test_files_are_the_script_and_what_it_imports(drafted, tmp_path):
@@ -579,13 +581,11 @@ def test_files_that_a_trial_saw_are_files_and_data_are_named(drafted, tmp_path):
     assert Program.of(workload, tmp_path, "").files
     assert len(said) == 2 and "images" in said[1] and "large.bin" in said[1]
     # A later call knows of them before its trial, if they are there.
-    Experiment(found.settings, file_of(found))
-    file_of(found).write_text(text_of_draft(found, "escala try"))
+    Experiment(found.settings, file_of(found.name))
+    file_of(found.name).write_text(text_of_draft(found))
     later = drafted("-- python train.py")
-    keep_files(later, file_of(later))
     assert later.settings == found.settings
     outside.unlink()
     later = drafted("-- python train.py")
-    keep_files(later, file_of(later))
     [workload] = later.settings["workloads"].values()
     assert workload["files"] == ["a[[]1].json", "train.py"]

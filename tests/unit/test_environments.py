@@ -247,7 +247,7 @@ def test_python_is_the_projects_and_every_package_has_the_version_of_the_lock(en
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_environment_of_an_engine_is_locked_from_its_extras(engine):
     own = ENGINES[engine].environment
-    locked = lock_environments.locked(engine)
+    locked = lock_environments.lock(engine)
     assert (ROOT / "envs" / own.requirements).read_text() == locked
     held = set(re.findall(r"^([\w.-]+)==", locked, re.MULTILINE))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala import submit
 from escala.command import parse
+from escala.commands import submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.core.readable import duration, size
@@ -54,7 +54,7 @@ def runs_of(e: Experiment) -> list[Run]:
 def script(e: Experiment, options: dict | None = None, lines: tuple[str, ...] = ()) -> str:
     asked = estimate.shape(runs_of(e))
     call = ["snakemake", "runs", "--configfile", "a file.yaml"]
-    return submit.script(e, asked, "01:00:00", options or {}, lines, call)
+    return submit.write_script(e, asked, "01:00:00", options or {}, lines, call)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
         write_json(Path(run.folder, "sessions", "one.json"), record)
     # 10 runs of 10 minutes each.
     assert 100 < estimate.time_of(runs).minutes <= 150
-    assert submit.clock(60 * 24 * 2 + 61) == "2-01:01:00"
+    assert submit.format_time(60 * 24 * 2 + 61) == "2-01:01:00"
 
 
 @pytest.mark.parametrize(
@@ -154,22 +154,22 @@ def result(run, e: Experiment, **changes: object) -> None:
 def test_what_a_call_in_the_job_would_measure_is_left(folder):
     e = Experiment(SETTINGS, "small.yaml")
     runs = runs_of(e)
-    assert submit.left(e) == runs
+    assert submit.select_runs(e) == runs
     for run in runs:
         result(run, e)
-    assert submit.left(e) == []
+    assert submit.select_runs(e) == []
     first = next(run for run in runs if run.strategy == "horovod-mpi")
     [reference] = e.references_of(first)
     # Of other code or settings, or cut: it is measured, and its reference with it.
     result(first, e, source_sha256="0" * 64)
-    assert set(submit.left(e)) == {first, reference}
+    assert set(submit.select_runs(e)) == {first, reference}
     result(first, e, request_sha256="0" * 64)
-    assert set(submit.left(e)) == {first, reference}
+    assert set(submit.select_runs(e)) == {first, reference}
     Path(first.file).write_text("{")
-    assert set(submit.left(e)) == {first, reference}
+    assert set(submit.select_runs(e)) == {first, reference}
     # A failed run is a result, as for the workflow.
     result(first, e, status="failed")
-    assert submit.left(e) == []
+    assert submit.select_runs(e) == []
 
 
 def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedProcess:
@@ -236,9 +236,9 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
             made.append(" ".join(words).partition(" -- ")[0])
             return codes.get(words[0], 0)
 
-        monkeypatch.setattr(script, "_called", called)
+        monkeypatch.setattr(script, "_call", called)
         _, arguments = parse(["try", *words, "--", "python", "train.py"])
-        code = script._measured(Path("small.yaml"), e, arguments)
+        code = script._measure(Path("small.yaml"), e, arguments)
         return [*made, str(code)]
 
     for name in ("SLURM_JOB_ID", "SLURM_JOBID"):

@@ -113,7 +113,7 @@ def test_a_program_of_which_only_another_rank_fails_is_refused(experiment):
     )
     tried = experiment(source, strategy="torch-ddp", more="1x2")
     assert first(tried).ended
-    run = trial.together(tried)
+    run = trial.find_largest(tried)
     assert run.layout == "1x2"
     with pytest.raises(InputError, match=r"two processes on one node: .*this rank has no shard"):
         trial.try_once(tried, run)
@@ -129,7 +129,7 @@ time.sleep(float(sys.argv[int(os.environ["WORLD_SIZE"])]))
 def test_several_processes_that_end_before_one_that_was_cut_are_told(experiment):
     tried = experiment(SLEEP, "9", "1", strategy="torch-ddp", more="1x2")
     found = first(tried, limit_seconds=4)
-    several = trial.try_together(tried, trial.together(tried), found)
+    several = trial.try_together(tried, trial.find_largest(tried), found)
     text = "\n".join(trial.report(found, several, tried))
     assert "Two processes on one node ended without an error after" in text
     assert "4 runs follow" in text and "If they take as long as these" not in text
@@ -138,7 +138,7 @@ def test_several_processes_that_end_before_one_that_was_cut_are_told(experiment)
 def test_several_processes_that_wait_for_each_other_are_refused(experiment):
     tried = experiment(SLEEP, "0.4", "99", strategy="torch-ddp", more="1x2")
     with pytest.raises(InputError, match=r"two processes.* did not end within.*: early.*wait"):
-        trial.try_together(tried, trial.together(tried), first(tried), limit_seconds=3)
+        trial.try_together(tried, trial.find_largest(tried), first(tried), limit_seconds=3)
 
 
 EACH = """\
@@ -159,7 +159,7 @@ def test_lines_that_each_process_may_write_are_refused(experiment):
     pattern = {"epoch_ends": r"epoch, loss (?P<loss>\S+)"}
     tried = experiment(EACH, "{ranks_of_node}", strategy="own-launcher", more="1x2", **pattern)
     with pytest.raises(InputError, match=r"two processes.* 3 times and 6 times.*\?P<epoch>"):
-        trial.try_together(tried, trial.together(tried), first(tried))
+        trial.try_together(tried, trial.find_largest(tried), first(tried))
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
@@ -184,7 +184,7 @@ def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, 
     source = "open('started', 'w')"
     tried = experiment(source, "{rank}", "{rows_of_rank}", strategy="torch-ddp",
                        batch={"rows": 64, "per": "global"})  # fmt: skip
-    first, *lines = trial.starts(tried)
+    first, *lines = trial.describe_starts(tried)
     assert first.startswith("One process (torch-ddp 1x1 plain): 1 started by local")
     text = "\n".join(lines)
     assert f"PATH={Path(sys.executable).parent}:$PATH " in text
@@ -211,14 +211,14 @@ def test_what_a_program_could_change_is_named_before_it_starts(experiment, tmp_p
     words = (f"--out={other}/out", f"{tmp_path}/inside")
     tried = experiment(PLACES.format(there=tmp_path), *words)
     monkeypatch.setattr(program_copy, "MOST_LINKS", sys.maxsize)
-    first, second = trial.isolation(tried)
+    first, second = trial.describe_isolation(tried)
     assert str(tmp_path) in first and "{output}" in first
     named = set(re.findall(r"[:,] ([^ ,]+) \(", second))
     script = {"~", "~/models", "../above.pt", f"{tmp_path}/best.pt"}
     assert named == {f"{other}/out", f"{tmp_path}/data", *script}, second
     assert "train.py, line 2" in second
     monkeypatch.setattr(program_copy, "MOST_LINKS", 0)
-    _, nowhere, again = trial.isolation(tried)
+    _, nowhere, again = trial.describe_isolation(tried)
     assert "../above.pt (" in nowhere and again == second
 
 
@@ -228,7 +228,7 @@ def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
         "# Title\n\n**Yes: 0.6.** ([ratios](tables/r.csv), [f](figures/f.svg))\n\n- Of seven.\n\n"
         "## Why\n\n- Because.\n"
     )
-    assert trial.answer(summary) == ["Yes: 0.6.", "- Of seven."]
+    assert trial.read_answer(summary) == ["Yes: 0.6.", "- Of seven."]
 
 
 #: Trains alone, whatever the variables say.
@@ -263,7 +263,7 @@ def test_what_would_be_measured_wrongly_is_refused_before_the_runs(
 ):
     tried = experiment(source, strategy=strategy, more="1x2")
     with pytest.raises(InputError) as refused:
-        trial.try_together(tried, trial.together(tried), first(tried))
+        trial.try_together(tried, trial.find_largest(tried), first(tried))
     for each in reasons:
         assert each in str(refused.value), refused.value
 
@@ -272,7 +272,7 @@ def test_what_a_trial_found_is_said(experiment):
     source = "import os\nos.environ['RANK']\n" + EPOCHS
     tried = experiment(source, "{epochs}", "0.2", epochs=2, strategy="torch-ddp", more="1x2")
     found = first(tried)
-    several = trial.try_together(tried, trial.together(tried), found)
+    several = trial.try_together(tried, trial.find_largest(tried), found)
     one, two, same = list(trial.report(found, several, tried))[:3]
     for number, text in (("1", one), ("2", two)):
         assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*: loss 1;", text)
@@ -344,7 +344,7 @@ def test_one_process_that_waits_for_others_is_refused(experiment):
     tried = experiment(source, strategy="torch-ddp", more="1x2")
     waits = made(tried.runs[0], ended=False, seconds=60.0)
     with pytest.raises(InputError, match=r"one process did not end within 1 min 0 s.*master"):
-        trial.try_together(tried, trial.together(tried), waits)
+        trial.try_together(tried, trial.find_largest(tried), waits)
 
 
 #: May join a group, as its words tell.
@@ -367,7 +367,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(
     monkeypatch.setattr(
         trial, "try_once", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
     )
-    monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
+    monkeypatch.setattr(command, "_measure", lambda *_: pytest.fail("it measures"))
     assert command.run(_arguments()) == console.NO_TIME
     said = capsys.readouterr().err
     assert f"{runs} runs follow" in said and "Nothing is measured yet" in said
@@ -388,7 +388,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
         return made(typed.runs[0]), None, "it needs CUDA"
 
     monkeypatch.setattr(trial, "try_as_typed", tried)
-    monkeypatch.setattr(command, "_measured", lambda *_: 1)
+    monkeypatch.setattr(command, "_measure", lambda *_: 1)
     assert command.run(_arguments()) == 1
     assert names == ["train", "train"]
     assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()

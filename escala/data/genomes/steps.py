@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,10 +46,10 @@ def codes(output: cli.Files, given: SimpleNamespace, sequences: Path) -> None:
     """Encode one FASTA file per class, drop exact duplicates and report each class."""
     from escala.data.genomes.records import encode_classes
 
-    with cli.stage("encode") as stage:
-        report = encode_classes(sequences, output=output["codes"].parent, **vars(given))
-        stage.rows_in, stage.rows_out = report["records"].sum(), report["kept"].sum()
-        stage.files = [output["codes"]]
+    began = perf_counter()
+    report = encode_classes(sequences, output=output["codes"].parent, **vars(given))
+    records, kept = report["records"].sum(), report["kept"].sum()
+    cli.print_stage("encode", began, records, kept, [output["codes"]])
     print(report.to_string(index=False))
 
 
@@ -58,15 +59,12 @@ def clusters(output: cli.Files, given: SimpleNamespace, sequences: Path, records
     from escala.data.genomes import similarity
     from escala.data.genomes.records import read_records
 
-    with cli.stage("clusters") as stage:
-        table = read_records(records)
-        made = similarity.sketches(sequences, table)
-        made.save(output["sketches"])
-        labels = table["label"].to_numpy()
-        numbers = similarity.clusters(made.matrix(), labels, given.similarity)
-        groups = similarity.write_groups(table, numbers, output["clusters"])
-        stage.rows_in = stage.rows_out = len(table)
-        stage.files = [*output.values()]
+    began, table = perf_counter(), read_records(records)
+    made = similarity.sketches(sequences, table)
+    made.save(output["sketches"])
+    numbers = similarity.clusters(made.matrix(), table["label"].to_numpy(), given.similarity)
+    groups = similarity.write_groups(table, numbers, output["clusters"])
+    cli.print_stage("clusters", began, len(table), len(table), output.values())
     for name, members in groups.groupby("class", sort=False)["group"]:
         sizes = members.value_counts()
         print(f"{name}: {len(members)} genomes in {len(sizes)} clusters, at most {sizes.max()}")
@@ -84,10 +82,8 @@ def leakage(output: cli.Files, given: SimpleNamespace, dataset: Path, sketches: 
     from escala.core.files import write_json
     from escala.data.genomes.similarity import leakage, write_similarity
 
-    similarity, limit = (
-        write_similarity(dataset.parent, sketches, output["similarity"]),
-        given.similarity,
-    )
+    similarity = write_similarity(dataset.parent, sketches, output["similarity"])
+    limit = given.similarity
     fraction = leakage(similarity, limit)
     write_json(output["report"], {"similarity": limit, "fraction": fraction})
     print(
