@@ -203,6 +203,7 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
     (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
     for file in load("small.yaml").dataset_files():
         write_json(Path(file), {})
+    Path("results/small/.escala").touch()
     others = dict.fromkeys(("squeue", "scancel", "scontrol", "sinfo", "srun"), "exit 0")
     done = called(
         folder,
