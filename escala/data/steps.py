@@ -31,13 +31,16 @@ def source(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None
         write_lock(temporary)
 
 
-def _split_files(given: SimpleNamespace, output: cli.Files) -> cli.Files:
-    """Return the files of a split, by name; nothing of data that stay where they are."""
-    folder, names = output["description"].parent, KINDS[given.kind].files
-    return {name: folder / name for name in (*names, DESCRIPTION)} if names else {}
-
-
-@cli.step(_code, outputs=_split_files, optional=lambda given: KINDS[given.kind].files)
+@cli.step(
+    _code,
+    # Of data that stay where they are, nothing is written.
+    outputs=lambda given, output: {
+        name: output["description"].with_name(name)
+        for name in (*KINDS[given.kind].files, DESCRIPTION)
+        if KINDS[given.kind].files
+    },
+    optional=lambda given: KINDS[given.kind].files,
+)
 def arrays(output: cli.Files, given: SimpleNamespace, **inputs: Path) -> None:
     """Split a dataset and write the arrays of its sides."""
     kind, folder = KINDS[given.kind], output["description"].parent
@@ -67,12 +70,14 @@ def arrays(output: cli.Files, given: SimpleNamespace, **inputs: Path) -> None:
         print(f"{name} has one group: not separable, all its rows are trained on")
 
 
-def _training_files(given: SimpleNamespace, dataset: Path) -> cli.Files:
-    read = {name: dataset.with_name(name) for name in (DESCRIPTION, *KINDS[given.kind].files)}
-    return {name: path for name, path in read.items() if path.exists()}
-
-
-@cli.step(_code, inputs=_training_files)
+@cli.step(
+    _code,
+    inputs=lambda given, dataset: {
+        name: path
+        for name in (DESCRIPTION, *KINDS[given.kind].files)
+        if (path := dataset.with_name(name)).exists()
+    },
+)
 def familiarity(output: cli.Files, given: SimpleNamespace, dataset: Path) -> None:
     """Learn the content of the training rows of a split, to flag unfamiliar items."""
     learn = KINDS[given.kind].load("familiarity").learn

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
 
 from escala import cli
 from escala.data import ACQUIRE, KINDS
@@ -15,19 +14,22 @@ from escala.data import ACQUIRE, KINDS
 PLACES = ("folder", "lock", "email")
 
 
-def _source_parameters(given: SimpleNamespace) -> dict[str, Any]:
-    """Return what decides the genomes: of folders and lists their content is an input instead."""
-    source = {key: value for key, value in given.source.items() if key not in PLACES}
-    # A mirror of NCBI is another source.
-    server = os.environ.get("ESCALA_EUTILS_URL") if source.get("type") == "ncbi" else None
-    return {"source": source, "classes": given.classes, "server": server}
-
-
 def _code(given: SimpleNamespace):
     return KINDS["genomes"].code()
 
 
-@cli.step(lambda given: KINDS["genomes"].code(ACQUIRE), parameters=_source_parameters)
+@cli.step(
+    lambda given: KINDS["genomes"].code(ACQUIRE),
+    # What decides the genomes: of folders and lists their content is an input instead.
+    parameters=lambda given: {
+        "source": {key: value for key, value in given.source.items() if key not in PLACES},
+        "classes": given.classes,
+        # A mirror of NCBI is another source.
+        "server": os.environ.get("ESCALA_EUTILS_URL")
+        if given.source.get("type") == "ncbi"
+        else None,
+    },
+)
 def genomes(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None:
     """Fetch or simulate the genomes of a dataset: a FASTA file per class and a lock file."""
     import pandas as pd
@@ -70,13 +72,14 @@ def clusters(output: cli.Files, given: SimpleNamespace, sequences: Path, records
         print(f"{name}: {len(members)} genomes in {len(sizes)} clusters, at most {sizes.max()}")
 
 
-def _genomes_of_rows(given: SimpleNamespace, dataset: Path, sketches: Path) -> cli.Files:
-    """Return what tells which genomes the rows of a split are of."""
-    names = ("train_genomes.npy", "test_genomes.npy")
-    return {"sketches": sketches, **{name: dataset.with_name(name) for name in names}}
-
-
-@cli.step(_code, inputs=_genomes_of_rows)
+@cli.step(
+    _code,
+    # These files tell which genomes the rows of a split are of.
+    inputs=lambda given, dataset, sketches: {
+        "sketches": sketches,
+        **{name: dataset.with_name(name) for name in ("train_genomes.npy", "test_genomes.npy")},
+    },
+)
 def leakage(output: cli.Files, given: SimpleNamespace, dataset: Path, sketches: Path) -> None:
     """Compute the similarity of each test row's genome to the nearest training genome."""
     from escala.core.files import write_json

@@ -37,7 +37,22 @@ def prepare(
     `chance_sites`, the fraction of the sequences without it that hold a site by chance.
     """
     if preparation["provenance"] == "simulated":
-        sides, more = _simulate(preparation, seed)
+        length = preparation["length"]
+        if len(TAL1) > length:
+            reason = f"is less than the {len(TAL1)} letters of the motif"
+            raise InputError("length", length, reason, "raise it")
+        sides, by_chance, negative = {}, 0, 0
+        for number, side in enumerate(SIDES):
+            rows = preparation["rows"][side]
+            if rows:
+                random = np.random.default_rng([seed, number])
+                letters, labels = simulate(TAL1, rows, length, random)
+                sides[side] = Side({"sequence": one_hot(letters + np.uint8(1))}, labels)
+                without = letters[labels == 0]
+                by_chance += int(chance_sites(without, TAL1).sum())
+                negative += len(without)
+        fraction = by_chance / negative if negative else None
+        more = {"motif": TAL1.tolist(), "chance_sites": fraction}
     else:
         sides, more = _read(preparation, seed, inputs), {"split": preparation["split"]}
     return write_split(
@@ -51,25 +66,6 @@ def prepare(
         class_means={side: float(rows.targets.mean()) for side, rows in sides.items()},
         **more,
     )
-
-
-def _simulate(preparation: Mapping[str, Any], seed: int) -> tuple[dict[str, Side], dict]:
-    length = preparation["length"]
-    if len(TAL1) > length:
-        reason = f"is less than the {len(TAL1)} letters of the motif"
-        raise InputError("length", length, reason, "raise it")
-    sides, by_chance, negative = {}, 0, 0
-    for number, side in enumerate(SIDES):
-        rows = preparation["rows"][side]
-        if rows:
-            random = np.random.default_rng([seed, number])
-            letters, labels = simulate(TAL1, rows, length, random)
-            sides[side] = Side({"sequence": one_hot(letters + np.uint8(1))}, labels)
-            without = letters[labels == 0]
-            by_chance += int(chance_sites(without, TAL1).sum())
-            negative += len(without)
-    fraction = by_chance / negative if negative else None
-    return sides, {"motif": TAL1.tolist(), "chance_sites": fraction}
 
 
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:

@@ -29,9 +29,16 @@ class HorovodRanks(Ranks):
     def exchange(self, gradients, variables, sums=None):
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         local = dict(zip(names, self.local(gradients), strict=True))
-        exchanged = {
-            n: self._gather_factors(n, g) for n, g in local.items() if isinstance(g, Factors)
-        }
+        exchanged = {n: g for n, g in local.items() if isinstance(g, Factors)}
+        for name, factors in exchanged.items():
+            if not isinstance(factors, InMemory):
+                # Only the inputs, by far the larger factor, are compressed. Errors may be too small
+                # for 16 bits. Products are summed in the kernel's own type.
+                inputs, form = self._compression.compress(factors.inputs)
+                inputs = self.gather(inputs, f"{name}{INPUTS}")
+                output_gradients = self.gather(factors.output_gradients, name)
+                inputs = self._compression.decompress(inputs, form)
+                exchanged[name] = Factors(inputs, output_gradients)
         # The large factors are most of the bytes of a gradient and are sent first.
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
             if sums:
@@ -51,19 +58,6 @@ class HorovodRanks(Ranks):
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
         return hvd.allreduce(gradient, op=hvd.Sum, compression=self._compression, name=name)
-
-    def _gather_factors(self, name, factors):
-        """Return the factors of all ranks' rows.
-
-        Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
-        bits. Products are summed in the kernel's own type.
-        """
-        if isinstance(factors, InMemory):
-            return factors
-        inputs, form = self._compression.compress(factors.inputs)
-        inputs = self.gather(inputs, f"{name}{INPUTS}")
-        output_gradients = self.gather(factors.output_gradients, name)
-        return Factors(self._compression.decompress(inputs, form), output_gradients)
 
     def gather(self, values, name):
         return hvd.allgather(values, name=name)

@@ -38,7 +38,10 @@ class ParameterServerRanks(Ranks):
             return self.place.ranks, self.place.processes
         self._tasks = []
         try:
-            self._tasks += map(self._start, ("ps", "worker"))
+            for job in ("ps", "worker"):
+                argument = json.dumps([self._cluster, job, 0, self.knobs["threads"]])
+                command = [sys.executable, "-m", __name__, argument]
+                self._tasks.append(children.start(command, os.environ, None))
             cluster = tf.train.ClusterSpec(self._cluster)
             resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
                 cluster, task_type="chief", task_id=0, rpc_layer=PROTOCOL
@@ -49,10 +52,6 @@ class ParameterServerRanks(Ranks):
             self.stop()
             raise
         return self.place.ranks, len(resolver.cluster_spec().as_dict()["worker"])
-
-    def _start(self, job):
-        argument = json.dumps([self._cluster, job, 0, self.knobs["threads"]])
-        return children.start([sys.executable, "-m", __name__, argument], os.environ, None)
 
     @cached_property
     def _cluster(self):

@@ -87,9 +87,21 @@ def arrays(model: nn.Module) -> list[Array]:
     """Return the arrays of a model. One that several layers share is the first one's."""
     result, seen = [], set()
     for path, module in model.named_modules():
+        tensors = dict(module.named_parameters(recurse=False))
+        tensors |= dict(module.named_buffers(recurse=False))
+        for name in module._non_persistent_buffers_set:
+            del tensors[name]
+        rules = next((rules for kind, rules in _LAYERS.items() if isinstance(module, kind)), {})
+        # A parametrised layer computes its weight, and keeps other tensors.
+        named = [
+            (name, tensors.pop(attribute), tuple(axes))
+            for attribute, (name, *axes) in rules.items()
+            if attribute in tensors
+        ]
+        named += [(name, tensor, tuple(range(tensor.dim()))) for name, tensor in tensors.items()]
         laws = getattr(module, "laws", {})
-        for name, tensor, axes in _arrays_of(module):
-            if id(tensor) not in seen:
+        for name, tensor, axes in named:
+            if name and id(tensor) not in seen:
                 seen.add(id(tensor))
                 result.append(Array(f"{path}/{name}".lstrip("/"), tensor, axes, laws.get(name)))
     return result
@@ -152,21 +164,6 @@ def begin(model: nn.Module, seed: int) -> None:
 def parameters(model: nn.Module) -> int:
     """Return the number of numbers in all arrays, trained or not, as Keras counts them."""
     return sum(array.tensor.numel() for array in arrays(model))
-
-
-def _arrays_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor, Axes]]:
-    """Yield name, tensor and axes of the arrays of a layer itself, without layers in it."""
-    tensors = dict(module.named_parameters(recurse=False))
-    tensors |= dict(module.named_buffers(recurse=False))
-    for name in module._non_persistent_buffers_set:
-        del tensors[name]
-    rules = next((rules for kind, rules in _LAYERS.items() if isinstance(module, kind)), {})
-    for attribute, (name, *axes) in rules.items():
-        # A parametrised layer computes its weight, and keeps other tensors.
-        if (tensor := tensors.pop(attribute, None)) is not None and name:
-            yield name, tensor, tuple(axes)
-    for name, tensor in tensors.items():
-        yield name, tensor, tuple(range(tensor.dim()))
 
 
 def as_array(value: torch.Tensor | float) -> np.ndarray:

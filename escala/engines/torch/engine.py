@@ -114,6 +114,7 @@ class Torch(Engine):
         they are multiplied by it, `scale`, before. `total` sums for layers over all ranks.
         """
         *arrays, divisor = inputs
+        model, row_losses, correct = self._computed
         tensors = [torch.from_numpy(array) for array in arrays]
         if self._gpus:
             tensors = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
@@ -127,26 +128,18 @@ class Torch(Engine):
         for start in range(0, rows, size):
             exchanges = start + size >= rows and not alone
             with nullcontext() if exchanges else self.group.alone():
-                part = [tensor[start : start + size] for tensor in tensors]
-                sums.append(self._add_gradients(part, factor, total))
+                *part, targets, weights = (tensor[start : start + size] for tensor in tensors)
+                with nullcontext() if self.steps_alone else layers.over_ranks(weights, total):
+                    outputs = model(as_model_input(part))
+                    losses = torch.dot(weights, row_losses(targets, outputs))
+                    (losses * factor).backward()
+                with torch.no_grad():
+                    sums.append((losses.detach(), torch.dot(weights, correct(targets, outputs))))
         loss, right = (sum(parts) for parts in zip(*sums, strict=True))
         for buffer, value in zip(self._local, kept, strict=False):
             buffer.copy_(value)
         self.optimizer.step()
         return loss.item(), right.item()
-
-    def _add_gradients(
-        self, tensors: list[torch.Tensor], factor: float, total: Callable | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add the gradients of some rows, and return the sums of their losses and hits."""
-        *inputs, targets, weights = tensors
-        model, row_losses, correct = self._computed
-        with nullcontext() if self.steps_alone else layers.over_ranks(weights, total):
-            outputs = model(as_model_input(inputs))
-            loss = torch.dot(weights, row_losses(targets, outputs))
-            (loss * factor).backward()
-        with torch.no_grad():
-            return loss.detach(), torch.dot(weights, correct(targets, outputs))
 
     @contextmanager
     def preserve(self):

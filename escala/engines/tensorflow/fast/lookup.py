@@ -75,10 +75,18 @@ class Lookup(layers.Layer):
             for layer in self.stem:
                 codes = layer(codes)
             return codes
-        embedding, _, pool, convolution, last_pool = self.stem
+        embedding, first_convolution, pool, convolution, last_pool = self.stem
         alphabet, (stride,), (taps,) = embedding.input_dim, pool.pool_size, convolution.kernel_size
         (pooled,) = last_pool.pool_size
-        tables, k, offsets = self._tables(), self._k, [stride * tap for tap in range(taps)]
+        k, offsets = self._k, [stride * tap for tap in range(taps)]
+        # The letters of every k-mer, (k-mers, k), ordered by the k-mers' numbers.
+        kmers = (
+            tf.range(alphabet**k)[:, tf.newaxis] // alphabet ** tf.range(k - 1, -1, -1) % alphabet
+        )
+        values = pool(first_convolution(embedding(kmers)))
+        # For each tap of the second kernel its table of all k-mers, (k-mers, filters).
+        tables = tf.unstack(tf.matmul(tf.squeeze(values, 1), convolution.kernel))
+        tables[0] += convolution.bias
         if self.operation:
             return look_up(codes, tf.stack(tables), alphabet, k, stride, pooled)
         joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
@@ -109,20 +117,6 @@ class Lookup(layers.Layer):
         """Number of letters that a position after the first pooling depends on."""
         _, convolution, pool, *_ = self.stem
         return convolution.kernel_size[0] + pool.pool_size[0] - 1
-
-    def _tables(self) -> list[tf.Tensor]:
-        """Return for each tap of the second kernel its table of all k-mers, (k-mers, filters).
-
-        The first table includes the bias.
-        """
-        embedding, first, pool, second, _ = self.stem
-        alphabet, k = embedding.input_dim, self._k
-        places = alphabet ** tf.range(k - 1, -1, -1)
-        # The letters of every k-mer, (k-mers, k), ordered by the k-mers' numbers.
-        letters = tf.range(alphabet**k)[:, tf.newaxis] // places % alphabet
-        pooled = pool(first(embedding(letters)))
-        table, *others = tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
-        return [table + second.bias, *others]
 
 
 def tabulable(stem: list[layers.Layer]) -> bool:
