@@ -106,7 +106,16 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
     for check in (_every_workload_runs, _programs, _accuracy_faults):
         yield from check(settings)
     for run in runs:
-        yield from _batch(settings, run)
+        workload, ranks = run.declared.workload, run.layout.ranks
+        by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().named
+        if by_rows or takes_steps(run):
+            section, batch = f"variants.{run.variant}", run.declared.variant.get("batch")
+            if batch is None:
+                section = f"workloads.{run.workload}"
+                batch = settings["workloads"][run.workload]["batch"]
+            if batch["per"] == "global" and batch["rows"] < ranks:
+                reason = f"leaves some of the {ranks} ranks of {run.layout} without rows"
+                yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
 
 
 def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
@@ -283,22 +292,6 @@ def _accuracy_faults(settings: Settings) -> Iterator[Fault]:
         if monitor == "validation":
             key, reason = f"workloads.{name}.early_stopping.monitor", "the validation loss is not"
             yield key, monitor, f"{reason} computed", "set validate: true, or monitor: training"
-
-
-def _batch(settings: Settings, run: Run) -> Iterator[Fault]:
-    """Refuse a global batch with fewer rows than ranks, if the ranks take rows of it."""
-    workload = run.declared.workload
-    by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().named
-    if not (by_rows or takes_steps(run)):
-        return
-    ranks, section = run.layout.ranks, f"variants.{run.variant}"
-    batch = run.declared.variant.get("batch")
-    if batch is None:
-        section = f"workloads.{run.workload}"
-        batch = settings["workloads"][run.workload]["batch"]
-    if batch["per"] == "global" and batch["rows"] < ranks:
-        reason = f"leaves some of the {ranks} ranks of {run.layout} without rows"
-        yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
 
 
 def _without_model(

@@ -207,7 +207,18 @@ def check_declaration(part: Part, folder: Path) -> None:
     """
     file, declared = folder / part.declaration, declaration(part, folder)
     if part is WORKLOADS:
-        _check_trainer(file, declared.get("trained_by"))
+        present = [name for name in _MODELS[0] if file.with_name(name).is_file()]
+        networks = [name for name in present if name != _FIT]
+        if networks and _FIT in present:
+            remedy = "keep one: a fit, or a model that takes steps"
+            raise InputError(file.with_name(_FIT), None, f"stands beside {networks[0]}", remedy)
+        trained_by = "steps" if networks else "fit"
+        if declared.get("trained_by", trained_by) not in (None, trained_by):
+            where, reason = f"{file}: trained_by", "is told by the names of the modules, here "
+            remedy = (
+                f"remove the key, or rename {present[0]}: {_FIT} is a fit, the others take steps"
+            )
+            raise InputError(where, declared["trained_by"], reason + present[0], remedy)
     settings = declared["settings"]
     parts = {"settings": settings, "knobs": {"properties": declared.get("knobs", {})}}
     meta = Draft202012Validator(_schema("setting"))
@@ -230,20 +241,6 @@ def check_declaration(part: Part, folder: Path) -> None:
                 reason = "is not what the schema alongside it allows"
                 where = f"{file}: {place}.default"
                 raise InputError(where, setting["default"], reason, "give a value that it allows")
-
-
-def _check_trainer(file: Path, stated: str | None) -> None:
-    """Refuse modules that do not tell what trains a workload, or tell another than `stated`."""
-    present = [name for name in _MODELS[0] if file.with_name(name).is_file()]
-    networks = [name for name in present if name != _FIT]
-    if networks and _FIT in present:
-        remedy = "keep one: a fit, or a model that takes steps"
-        raise InputError(file.with_name(_FIT), None, f"stands beside {networks[0]}", remedy)
-    trained_by = "steps" if networks else "fit"
-    if stated not in (None, trained_by):
-        reason = f"is told by the names of the modules, here {present[0]}"
-        remedy = f"remove the key, or rename {present[0]}: {_FIT} is a fit, the others take steps"
-        raise InputError(f"{file}: trained_by", stated, reason, remedy)
 
 
 def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:

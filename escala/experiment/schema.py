@@ -214,6 +214,20 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
     knows : the workloads that it may name.
     """
     definitions = schema["$defs"]
+    rules, datasets = [], {}
+    for name, kind in KINDS.items():
+        rule = {"properties": {"kind": {"const": name}}}
+        settings = with_common(merge(kind.declared["settings"], rule))
+        properties = settings["properties"]
+        datasets[f"dataset_{name}"] = settings | {
+            "required": [key for key in settings["required"] if "default" not in properties[key]],
+            "title": f"kind: {name}",
+            "description": kind.declared["description"],
+        }
+        rule |= {"required": ["kind"]} if name != DEFAULT_KIND else {}
+        rules.append({"if": rule, "then": {"$ref": f"#/$defs/dataset_{name}"}})
+    kinds = definitions["dataset"]["properties"]["kind"] | {"enum": list(KINDS)}
+    datasets["dataset"] = {"type": "object", "properties": {"kind": kinds}, "allOf": rules}
     workloads = _workloads(definitions, knows)
     by_name = {
         name: {"description": workload.description, "$ref": f"#/$defs/workload_{name}"}
@@ -233,7 +247,7 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
     knobs = {name: knob.schema | {"read_by": knob.read_by} for name, knob in knobs.items()}
     variant = variant | {"properties": knobs | variant["properties"]}
     return schema | {
-        "$defs": definitions | _datasets(definitions["dataset"]) | workloads | {"variant": variant},
+        "$defs": definitions | datasets | workloads | {"variant": variant},
         "properties": top_level | {"workloads": top_level["workloads"] | {"properties": by_name}},
     }
 
@@ -259,25 +273,6 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
         schema = merge(workload.settings, common)
         definitions_by_name[f"workload_{name}"] = schema | {"description": workload.description}
     return definitions_by_name
-
-
-def _datasets(common: dict) -> dict:
-    """Return the schema of any dataset, and one schema per kind."""
-    rules, by_kind = [], {}
-    for name, kind in KINDS.items():
-        rule = {"properties": {"kind": {"const": name}}}
-        settings = with_common(merge(kind.declared["settings"], rule))
-        properties = settings["properties"]
-        by_kind[f"dataset_{name}"] = settings | {
-            "required": [key for key in settings["required"] if "default" not in properties[key]],
-            "title": f"kind: {name}",
-            "description": kind.declared["description"],
-        }
-        rule |= {"required": ["kind"]} if name != DEFAULT_KIND else {}
-        rules.append({"if": rule, "then": {"$ref": f"#/$defs/dataset_{name}"}})
-    kinds = common["properties"]["kind"] | {"enum": list(KINDS)}
-    dataset = {"type": "object", "properties": {"kind": kinds}, "allOf": rules}
-    return by_kind | {"dataset": dataset}
 
 
 def with_common(settings: Mapping[str, Any]) -> dict:

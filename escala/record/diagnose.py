@@ -147,7 +147,23 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         if code < 0:
             how = f"{who} was ended by signal {-code}"
     elif errors:
-        return _error_of_rank(errors, folder, kills)
+        # The first error caused the others.
+        reports = [(rank, read_json(path)) for rank, path in errors.items()]
+        rank, error = min(reports, key=lambda report: (report[1].get("at", 0.0), report[0]))
+        reason, code = _without_copy(error["reason"], folder), error.get("code")
+        # A refusal names its reason and remedy. Its last lines would be a traceback.
+        lines = "" if error["status"] == "unavailable" else tail(folder, rank)
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        if (
+            error["status"] == "out-of-memory"
+            or _NO_MEMORY.search(reason)
+            or (code and _NO_MEMORY.search(lines))
+            or (killed and _is_short_of_memory(folder, kills))
+        ):
+            return _out_of_memory(f"rank {rank}: {reason}", lines)
+        if before := sorted(folder.glob("rank*[0-9].json")):
+            lines = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{lines}"
+        return Outcome(error["status"], f"rank {rank}: {reason}{lines}")
     else:
         how, who = f"the launcher ended with exit code {code}", "the launcher"
         lines = _launchers_cause(folder)
@@ -156,27 +172,6 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     if _NO_MEMORY.search(lines):
         return _out_of_memory(how, lines)
     return Outcome("failed", how + lines)
-
-
-def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str, int]) -> Outcome:
-    """Return the outcome of a run whose ranks reported errors: that of the first one."""
-    reports = [(rank, read_json(path)) for rank, path in errors.items()]
-    rank, error = min(reports, key=lambda report: (report[1].get("at", 0.0), report[0]))
-    reason = _without_copy(error["reason"], folder)
-    # A refusal names its reason and remedy. Its last lines would be a traceback.
-    lines = "" if error["status"] == "unavailable" else tail(folder, rank)
-    code = error.get("code")
-    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
-    if (
-        error["status"] == "out-of-memory"
-        or _NO_MEMORY.search(reason)
-        or (code and _NO_MEMORY.search(lines))
-        or (killed and _is_short_of_memory(folder, kills))
-    ):
-        return _out_of_memory(f"rank {rank}: {reason}", lines)
-    if before := sorted(folder.glob("rank*[0-9].json")):
-        lines = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{lines}"
-    return Outcome(error["status"], f"rank {rank}: {reason}{lines}")
 
 
 def _out_of_memory(how: str, lines: str) -> Outcome:

@@ -59,7 +59,8 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
 
     Raises
     ------
-    InputError : early stopping needs a validation loss, and the split has no validation side.
+    InputError : early stopping needs a validation loss, and the split has no validation side; or
+        weak scaling asks for more rows than the split has.
     """
     training, rows = request["training"], description["rows"]
     if (
@@ -69,6 +70,15 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         reason = "is validation, and this dataset has no validation rows: test rows must not decide"
         remedy = "use monitor: training, or a dataset with a validation side"
         raise InputError(data, "early_stopping.monitor", reason, remedy)
+    weak, train_rows = training.get("weak", {}), {"train_rows": rows["train"]}
+    if "rows_per_rank" in weak:
+        ranks, most = weak["ranks"], rows["train"]
+        wanted = weak["rows_per_rank"] * ranks
+        if wanted > most:
+            reason = f"makes {wanted} rows for {ranks} ranks, and this split has {most}"
+            remedy = f"write at most {most // ranks}, or take a larger dataset"
+            raise InputError(data, f"rows_per_rank: {weak['rows_per_rank']}", reason, remedy)
+        train_rows = {"train_rows": wanted, "split_rows": most}
     layout = request["layout"]
     knobs = complete(request["knobs"], request["workload"])
     # The launcher of a program gives each rank threads of its own.
@@ -87,7 +97,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         "ranks": layout.ranks,
         "data": str(data.resolve()),
         "train_counts": counts,
-        **_train_rows(training, rows["train"], data),
+        **train_rows,
         "validated_on": validation if training.get("validate") else None,
         "max_steps": request.get("max_steps"),
         "probe_settings": request["probe_settings"],
@@ -96,24 +106,6 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         paths = {"split": str(data.resolve())} | request["start"]["paths"]
         plan["start"] = request["start"] | {"paths": paths}
     return plan | _schedule(plan, request["repeat"] or 1)
-
-
-def _train_rows(training: dict, split_rows: int, data: Path) -> dict[str, int]:
-    """Return the training rows of a run, and those of the split if it takes some of them.
-
-    Raises
-    ------
-    InputError : weak scaling asks for more rows than the split has.
-    """
-    weak = training.get("weak", {})
-    if "rows_per_rank" not in weak:
-        return {"train_rows": split_rows}
-    rows, ranks = weak["rows_per_rank"] * weak["ranks"], weak["ranks"]
-    if rows > split_rows:
-        reason = f"makes {rows} rows for {ranks} ranks, and this split has {split_rows}"
-        remedy = f"write at most {split_rows // ranks}, or take a larger dataset"
-        raise InputError(data, f"rows_per_rank: {weak['rows_per_rank']}", reason, remedy)
-    return {"train_rows": rows, "split_rows": split_rows}
 
 
 def _schedule(plan: Plan, repeat: int) -> dict:

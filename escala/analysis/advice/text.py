@@ -58,12 +58,31 @@ def headline(answer: Answer, goal: str) -> str:
         return _of_best_use(answer, choice.best_use)
     if choice.best is None:
         return f"No configuration is within the limits: {_exclusions(choice.options)}."
-    base, best = choice.baseline, choice.best
-    if not choice.distribute:
-        return f"Do not distribute this: use {base.label}. {_why_not(choice, what)}"
-    if base.excluded:
-        return f"Use {best.label}. {base.label} {base.excluded}."
-    return f"Use {best.label}: {_fraction(best.ratio, best.paired, what, base.label)}."
+    base, best, nearest = choice.baseline, choice.best, choice.nearest
+    if choice.distribute:
+        if base.excluded:
+            return f"Use {best.label}. {base.label} {base.excluded}."
+        return f"Use {best.label}: {_fraction(best.ratio, best.paired, what, base.label)}."
+    lead = f"Do not distribute this: use {base.label}."
+    if nearest is None:
+        several = [option for option in choice.options if option.candidate.ranks > 1]
+        if not several:
+            return f"{lead} No configuration of several ranks is predicted."
+        over = _exclusions(several)
+        return f"{lead} No configuration of several ranks is within the limits: {over}."
+    ratio, name = nearest.ratio, nearest.label
+    if nearest.candidate.basis == BOUNDS:
+        may = "may pay or not: measure it" if ratio.low < 1 else "does not pay"
+        return (
+            f"{lead} Nothing shows that several ranks pay. With bounds of "
+            f"{ratio.low:.2f} and {ratio.high:.2f} of the {what}, {name} {may}."
+        )
+    of = _fraction(ratio, nearest.paired, what, base.label)
+    if nearest.verdict == NO_VERDICT:
+        why = "an estimate" if ratio.low is None else "too few paired runs for a verdict"
+        return f"{lead} It is not decided whether several ranks pay: {name} takes {of}, {why}."
+    pays = "surely pays" if nearest.verdict == NOT_DISTINGUISHABLE else "pays"
+    return f"{lead} No configuration of several ranks {pays}. The nearest is {name}, with {of}."
 
 
 def _of_best_use(answer: Answer, use: BestUse) -> str:
@@ -122,29 +141,6 @@ def _exclusions(options: Sequence[Option]) -> str:
     named = "; ".join(f"{option.label} {option.excluded}" for option in shortest[:_MOST_NAMED])
     others = len(shortest[_MOST_NAMED:])
     return f"{named}; and {with_noun(others, 'other')}" if others else named
-
-
-def _why_not(choice: Choice, what: str) -> str:
-    nearest = choice.nearest
-    if nearest is None:
-        several = [option for option in choice.options if option.candidate.ranks > 1]
-        if not several:
-            return "No configuration of several ranks is predicted."
-        return f"No configuration of several ranks is within the limits: {_exclusions(several)}."
-    ratio, name = nearest.ratio, nearest.label
-    if nearest.candidate.basis == BOUNDS:
-        may = "may pay or not: measure it" if ratio.low < 1 else "does not pay"
-        return (
-            "Nothing shows that several ranks pay. With bounds of "
-            f"{ratio.low:.2f} and {ratio.high:.2f} of the {what}, {name} {may}."
-        )
-    of = _fraction(ratio, nearest.paired, what, choice.baseline.label)
-    if nearest.verdict == NO_VERDICT:
-        why = "an estimate" if ratio.low is None else "too few paired runs for a verdict"
-        return f"It is not decided whether several ranks pay: {name} takes {of}, {why}."
-    if nearest.verdict == NOT_DISTINGUISHABLE:
-        return f"No configuration of several ranks surely pays. The nearest is {name}, with {of}."
-    return f"No configuration of several ranks pays. The nearest is {name}, with {of}."
 
 
 def _title(answer: Answer) -> str:

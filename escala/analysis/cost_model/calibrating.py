@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,20 @@ class Calibration(Works, Experiment):
             self._refuse("none of them has several ranks that the cost model predicts")
         if not works and not self.program_works:
             self._refuse("none of them is predicted by the cost model")
+        # The runs of the probe, one for each work, share its usual time. A calibration joins what
+        # they repeat: rounds of collectives, and collectives after steps. Contention is of each
+        # work by itself, so it has fewer rounds of blocks: 4 of 30 steps, if there are three works
+        # or more.
+        declared = Collectives.settings["properties"]
+        usual = {name: schema["default"] for name, schema in declared.items()}
+        rounds = math.ceil(usual["rounds"] / max(1, len(works)))
+        rounds = max(declared["rounds"]["minimum"], rounds)
+        fraction = rounds / usual["rounds"]
+        shared = {
+            "rounds": rounds,
+            "seconds": usual["seconds"] * fraction,
+            "steps": math.ceil(usual["steps"] * fraction),
+        }
         left_out = ("scaling", "pilot")
         kept = {key: value for key, value in base.settings.items() if key not in left_out}
         sums = {_sums_name(work): self._sums(work) for work in self.program_works.values()}
@@ -92,7 +106,7 @@ class Calibration(Works, Experiment):
             "references": [],
             **{name: {"enabled": False} for name in PROBES},
             "clocks": {"enabled": True, "steps": CLOCK_STEPS, "repeats": 1},
-            "collectives": _shared_settings(max(1, len(works))),
+            "collectives": usual | shared,
         }
         self.settings = Settings(kept | changed, {**base.settings.knows, **sums})
 
@@ -311,24 +325,6 @@ class Calibration(Works, Experiment):
 
 def _sums_name(work: Work) -> str:
     return f"{work.workload}-sums-{STRATEGIES[work.strategy].programs}"
-
-
-def _shared_settings(works: int) -> Mapping[str, Any]:
-    """Return the settings of the probe's runs, one for each work, which share its usual time.
-
-    A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.
-    Contention is of each work by itself, so a work has fewer rounds of blocks: 4 of 30 steps, if
-    there are three works or more.
-    """
-    declared = Collectives.settings["properties"]
-    usual = {name: schema["default"] for name, schema in declared.items()}
-    rounds = max(declared["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
-    fraction = rounds / usual["rounds"]
-    return usual | {
-        "rounds": rounds,
-        "seconds": usual["seconds"] * fraction,
-        "steps": math.ceil(usual["steps"] * fraction),
-    }
 
 
 def experiment_of(name: str) -> str | None:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +80,16 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     if not sources["works"]:
         return content, left_out
     runs = {name: _runs(files, collectives, left_out) for name, files in sources["works"].items()}
+    # How many times longer a step of one process takes in each run with clocks, or with turns that
+    # the other ranks wait for: these are from other minutes than the timing runs.
+    drift = []
+    for work_runs in runs.values():
+        for run in filter(None, [work_runs.clocks, *work_runs.collectives]):
+            clocks = run["instrument"] == "clocks"
+            steps = full_steps_of(run) if clocks else run["collectives"]["alone_seconds"]
+            reference = [np.mean(full_steps_of(one)) for one in work_runs.same_rows(run)]
+            if reference and steps:
+                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(reference)))))
     return content | {
         "core": {
             name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
@@ -87,7 +97,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         },
         "networks": _networks(collectives),
         "collectives": entries(collectives),
-        "drift": [ratio for work_runs in runs.values() for ratio in _drift(work_runs)],
+        "drift": drift,
         "starts": _starts(runs.values()),
         "model_deviation": MODEL_DEVIATION,
         "works": {
@@ -235,20 +245,6 @@ def _work(files: Mapping, runs: _Runs) -> dict:
             "end_seconds": [_after(run) for run in runs.steps],
         },
     }
-
-
-def _drift(runs: _Runs) -> Iterator[float]:
-    """Yield how many times longer a step of one process takes in each other run of its work.
-
-    These are steps with clocks, and those in turns, which the other ranks wait for. They are from
-    other minutes than the timing runs.
-    """
-    for run in filter(None, [runs.clocks, *runs.collectives]):
-        clocks = run["instrument"] == "clocks"
-        steps = full_steps_of(run) if clocks else run["collectives"]["alone_seconds"]
-        reference = [np.mean(full_steps_of(one)) for one in runs.same_rows(run)]
-        if reference and steps:
-            yield float(np.mean(steps) / np.exp(np.mean(np.log(reference))))
 
 
 def _starts(works: Iterable[_Runs]) -> list[dict]:

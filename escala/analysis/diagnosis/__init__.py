@@ -112,7 +112,17 @@ def diagnose(path: Path) -> Diagnosis:
         operations = recording.operations()
         if operations.empty or not recording.known:
             continue
-        numbered = _in_steps(operations)
+        # Operations that overlap are one, a fused operation. The tensors that each step exchanges
+        # have at least half as many operations as the most frequent one. A step is left out if not
+        # all of its tensors were exchanged.
+        reached = operations["end"].cummax().shift().fillna(-np.inf)
+        done = operations.assign(operation=(operations["start"] >= reached).cumsum())
+        done = done[~done["phase"].str.startswith("BROADCAST")]
+        counts = done["tensor"].map(done["tensor"].value_counts())
+        done = done[counts >= counts.max() / 2]
+        done = done.assign(step=done.groupby("tensor").cumcount())
+        complete = done.groupby("step")["tensor"].transform("size") == done["tensor"].nunique()
+        numbered = done[complete] if complete.any() else done
         steps = _steps(numbered, operations, recording)
         if len(steps) < MIN_STEPS:
             continue
@@ -131,23 +141,6 @@ def diagnose(path: Path) -> Diagnosis:
         raise refusal(path, max(recordings, key=lambda recording: recording.events), events)
     short = len(recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
-
-
-def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
-    """Return the operations on tensors that each step exchanges, with the number of their `step`.
-
-    These are tensors of at least half as many operations as the most frequent one. `operation` is
-    the number of the fused operation: operations that overlap are one. A step is left out if not
-    all of its tensors were exchanged.
-    """
-    reached = operations["end"].cummax().shift().fillna(-np.inf)
-    done = operations.assign(operation=(operations["start"] >= reached).cumsum())
-    done = done[~done["phase"].str.startswith("BROADCAST")]
-    counts = done["tensor"].map(done["tensor"].value_counts())
-    done = done[counts >= counts.max() / 2]
-    done = done.assign(step=done.groupby("tensor").cumcount())
-    complete = done.groupby("step")["tensor"].transform("size") == done["tensor"].nunique()
-    return done[complete] if complete.any() else done
 
 
 def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recording) -> pd.DataFrame:
@@ -177,7 +170,13 @@ def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recordin
         covered = _seconds_before(end, together) - _seconds_before(begin, together)
         seconds[part], before = covered - before, covered
     latest = steps["latest"].clip(lower=begin)
-    exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
+    # When the cycle before each request began, at which it had not been seen. While the background
+    # thread performs operations, it looks at no request.
+    requests = steps["earliest"].clip(lower=begin)
+    busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
+    last = np.searchsorted(busy[:, 0], requests, side="right") - 1
+    within = (last >= 0) & (busy[last, 1] >= requests - _CYCLE_SECONDS)
+    exposed = end - (requests.where(~within, busy[last, 0]) - _CYCLE_SECONDS)
     return pd.DataFrame(
         {"step_seconds": end - begin}
         | seconds
@@ -209,17 +208,6 @@ def _seconds_before(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
     return np.interp(
         moments, intervals.ravel(), np.c_[lengths.cumsum() - lengths, lengths.cumsum()].ravel()
     )
-
-
-def _cycle_before(requests: pd.Series, operations: pd.DataFrame) -> pd.Series:
-    """Return when the cycle before each request began, at which it had not been seen.
-
-    While the background thread performs operations, it looks at no request.
-    """
-    busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
-    before = np.searchsorted(busy[:, 0], requests, side="right") - 1
-    within = (before >= 0) & (busy[before, 1] >= requests - _CYCLE_SECONDS)
-    return requests.where(~within, busy[before, 0]) - _CYCLE_SECONDS
 
 
 def _fuse(numbered: pd.DataFrame) -> pd.DataFrame:
@@ -290,49 +278,43 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
         f"{milliseconds(steps[NEGOTIATION].median())}; for "
         f"{milliseconds(steps[UNEXPLAINED].median())} Horovod does nothing."
     )
-    yield from _wait_sentences(diagnosed)
-    yield from _operation_sentences(diagnosed)
+    yield from _exchange_sentences(diagnosed)
     for phase in diagnosed.unfinished[:1]:
         more = len(diagnosed.unfinished) - 1
         yield f"At the end, {phase.sentence()}{f', and {more} more' if more else ''}."
 
 
-def _wait_sentences(diagnosed: Timeline) -> Iterator[str]:
-    waits = diagnosed.waits
+def _exchange_sentences(diagnosed: Timeline) -> Iterator[str]:
+    waits, operations = diagnosed.waits, diagnosed.operations
     if diagnosed.ranks == {0}:
         yield (
             "The timeline is of one process, which exchanges nothing. Start two or more, "
             "horovodrun -np 2, to see what an exchange takes."
         )
-        return
-    if waits.empty:
+    elif waits.empty:
         yield (
             "The timeline does not record which rank was last. HOROVOD_CACHE_CAPACITY=0 makes "
             "Horovod record it, and costs time."
         )
-        return
-    last = waits["last"].value_counts(normalize=True)
-    slowest_waits = waits.loc[waits["last"] == last.index[0], "seconds"]
-    yield (
-        f"Rank {last.index[0]} is the last in {last.iloc[0]:.0%} of {len(waits)} negotiations; "
-        f"the first one then waits {milliseconds(slowest_waits.median())}."
-    )
-
-
-def _operation_sentences(diagnosed: Timeline) -> Iterator[str]:
-    operations, per_step = diagnosed.operations, diagnosed.steps["operations"]
+    else:
+        last = waits["last"].value_counts(normalize=True)
+        slowest_waits = waits.loc[waits["last"] == last.index[0], "seconds"]
+        yield (
+            f"Rank {last.index[0]} is the last in {last.iloc[0]:.0%} of {len(waits)} negotiations; "
+            f"the first one then waits {milliseconds(slowest_waits.median())}."
+        )
     tensors = operations["tensors"].sum() / len(operations)
     yield (
-        f"A step has {per_step.median():g} fused operations (median) of {tensors:.1f} tensors each "
-        "(mean)."
+        f"A step has {diagnosed.steps['operations'].median():g} fused operations (median) of "
+        f"{tensors:.1f} tensors each (mean)."
     )
     known = operations.dropna(subset="bytes")
     if known.empty:
         yield "The timeline does not hold the bytes of the tensors."
-        return
-    largest = known[known["bytes"] == known["bytes"].max()]
-    seconds, sent = largest["seconds"].median(), int(largest["bytes"].iloc[0])
-    yield (
-        f"The largest one has {size(sent)} and takes {milliseconds(seconds)} "
-        f"({sent / seconds / 1e6:.0f} MB/s)."
-    )
+    else:
+        largest = known[known["bytes"] == known["bytes"].max()]
+        seconds, sent = largest["seconds"].median(), int(largest["bytes"].iloc[0])
+        yield (
+            f"The largest one has {size(sent)} and takes {milliseconds(seconds)} "
+            f"({sent / seconds / 1e6:.0f} MB/s)."
+        )
