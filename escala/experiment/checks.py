@@ -103,8 +103,20 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
     for run in runs:
         yield from _run(settings, run)
     yield from _slow_ranks(settings, runs)
-    for check in (_every_workload_runs, _programs, _accuracy_faults):
-        yield from check(settings)
+    yield from _every_workload_runs(settings)
+    yield from _programs(settings)
+    # What needs the accuracy or the loss after each epoch.
+    for name, workload in settings["workloads"].items():
+        if not settings.knows[name].takes_steps or workload["validate"]:
+            continue
+        if "target_accuracy" in workload:
+            reason = "time to accuracy needs the accuracy after each epoch"
+            remedy = "set validate: true, or leave target_accuracy out"
+            yield f"workloads.{name}.target_accuracy", workload["target_accuracy"], reason, remedy
+        monitor = workload.get("early_stopping", {}).get("monitor")
+        if monitor == "validation":
+            key, reason = f"workloads.{name}.early_stopping.monitor", "the validation loss is not"
+            yield key, monitor, f"{reason} computed", "set validate: true, or monitor: training"
     for run in runs:
         workload, ranks = run.declared.workload, run.layout.ranks
         by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().named
@@ -277,21 +289,6 @@ def _programs(settings: Settings) -> Iterator[Fault]:
             if link["steps"]:
                 reason = f"{name} is a program, whose epochs are measured whole"
                 yield f"networks.{network}.steps", link["steps"], reason, "leave steps out"
-
-
-def _accuracy_faults(settings: Settings) -> Iterator[Fault]:
-    """Refuse a target accuracy or early stopping by what is not computed after each epoch."""
-    for name, workload in settings["workloads"].items():
-        if not settings.knows[name].takes_steps or workload["validate"]:
-            continue
-        if "target_accuracy" in workload:
-            reason = "time to accuracy needs the accuracy after each epoch"
-            remedy = "set validate: true, or leave target_accuracy out"
-            yield f"workloads.{name}.target_accuracy", workload["target_accuracy"], reason, remedy
-        monitor = workload.get("early_stopping", {}).get("monitor")
-        if monitor == "validation":
-            key, reason = f"workloads.{name}.early_stopping.monitor", "the validation loss is not"
-            yield key, monitor, f"{reason} computed", "set validate: true, or monitor: training"
 
 
 def _without_model(

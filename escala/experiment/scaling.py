@@ -146,25 +146,22 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
         yield "scaling", scaling["kind"], f"its layouts {reason}", "write one of layouts and up_to"
     elif len(layouts_of(scaling)) < 2:
         yield "scaling.up_to", scaling["up_to"], "is a single layout", "name a larger one"
-    if scaling["kind"] == WEAK:
-        yield from _weak_faults(settings)
-    elif "rows_per_rank" in scaling:
-        reason = "is for weak scaling only: all layouts of strong scaling train on the same rows"
-        yield "scaling.rows_per_rank", scaling["rows_per_rank"], reason, "leave it out"
-
-
-def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
-    """Yield settings with which the rows of a rank would not stay the same."""
-    by_steps = [name for name in settings["workloads"] if settings.knows[name].takes_steps]
-    if by_steps and "rows_per_rank" not in settings["scaling"]:
+    if scaling["kind"] != WEAK:
+        if "rows_per_rank" in scaling:
+            reason = (
+                "is for weak scaling only: all layouts of strong scaling train on the same rows"
+            )
+            yield "scaling.rows_per_rank", scaling["rows_per_rank"], reason, "leave it out"
+        return
+    workloads, knows = settings["workloads"], settings.knows
+    by_steps = [name for name in workloads if knows[name].takes_steps]
+    if by_steps and "rows_per_rank" not in scaling:
         reason = f"does not say how many rows {by_steps[0]} trains on with one rank"
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
         yield "scaling", WEAK, reason, remedy
-    sections = {
-        f"workloads.{name}": content
-        for name, content in settings["workloads"].items()
-        if not settings.knows[name].is_fitted
-    }
+    # The rows of a rank have to stay the same.
+    unfitted = [name for name in workloads if not knows[name].is_fitted]
+    sections = {f"workloads.{name}": workloads[name] for name in unfitted}
     sections |= {f"variants.{name}": content for name, content in settings["variants"].items()}
     for section, content in sections.items():
         if content.get("batch", {}).get("per") == "global":

@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -104,18 +104,11 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
         one = len(running) == 1
         who = f": rank{'' if one else 's'} {names}{more} still run{'s' if one else ''}"
         who += f", and {processes - len(running)} of {processes} have ended"
-    hangs = _describe_hang(seconds, folder, running, plan) if "start" in plan else ""
-    lines = tail(folder, running[0] if running else 0)
-    return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{hangs}{lines}")
-
-
-def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
-    """Return that a program made its last epoch and did not exit; empty if this is not known.
-
-    A program that was given no number of epochs must also have been silent for half of the time.
-    """
-    program = Program.from_plan(plan["start"]["program"])
-    for rank in running:
+    hangs = ""
+    # A program that made its last epoch and did not exit. One that was given no number of epochs
+    # must also have been silent for half of the time.
+    program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
+    for rank in running if program else ():
         log, marked = folder / f"rank{rank}.log", folder / f"marks{rank}"
         searched = marks.Searched(program.epoch_ends, None)
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
@@ -127,12 +120,14 @@ def _describe_hang(seconds: float, folder: Path, running: Iterable[int], plan: M
         is_done = epochs >= plan["epochs"] if is_counted else silent > seconds / 2
         if epochs and is_done:
             last = "its last of" if is_counted else "the last reported of"
-            return (
+            hangs = (
                 f"; {last} {with_noun(epochs, 'epoch')} ended after "
                 f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
                 "end what it started, such as a DDP model: `del` it before destroy_process_group()"
             )
-    return ""
+            break
+    lines = tail(folder, running[0] if running else 0)
+    return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{hangs}{lines}")
 
 
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:

@@ -48,8 +48,19 @@ class TensorFlow(Engine):
         }
 
     def build(self, work, data, knobs, probe=None):
-        plan, settings = self.plan, self.plan["training"]
-        with self.group.scope():
+        plan, settings, ranks = self.plan, self.plan["training"], self.group
+        alone = Ranks(plan["knobs"], self.place)
+
+        def make_compute(kinds: Mapping, total: Callable) -> Callable:
+            compute = steps.make_compute(self.model, self.functions, kinds, self._local, total)
+            compute = steps.accumulate(compute, plan["knobs"]["accumulation"])
+            return steps.slow_down(compute, self.slowdown)
+
+        def together(*arguments):
+            dense.begin_step(tf.shape(arguments[0])[0])
+            return compute(*arguments)
+
+        with ranks.scope():
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             states.use_generators()
@@ -61,40 +72,26 @@ class TensorFlow(Engine):
             functions.refuse_ignored(self.model, self.optimizer)
             normalises = bool(layers_over_ranks(self.model))
             require_whole_steps(normalises, plan["knobs"]["accumulation"])
-            self.steps_alone = self.group.reads_clock and not normalises
-            self._dense = DenseLayers(self.model, self.optimizer, plan, self.group)
+            self.steps_alone = ranks.reads_clock and not normalises
+            self._dense = dense = DenseLayers(self.model, self.optimizer, plan, ranks)
             self._local = states.local_variables(self.model)
-            self._compile_steps(data, probe)
+            compute = make_compute(dense.kinds, ranks.sum_over_ranks)
+            exchange = partial(ranks.exchange, sums=dense.sums) if dense.sums else ranks.exchange
+            if module := engines.recorder_module(plan["strategy"], probe):
+                path = probe.folder / f"rank{self.place.process}.clocks.csv"
+                variables = self.model.trainable_variables
+                self.recorder = module.Moments(path, variables, ranks.reads_clock)
+            # A probe looks at single steps.
+            self._at_once = 1 if probe else plan["knobs"]["steps_per_call"]
+            self._steps = {
+                n: steps.train_step(dense, ranks, data, together, exchange, self.recorder, n)
+                for n in {1, self._at_once}
+            }
+            by_itself = make_compute({}, alone.sum_over_ranks)
+            self._step_alone = steps.train_step(dense, ranks, data, by_itself, alone.exchange)
             specs = *data.inputs, data.targets
             self._evaluate = functions.compile_evaluation(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
-
-    def _compile_steps(self, data, probe) -> None:
-        """Compile the steps: alone, and with the others, as many in a call as the knob says."""
-        knobs, dense, ranks = self.plan["knobs"], self._dense, self.group
-        alone = Ranks(knobs, self.place)
-
-        def make_compute(kinds: Mapping, total: Callable) -> Callable:
-            compute = steps.make_compute(self.model, self.functions, kinds, self._local, total)
-            return steps.slow_down(steps.accumulate(compute, knobs["accumulation"]), self.slowdown)
-
-        def together(*arguments):
-            dense.begin_step(tf.shape(arguments[0])[0])
-            return compute(*arguments)
-
-        compute = make_compute(dense.kinds, ranks.sum_over_ranks)
-        exchange = partial(ranks.exchange, sums=dense.sums) if dense.sums else ranks.exchange
-        if module := engines.recorder_module(self.plan["strategy"], probe):
-            path = probe.folder / f"rank{self.place.process}.clocks.csv"
-            self.recorder = module.Moments(path, self.model.trainable_variables, ranks.reads_clock)
-        # A probe looks at single steps.
-        self._at_once = 1 if probe else knobs["steps_per_call"]
-        self._steps = {
-            count: steps.train_step(dense, ranks, data, together, exchange, self.recorder, count)
-            for count in {1, self._at_once}
-        }
-        by_itself = make_compute({}, alone.sum_over_ranks)
-        self._step_alone = steps.train_step(dense, ranks, data, by_itself, alone.exchange)
 
     def make_steps(self, steps, gather):
         ranks = self.group.driven
