@@ -99,32 +99,18 @@ def study(
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
-    first = rows.iloc[0]
+    first, rule = rows.iloc[0], settings["rules"]
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
         f"{first['scaling'].capitalize()} scaling of {first['workload']} on {first['dataset']}: "
         f"{strategy_in_words(first['study_strategy'])}, variant {first['variant']}{network}"
     )
     has_gpus = rows["gpus"].fillna(0).max() > 0
-    return Series(
-        heading,
-        statement(rows, tables, settings),
-        {
-            "Time and efficiency": _time_table(rows, tables, settings),
-            "What a run takes": _cost_table(rows, settings, has_gpus),
-            "Scores, and predicted times": _further_table(rows, tables),
-        },
-        list(_notes(rows, tables)),
-    )
-
-
-def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.DataFrame:
-    rule = settings["rules"]
-    a_run = unit(tables, rows.iloc[0]["workload"])
-    is_weak = settings["kind"] == WEAK
+    a_run = unit(tables, first["workload"])
+    weak = "weak " if settings["kind"] == WEAK else ""
     against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
     judged = f"efficiency of {'whole runs' if rule['time'] == RUN else 'steps'} {against}"
-    return pd.DataFrame(
+    times = pd.DataFrame(
         {
             "layout": layout(row),
             "nodes": str(row["nodes"]),
@@ -133,7 +119,7 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
             f"s per {a_run}": interval(row, "seconds_per_epoch"),
             "rows/s": interval(row, "samples_per_second"),
             "speed-up": interval(row, "speedup"),
-            ("weak " if is_weak else "") + "efficiency": interval(row, "efficiency"),
+            f"{weak}efficiency": interval(row, "efficiency"),
             "speed-up of whole runs": interval(row, "whole_speedup"),
             judged: "–" if row["layout"] == row["baseline"] else interval(row, "rule_efficiency"),
             f"≥ {rule['efficiency']:.0%}": "baseline"
@@ -143,6 +129,16 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
             else row["passes"] or "not judged",
         }
         for row in records(rows)
+    )
+    return Series(
+        heading,
+        statement(rows, tables, settings),
+        {
+            "Time and efficiency": times,
+            "What a run takes": _cost_table(rows, settings, has_gpus),
+            "Scores, and predicted times": _further_table(rows, tables),
+        },
+        list(_notes(rows, tables)),
     )
 
 

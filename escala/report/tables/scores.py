@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -246,9 +245,26 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for reference, matches in _references(names, runs, groups, evidence):
             if not matches:
                 continue
-            tested, classes = _test_rows(matches, folders), runs[0]["evaluation"]["classes"]
-            for label, differs in enumerate(rate_differences(*tested, len(classes))):
-                in_class = tested.labels == label
+            # A row occurs once for each match that tested it. A genome has the same number in every
+            # split. Rows that SMOTEN made, or that are not from a genome, each have a different
+            # negative number, the same in every repeat of a split.
+            tested, known, numbered = [], {}, 0
+            for match in matches:
+                folder = folders[match[1]["dataset"], match[1]["data"]["split_seed"]]
+                files = [folder / "test_labels.npy"]
+                files += [Path(run["file"]).with_name("predictions.npy") for run in match]
+                labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
+                if folder not in known:
+                    file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
+                    if file.is_file():
+                        genomes = np.load(file, allow_pickle=False)
+                    others = -1 - numbered - np.arange(len(labels))
+                    known[folder] = np.where(genomes < 0, others, genomes)
+                    numbered += len(labels)
+                tested.append(np.stack([labels, *predicted, known[folder]]))
+            rows, classes = np.concatenate(tested, axis=1), runs[0]["evaluation"]["classes"]
+            for label, differs in enumerate(rate_differences(*rows, len(classes))):
+                in_class = rows[0] == label
                 yield {
                     **base.name_columns(names),
                     **reference,
@@ -256,49 +272,8 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     "runs": len(matches),
                     "splits": len({run["data"]["split_seed"] for _, run in matches}),
                     "rows": int(in_class.sum()),
-                    "genomes": len(np.unique(tested.genomes[in_class])),
+                    "genomes": len(np.unique(rows[3][in_class])),
                     **differs.precision.columns("precision_difference"),
                     **differs.recall.columns("recall_difference"),
                     **base.data_of(runs[0], base.ABOUT),
                 }
-
-
-class _Predicted(NamedTuple):
-    """Test rows of several repeats, one after the other; int arrays of shape (rows,).
-
-    Attributes
-    ----------
-    labels : the true class.
-    baseline, other : the predicted classes.
-    genomes : the number of a row's genome, the same in every split. Rows that SMOTEN made, or that
-        are not from a genome, each have a different negative number, the same in every repeat
-        of a split.
-    """
-
-    labels: np.ndarray
-    baseline: np.ndarray
-    other: np.ndarray
-    genomes: np.ndarray
-
-
-def _test_rows(matches: Matches, folders: Mapping[tuple[str, int], Path]) -> _Predicted:
-    """Return the test rows of matches of runs; a row occurs once for each match that tested it.
-
-    Parameters
-    ----------
-    folders : of the splits, by dataset and seed.
-    """
-    tested, known, numbered = [], {}, 0
-    for runs in matches:
-        folder = folders[runs[1]["dataset"], runs[1]["data"]["split_seed"]]
-        files = [folder / "test_labels.npy"]
-        files += [Path(run["file"]).with_name("predictions.npy") for run in runs]
-        labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
-        if folder not in known:
-            file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
-            if file.is_file():
-                genomes = np.load(file, allow_pickle=False)
-            known[folder] = np.where(genomes < 0, -1 - numbered - np.arange(len(labels)), genomes)
-            numbered += len(labels)
-        tested.append(np.stack([labels, *predicted, known[folder]]))
-    return _Predicted(*np.concatenate(tested, axis=1))
