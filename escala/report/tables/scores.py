@@ -173,6 +173,17 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             for score in dict.fromkeys(score for run in runs for score in scores_of(run)):
                 scored = [run for run in runs if score in scores_of(run)]
                 values = [scores_of(run)[score] for run in scored]
+                both = [(scores_of(theirs), scores_of(mine)) for theirs, mine in matches]
+                differences = [
+                    mine[score] - theirs[score]
+                    for theirs, mine in both
+                    if score in theirs and score in mine
+                ]
+                classified = score == ACCURACY and all(
+                    ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
+                )
+                bound = SAME_ACCURACY if classified else 0.0
+                judged = equivalence(differences, bound) if differences else None
                 yield {
                     **base.name_columns(names),
                     **reference,
@@ -180,7 +191,12 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     "runs": len(scored),
                     "splits": len({run["data"]["split_seed"] for run in scored}),
                     **mean_interval(values).columns("mean"),
-                    **_difference(score, matches),
+                    "matches": len(differences),
+                    **mean_interval(differences).columns("difference"),
+                    "bound": bound if judged else None,
+                    "verdict": judged and judged.kind,
+                    "beyond_bound_fraction": judged and judged.rate,
+                    "kind": "measured" if differences else "unavailable",
                     **base.data_of(runs[0], base.ABOUT),
                 }
 
@@ -213,27 +229,6 @@ def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement])
     by_rows = {rows_and_seeds(run): run for run in references}
     matches = ((by_rows.get(rows_and_seeds(run)), run) for run in runs)
     return [match for match in matches if match[0]]
-
-
-def _difference(score: str, matches: Matches) -> dict:
-    both = [(scores_of(theirs), scores_of(mine)) for theirs, mine in matches]
-    values = [
-        mine[score] - theirs[score] for theirs, mine in both if score in theirs and score in mine
-    ]
-    mean = mean_interval(values)
-    classified = score == ACCURACY and all(
-        ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
-    )
-    bound = SAME_ACCURACY if classified else 0.0
-    judged = equivalence(values, bound) if values else None
-    return {
-        "matches": len(values),
-        **mean.columns("difference"),
-        "bound": bound if judged else None,
-        "verdict": judged and judged.kind,
-        "beyond_bound_fraction": judged and judged.rate,
-        "kind": "measured" if values else "unavailable",
-    }
 
 
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
