@@ -398,13 +398,11 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
                 text = "~"
             if isinstance(text, str):
                 places.setdefault(text, f"{file.name}, line {node.lineno}")
-    return {text: where for text, where in places.items() if _is_writable_place(folder, text)}
-
-
-def _is_writable_place(folder: Path, text: str) -> bool:
-    """Return whether a text is a path that is there, or may be made where the user may write."""
-    if not _PLACE.fullmatch(text):
-        return False
-    path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
-    there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
-    return there != Path("/") and os.access(there, os.W_OK)
+    writable = {}
+    for text, where in places.items():
+        if _PLACE.fullmatch(text):
+            path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
+            there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
+            if there != Path("/") and os.access(there, os.W_OK):
+                writable[text] = where
+    return writable

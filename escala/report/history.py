@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +110,8 @@ def run_files(experiment: Path) -> list[Path]:
 def rows(files: Iterable[Path]) -> SessionRows:
     """Return the rows of measurements, by their session, from run.json files.
 
-    A measurement that several files hold, such as the newest one of a run, has one row.
+    A measurement that several files hold, such as the newest one of a run, has one row. It has its
+    ratio to the measurement of one process in its session, if there is one.
     """
     runs: dict[str, dict] = {}
     unreadable: dict[Path, InputError] = {}
@@ -126,7 +127,27 @@ def rows(files: Iterable[Path]) -> SessionRows:
     for digest, run in runs.items():
         sessions[run["session"]].append(_row(run, digest))
     for measured in sessions.values():
-        _add_ratios([(runs[entry["run_sha256"]], entry) for entry in measured])
+        # Runs are compared that ended ok, with epochs that were measured at one time.
+        whole = [
+            (run, entry)
+            for entry in measured
+            if (run := runs[entry["run_sha256"]])["instrument"] is None
+            and entry["status"] == "ok"
+            and entry["resumptions"] == 0
+        ]
+        by_names = defaultdict(list)
+        for run, entry in whole:
+            names = tuple(run[key] for key in (*_TASK, *Configuration._fields))
+            by_names[names].append(run | {"seconds": entry["train_seconds_per_epoch"]})
+        for run, entry in whole:
+            task = tuple(run[key] for key in _TASK)
+            configuration = Configuration(*(run[key] for key in Configuration._fields))
+            for _, reference in references_for(configuration, DEFAULT_REFERENCES):
+                matches = comparable.match_runs([run], by_names[(*task, *reference)])
+                entry["ratio_refused"] = next(iter(matches.refused), None)
+                for against in matches.references:
+                    ratio = entry["train_seconds_per_epoch"] / against["seconds"]
+                    entry["ratio"] = ratio / comparable.work(run, against)
     return SessionRows(dict(sessions), unreadable)
 
 
@@ -170,28 +191,3 @@ def _plain(content: Any) -> Any:
     if isinstance(content, list):
         return [_plain(value) for value in content]
     return int(content) if isinstance(content, float) and content.is_integer() else content
-
-
-def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
-    """Set the ratio of each measurement of a session to that of one process, if there is one.
-
-    Runs are compared that ended ok, with epochs that were measured at one time.
-    """
-    whole = [
-        (run, entry)
-        for run, entry in measured
-        if run["instrument"] is None and entry["status"] == "ok" and entry["resumptions"] == 0
-    ]
-    by_names = defaultdict(list)
-    for run, entry in whole:
-        names = tuple(run[key] for key in (*_TASK, *Configuration._fields))
-        by_names[names].append(run | {"seconds": entry["train_seconds_per_epoch"]})
-    for run, entry in whole:
-        task = tuple(run[key] for key in _TASK)
-        configuration = Configuration(*(run[key] for key in Configuration._fields))
-        for _, reference in references_for(configuration, DEFAULT_REFERENCES):
-            matches = comparable.match_runs([run], by_names[(*task, *reference)])
-            entry["ratio_refused"] = next(iter(matches.refused), None)
-            for against in matches.references:
-                ratio = entry["train_seconds_per_epoch"] / against["seconds"]
-                entry["ratio"] = ratio / comparable.work(run, against)

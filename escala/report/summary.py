@@ -5,7 +5,7 @@ The page has the table of configurations of the summary, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import pandas as pd
 
@@ -36,26 +36,18 @@ def summary(
     headings, rows = overview(report)
     cells = [headings, ["---"] * len(headings), *rows]
     table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
-    parts = [f"# {title}", *_answer_and_findings(report, files, question)]
-    parts += ["## Configurations", table, explanation(tables)]
-    links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
-    if links:
-        parts += ["## Figures and tables", "\n".join(links)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _answer_and_findings(report: Report, files: Collection[str], question: str) -> Iterator[str]:
-    """Yield the answer in bold with what it rests on, then lists of findings under headings."""
     every = all_findings(report)
     screen = first_screen(report, every, question)
     answering = [finding for answer in screen.answers for finding in answer.findings]
+    parts = [f"# {title}"]
     for answer in screen.answers:
-        yield f"**{answer.finding.spoken}**{_evidence(answer.finding, files)}"
+        parts.append(f"**{answer.finding.spoken}**{_evidence(answer.finding, files)}")
         if answer.details:
             details = (f"- {one.spoken}{_evidence(one, files)}" for one in answer.details)
-            yield "\n".join(details)
+            parts.append("\n".join(details))
     if screen.brief:
-        yield "\n".join(f"- {SECTIONS[section]}: {text}" for section, text in screen.brief.items())
+        brief = (f"- {SECTIONS[section]}: {text}" for section, text in screen.brief.items())
+        parts.append("\n".join(brief))
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
         findings = [finding for finding in every[section] if finding not in answering]
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in findings]
@@ -65,8 +57,12 @@ def _answer_and_findings(report: Report, files: Collection[str], question: str) 
                 for label, repeats, status, reason in failures(report)
             ]
         if lines:
-            yield f"## {heading}"
-            yield "\n".join(lines)
+            parts += [f"## {heading}", "\n".join(lines)]
+    parts += ["## Configurations", table, explanation(tables)]
+    links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
+    if links:
+        parts += ["## Figures and tables", "\n".join(links)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _evidence(finding: Finding, files: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -53,7 +53,12 @@ def draw(run: dict, shown: OfRun) -> Figure:
         text = f"Unavailable: the {why}. {ended if run['reason'] else ''}"
         return common.empty(f"{WHAT}, {name}", data, text)
     pictures, selected = shown.pictures, examples(shown.split, predictions, MOST)
-    photographs = [_read_photograph(pictures, example.name) for example in selected]
+    photographs: list[Image.Image | None] = [None] * len(selected)
+    for place, example in enumerate(selected if pictures else ()):
+        with suppress(InputError):
+            picture = Image.fromarray(read_picture(pictures / example.name, "rgb", None))
+            picture.thumbnail((round(PICTURE * common.DPI),) * 2)
+            photographs[place] = picture
     left = 0.0 if pictures is None else PICTURE + PICTURE_MARGIN
     called = "Scene" if pictures is None else "Picture"
     figure, top = common.new(WIDTH, 1), 0.0
@@ -98,15 +103,3 @@ def _lines(example: Example, called: str, inches: float) -> Iterator[tuple[str, 
         width = (0.85 if look[-1] == "bold" else 0.97) * inches
         for part in wrap(text, width, look[0]).split("\n"):
             yield part, *look
-
-
-def _read_photograph(pictures: Path | None, name: str) -> Image.Image | None:
-    """Return a small copy of a photograph, or None if it has none."""
-    if pictures is None:
-        return None
-    try:
-        picture = Image.fromarray(read_picture(pictures / name, "rgb", None))
-    except InputError:
-        return None
-    picture.thumbnail((round(PICTURE * common.DPI),) * 2)
-    return picture

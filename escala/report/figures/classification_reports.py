@@ -31,7 +31,10 @@ _PANEL = 4.0
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a heat map per configuration: a row per class, its test rows alongside its name."""
+    """Draw a heat map per configuration: a row per class, its test rows alongside its name.
+
+    The averages of a classification report follow the classes.
+    """
     pooled, notes = confusion_matrices.table_of(tables, "pooled")
     if pooled.empty:
         return common.without_data(WHAT, tables, confusion_matrices.LACKING)
@@ -41,7 +44,15 @@ def draw(tables: common.Tables) -> Figure:
     darkest = float(np.clip(lowest, DARKEST, 0.95))
 
     def panel(axes: Axes, frame: pd.DataFrame) -> str:
-        report = _report(frame)
+        by_class = frame.set_index("class")[[*SCORES, "actual"]].astype(float)
+        # Averages are over the classes that have test rows.
+        tested = by_class[by_class["actual"] > 0].fillna(0)
+        scores, rows = tested[SCORES], tested["actual"]
+        averages = {
+            "macro average": scores.mean(),
+            "weighted average": scores.mul(rows, axis=0).sum() / rows.sum(),
+        }
+        report = pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])
         sns.heatmap(
             report[SCORES].astype(float), annot=True, fmt=".3f", vmin=darkest, vmax=1,
             cmap=COLOURS, cbar=False, linewidths=0.5, ax=axes, xticklabels=SCORES,
@@ -62,18 +73,3 @@ def draw(tables: common.Tables) -> Figure:
 
 def _name(label: str, rows: float) -> str:
     return confusion_matrices.class_name(f"{label} ({rows:.0f})")
-
-
-def _report(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores by class and their averages, in the order of a classification report.
-
-    Averages are over the classes that have test rows.
-    """
-    by_class = frame.set_index("class")[[*SCORES, "actual"]].astype(float)
-    tested = by_class[by_class["actual"] > 0].fillna(0)
-    scores, rows = tested[SCORES], tested["actual"]
-    averages = {
-        "macro average": scores.mean(),
-        "weighted average": scores.mul(rows, axis=0).sum() / rows.sum(),
-    }
-    return pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])

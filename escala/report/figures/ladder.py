@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
@@ -54,7 +53,18 @@ def draw(tables: common.Tables) -> Figure:
     width = 0.9 * common.NARROW
     for axes, (_, rows), ladder_bars in zip(grid.flat, ladders, bars, strict=True):
         first = rows.iloc[0]
-        _waterfall(axes, ladder_bars, row)
+        farthest = 1.0
+        for place, bar in enumerate(ladder_bars):
+            if pd.isna(bar.end):
+                continue
+            axes.barh(place, bar.end - bar.begin, 0.2 / row, bar.begin, color=bar.colour)
+            if not pd.isna(bar.interval[0]):
+                mark = {"color": "black", "capsize": 3, "linewidth": 1}
+                lengths = common.error_bars(bar.end, *bar.interval)
+                axes.errorbar(bar.end, place, xerr=lengths, **mark)
+            ends = (bar.begin, bar.end, bar.interval[1])
+            farthest = max(farthest, *(end for end in ends if not pd.isna(end)))
+        common.name_rows(axes, [(bar.name, bar.value) for bar in ladder_bars], row, farthest)
         before = names(first["before"]).replace("`", "")
         what = f"time per {unit(tables, first['workload'])} (1: {before})"
         axes.set_xlabel(wrap(what, width, PANEL_TITLE))
@@ -93,19 +103,3 @@ def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
             end,
             (low, high),
         )
-
-
-def _waterfall(axes: Axes, bars: Sequence[_Bar], height: float) -> None:
-    """Draw rows of a height in inches."""
-    farthest = 1.0
-    for place, bar in enumerate(bars):
-        if pd.isna(bar.end):
-            continue
-        axes.barh(place, bar.end - bar.begin, 0.2 / height, bar.begin, color=bar.colour)
-        if not pd.isna(bar.interval[0]):
-            mark = {"color": "black", "capsize": 3, "linewidth": 1}
-            lengths = common.error_bars(bar.end, *bar.interval)
-            axes.errorbar(bar.end, place, xerr=lengths, **mark)
-        ends = (bar.begin, bar.end, bar.interval[1])
-        farthest = max(farthest, *(end for end in ends if not pd.isna(end)))
-    common.name_rows(axes, [(bar.name, bar.value) for bar in bars], height, farthest)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
@@ -93,7 +92,35 @@ def draw(tables: common.Tables) -> Figure:
     figure = common.new(common.NARROW, sum(heights) + 0.8 * len(panels))
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
-        _draw_panel(axes, panel, height)
+        inch, farthest = 1 / height, 0.0
+        for place, row in enumerate(panel.rows):
+            (low, middle, high), mark = row.predicted, {"color": row.colour}
+            width = 0.2 * inch
+            if not math.isnan(row.floor[0]):
+                long = row.floor[1] - row.floor[0]
+                axes.barh(place, long, 1.4 * width, row.floor[0], color=_FLOOR)
+            if not math.isnan(low):
+                hatch = "////" if row.basis == EXTRAPOLATED else None
+                band = {"color": _BAND, "edgecolor": "0.6", "linewidth": 0, "hatch": hatch}
+                axes.barh(place, high - low, width, low, **band)
+            up, down = place - width / 2, place + width / 2
+            axes.vlines([middle, row.ideal], up, down, color=["0.6", "0.35"], linewidth=1)
+            offsets = np.linspace(-0.05, 0.05, len(row.runs)) if len(row.runs) > 1 else np.zeros(1)
+            if row.runs:
+                spots = place + inch * offsets
+                axes.scatter(row.runs, spots, s=12, alpha=0.5, linewidth=0, **mark)
+            axes.hlines(place, *row.ends, linewidth=2.2, **mark)
+            axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
+            end, clear = place + common.BELOW * inch, {"color": "black", "alpha": 0.004}
+            shade = axes.axhspan(end - 1, end, linewidth=0, zorder=9, **clear)
+            lines = [row.name, *(f"{name}: {text}" for name, text in row.texts.items())]
+            lines += [f"single runs: {', '.join(map(number, row.runs))} s"] * bool(row.runs)
+            common.tell(shade, "\n".join(lines))
+            values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
+            farthest = max([farthest, *(value for value in values if not math.isnan(value))])
+        common.name_rows(axes, [(row.name, row.value) for row in panel.rows], height, farthest)
+        axes.set_xlabel(panel.axis)
+        axes.set_title(wrap(panel.title, 0.9 * common.NARROW, PANEL_TITLE), loc="left")
     what = per_epoch(shown).capitalize()
     data = describe_data(shown["configurations"])
     common.finish(figure, [what, data], [_explain_marks(rows), *notes])
@@ -207,37 +234,6 @@ def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
     if pd.isna(seconds) and pd.notna(low):
         return f"{number(low)}–{number(high)} s"
     return "–" if pd.isna(seconds) else with_interval(seconds, low, high, unit=" s")
-
-
-def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
-    """Draw rows of a height in inches."""
-    inch, farthest = 1 / height, 0.0
-    for place, row in enumerate(panel.rows):
-        (low, middle, high), mark = row.predicted, {"color": row.colour}
-        width = 0.2 * inch
-        if not math.isnan(row.floor[0]):
-            axes.barh(place, row.floor[1] - row.floor[0], 1.4 * width, row.floor[0], color=_FLOOR)
-        if not math.isnan(low):
-            hatch = "////" if row.basis == EXTRAPOLATED else None
-            band = {"color": _BAND, "edgecolor": "0.6", "linewidth": 0, "hatch": hatch}
-            axes.barh(place, high - low, width, low, **band)
-        up, down = place - width / 2, place + width / 2
-        axes.vlines([middle, row.ideal], up, down, color=["0.6", "0.35"], linewidth=1)
-        offsets = np.linspace(-0.05, 0.05, len(row.runs)) if len(row.runs) > 1 else np.zeros(1)
-        if row.runs:
-            axes.scatter(row.runs, place + inch * offsets, s=12, alpha=0.5, linewidth=0, **mark)
-        axes.hlines(place, *row.ends, linewidth=2.2, **mark)
-        axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
-        bottom = place + common.BELOW * inch
-        shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)
-        lines = [row.name, *(f"{name}: {text}" for name, text in row.texts.items())]
-        lines += [f"single runs: {', '.join(map(number, row.runs))} s"] * bool(row.runs)
-        common.tell(shade, "\n".join(lines))
-        values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
-        farthest = max([farthest, *(value for value in values if not math.isnan(value))])
-    common.name_rows(axes, [(row.name, row.value) for row in panel.rows], height, farthest)
-    axes.set_xlabel(panel.axis)
-    axes.set_title(wrap(panel.title, 0.9 * common.NARROW, PANEL_TITLE), loc="left")
 
 
 def _explain_marks(rows: Sequence[Row]) -> str:

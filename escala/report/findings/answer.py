@@ -104,8 +104,21 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
                 f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
             )
         yield from _others(answer, names)
-        if rival.ratio_of == "steps":
-            yield from _whole_run(answer, names)
+        row, verdict = rival.row, rival.row["run_verdict"]
+        if rival.ratio_of == "steps" and not pd.isna(row["run_ratio"]):
+            epochs = row["epochs"]
+            of_epochs = "" if pd.isna(epochs) else f" of {with_noun(int(epochs), 'epoch')}"
+            decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
+            time = f"time of a run of {names(rival.label)}"
+            fraction = names.fraction(ratio_of(row, "run_ratio"), time)
+            yield f"a whole run{of_epochs} takes {fraction}{decided}"
+            if verdict != FASTER and answer.verdict == PAYS:
+                least = row["faster_from_epochs"]
+                yield (
+                    "a whole run of no length is decided to take less time"
+                    if pd.isna(least)
+                    else f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
+                )
         if answer.verdict == PAYS:
             yield from _scores(answer, report)
     too_few = rival.ratio.matches < rival.row["needed"] and not rival.row["stays_disturbed"]
@@ -145,27 +158,6 @@ def _others(answer: BestUse, names: Names) -> Iterator[str]:
         yield (
             f"{names(quickest.label)} on {quickest.resources.in_words} {verdict}: "
             f"{names.fraction(inverse(quickest.ratio), TIMES[quickest.ratio_of])}"
-        )
-
-
-def _whole_run(answer: BestUse, names: Names) -> Iterator[str]:
-    """Tell what is left of the gain in a whole run, and from which length it is decided."""
-    row = answer.closest.row
-    if pd.isna(row["run_ratio"]):
-        return
-    epochs = "" if pd.isna(row["epochs"]) else f" of {with_noun(int(row['epochs']), 'epoch')}"
-    verdict = row["run_verdict"]
-    decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
-    fraction = names.fraction(
-        ratio_of(row, "run_ratio"), f"time of a run of {names(answer.closest.label)}"
-    )
-    yield f"a whole run{epochs} takes {fraction}{decided}"
-    if verdict != FASTER and answer.verdict == PAYS:
-        least = row["faster_from_epochs"]
-        yield (
-            "a whole run of no length is decided to take less time"
-            if pd.isna(least)
-            else f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
         )
 
 

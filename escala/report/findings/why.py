@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
-from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE, BestUse
+from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
@@ -63,45 +63,42 @@ _DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_
 def steps(report: Report) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read.
 
-    Where they were not, the reason of an answer is not known, and this comes before all else.
+    Where they were not, the reason of an answer is not known, and this comes before all else, with
+    how to measure it or why that cannot be done.
     """
+    names, runs = report.names, report.tables["runs"]
     measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
     explained = set(report.tables["ladder"]["workload"])
     for answer in report.answers:
         is_explained = answer.names in measured or answer.workload in explained
-        if answer.verdict != UNAVAILABLE and not is_explained:
-            yield Finding(_tell_how_to_measure(answer, report), "attribution")
+        if answer.verdict == UNAVAILABLE or is_explained:
+            continue
+        what = f"where the time of {names(answer.label)} goes"
+        if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
+            takes = names.subject(answer.label, "takes")
+            what = f"why {takes} less time than {names(answer.closest.label)}"
+        how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
+        strategy = STRATEGIES.get(answer.names[2])
+        ended = among(report.tables["attribution"], {answer.names})["reason"].dropna()
+        if answer.workload in programs(report.tables):
+            how = "parts of a program's step are not known"
+            if HOOK in set(runs.loc[runs["workload"] == answer.workload, "known_by"]):
+                how += "; `torch-trace: {enabled: true}` traces PyTorch's"
+        elif not ended.empty:
+            how = f"the run with clocks has no parts: {quote(ended.iloc[0])}"
+        elif strategy and not strategy.waits():
+            how = "its processes make no steps together"
+        elif strategy and not strategy.records_for(Clocks.name):
+            how = "its engine does not record when the parts of a step begin and end"
+        yield Finding(f"not measured: {what}; {how}", "attribution")
     verdicts = {
         (answer.label, other.label): other.verdict
         for answer in report.answers
         for other in answer.alternatives
     }
     for label, parts in parts_of_steps(report):
-        for text in _step(label, parts, verdicts, report.names):
+        for text in _step(label, parts, verdicts, names):
             yield Finding(text, "attribution", "attribution")
-
-
-def _tell_how_to_measure(answer: BestUse, report: Report) -> str:
-    """Tell that the reason of an answer was not measured, and how to measure it or why not."""
-    names, runs = report.names, report.tables["runs"]
-    what = f"where the time of {names(answer.label)} goes"
-    if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
-        takes = names.subject(answer.label, "takes")
-        what = f"why {takes} less time than {names(answer.closest.label)}"
-    how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
-    strategy = STRATEGIES.get(answer.names[2])
-    ended = among(report.tables["attribution"], {answer.names})["reason"].dropna()
-    if answer.workload in programs(report.tables):
-        how = "parts of a program's step are not known"
-        if HOOK in set(runs.loc[runs["workload"] == answer.workload, "known_by"]):
-            how += "; `torch-trace: {enabled: true}` traces PyTorch's"
-    elif not ended.empty:
-        how = f"the run with clocks has no parts: {quote(ended.iloc[0])}"
-    elif strategy and not strategy.waits():
-        how = "its processes make no steps together"
-    elif strategy and not strategy.records_for(Clocks.name):
-        how = "its engine does not record when the parts of a step begin and end"
-    return f"not measured: {what}; {how}"
 
 
 def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:

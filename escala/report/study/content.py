@@ -99,32 +99,18 @@ def study(
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
-    first = rows.iloc[0]
+    first, rule = rows.iloc[0], settings["rules"]
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
         f"{first['scaling'].capitalize()} scaling of {first['workload']} on {first['dataset']}: "
         f"{strategy_in_words(first['study_strategy'])}, variant {first['variant']}{network}"
     )
     has_gpus = rows["gpus"].fillna(0).max() > 0
-    return Series(
-        heading,
-        statement(rows, tables, settings),
-        {
-            "Time and efficiency": _time_table(rows, tables, settings),
-            "What a run takes": _cost_table(rows, settings, has_gpus),
-            "Scores, and predicted times": _further_table(rows, tables),
-        },
-        list(_notes(rows, tables)),
-    )
-
-
-def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.DataFrame:
-    rule = settings["rules"]
-    a_run = unit(tables, rows.iloc[0]["workload"])
-    is_weak = settings["kind"] == WEAK
+    a_run = unit(tables, first["workload"])
+    weak = "weak " if settings["kind"] == WEAK else ""
     against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
     judged = f"efficiency of {'whole runs' if rule['time'] == RUN else 'steps'} {against}"
-    return pd.DataFrame(
+    times = pd.DataFrame(
         {
             "layout": layout(row),
             "nodes": str(row["nodes"]),
@@ -133,7 +119,7 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
             f"s per {a_run}": interval(row, "seconds_per_epoch"),
             "rows/s": interval(row, "samples_per_second"),
             "speed-up": interval(row, "speedup"),
-            ("weak " if is_weak else "") + "efficiency": interval(row, "efficiency"),
+            f"{weak}efficiency": interval(row, "efficiency"),
             "speed-up of whole runs": interval(row, "whole_speedup"),
             judged: "–" if row["layout"] == row["baseline"] else interval(row, "rule_efficiency"),
             f"≥ {rule['efficiency']:.0%}": "baseline"
@@ -143,6 +129,16 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
             else row["passes"] or "not judged",
         }
         for row in records(rows)
+    )
+    return Series(
+        heading,
+        statement(rows, tables, settings),
+        {
+            "Time and efficiency": times,
+            "What a run takes": _cost_table(rows, settings, has_gpus),
+            "Scores, and predicted times": _further_table(rows, tables),
+        },
+        list(_notes(rows, tables)),
     )
 
 
@@ -253,12 +249,14 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     batches = rows["global_batch"].dropna().unique()
     if len(batches) > 1:
         yield "The rows of a step grow with the processes. Compare the scores of layouts."
-    yield from _beyond(rows, tables)
-    yield from _tell_what_to_measure(rows, tables)
+    yield from _tell_what_was_not_measured(rows, tables)
 
 
-def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    """Yield what a law that is fitted to the series expects of twice its largest size."""
+def _tell_what_was_not_measured(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    """Yield what a law expects beyond the sizes measured, and how to get unavailable quantities.
+
+    The law is fitted to the series, and expects something of twice its largest size.
+    """
     last = sizes_to_state(rows).tail(1)
     laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
     laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
@@ -270,10 +268,6 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
             f"{layout_in_words(law['reference_layout'])} "
             f"are {number(law['extrapolated_speedup'])} times as fast: an extrapolation."
         )
-
-
-def _tell_what_to_measure(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    """Yield what would have to be measured or computed for the quantities that are unavailable."""
     names = list(CONFIGURATION)
     lacking = rows[rows["node_memory_bytes"].isna()][names]
     sampled = tables["resources"].query("status == 'ok'")
@@ -302,8 +296,18 @@ def provenance(
     dates = sorted(run["started"][:10] for run in ok)
     yield "date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else UNAVAILABLE
     yield "software", _versions(ok)
+    current = tables["runs"][tables["runs"]["current"]]
     for workload in tables["scaling"]["workload"].unique():
-        yield f"case: {workload}", _case(workload, tables)
+        # What was trained.
+        of_workload = current[current["workload"] == workload]
+        columns = {
+            "training rows": "train_rows",
+            "parameters": "parameters",
+            "epochs": "epochs_asked",
+        }
+        parts = {name: of_workload[column].dropna() for name, column in columns.items()}
+        case = ", ".join(f"{name} {span(values)}" for name, values in parts.items() if len(values))
+        yield f"case: {workload}", next(iter(of_workload["command"].dropna()), None) or case
     strategies = ", ".join(
         f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
     )
@@ -348,22 +352,6 @@ def _versions(ok: Sequence[Mapping]) -> str:
     return (
         ", ".join(f"{name} {' and '.join(sorted(numbers))}" for name, numbers in versions.items())
         or UNAVAILABLE
-    )
-
-
-def _case(workload: str, tables: Tables) -> str:
-    """Return what was trained: rows of an epoch, parameters, epochs, or the command."""
-    runs = tables["runs"]
-    runs = runs[(runs["workload"] == workload) & runs["current"]]
-    if command := next(iter(runs["command"].dropna()), None):
-        return command
-    parts = {
-        "training rows": runs["train_rows"],
-        "parameters": runs["parameters"],
-        "epochs": runs["epochs_asked"],
-    }
-    return ", ".join(
-        f"{name} {span(values.dropna())}" for name, values in parts.items() if values.notna().any()
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +108,24 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
         of = ["node", "core", *(["GPU"] if row["gpu_hours"] else [])]
         return [f"{number(row[f'{what.lower()}_hours'])} {what}-hours" for what in of]
 
-    text = _template().render(
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
+    )
+    environment.filters["in_words"] = in_words
+    environment.globals |= {
+        function.__name__: function
+        for function in (
+            a,
+            with_noun,
+            interval,
+            join_words,
+            number,
+            rule_in_words,
+            strategy_in_words,
+        )
+    }
+    # Forms of the document escape its text.
+    text = environment.get_template("statement.txt").render(
         rows=records(rows),
         sizes=records(sizes),
         best=largest_passing(rows),
@@ -131,25 +147,3 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
         units=lambda row: units(row, settings),
     )
     return " ".join(text.split())
-
-
-@cache
-def _template():
-    """Return the template of a paragraph; forms of the document escape its text."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
-    )
-    environment.filters["in_words"] = in_words
-    environment.globals |= {
-        function.__name__: function
-        for function in (
-            a,
-            with_noun,
-            interval,
-            join_words,
-            number,
-            rule_in_words,
-            strategy_in_words,
-        )
-    }
-    return environment.get_template("statement.txt")

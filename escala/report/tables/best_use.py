@@ -6,7 +6,7 @@ verdict. Configurations that train another model are in no row; `configurations`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -123,7 +123,10 @@ def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tup
 
 
 def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each alternative of the quickest configuration of each task."""
+    """Yield a row for each alternative of the quickest configuration of each task.
+
+    The quickest is that of the least time that no direct comparison contradicts.
+    """
     judge, timed = Judge(evidence, tables), usable(evidence)
     for task in tasks(evidence):
         level = simultaneous_level(len(task.runs) - 1)
@@ -132,11 +135,24 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             compared = Comparison.of(names, other, timed)
             return compared, judge.judge(compared, level)
 
-        def least_ratio(names: tuple, other: tuple, compare=compare) -> float | None:
-            ratio = compare(names, other)[1].ratio
-            return ratio.low if ratio.estimate is None else ratio.estimate
-
-        best = _quickest(task, timed, least_ratio)
+        seconds = {
+            names: np.median([base.seconds_per_epoch(run) for run in runs])
+            for names in task.runs
+            if (runs := timed.get(names))
+        }
+        best = min(seconds or task.runs, key=lambda names: seconds.get(names, 0.0))
+        # By other matches than those of each time, another may be quicker.
+        for _ in task.runs:
+            others = [other for other in task.runs if other != best]
+            ratios = {other: compare(best, other)[1].ratio for other in others}
+            least = {
+                other: ratio.low if ratio.estimate is None else ratio.estimate
+                for other, ratio in ratios.items()
+            }
+            quicker = {other: times for other, times in least.items() if times and times > 1}
+            if not quicker:
+                break
+            best = max(quicker, key=quicker.__getitem__)
         rows = [
             _row(task, level, *compare(best, other), judge) for other in task.runs if other != best
         ]
@@ -148,35 +164,6 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             rivals = [row for row in rivals if row["verdict"] == kind] or rivals
         closest = max(rivals or rows[:1], key=lambda row: row["ratio"] or 0.0)
         yield from (row | {"closest": row is closest} for row in rows)
-
-
-def _quickest(
-    task: Task, timed: dict[tuple, list], ratio: Callable[[tuple, tuple], float | None]
-) -> tuple:
-    """Return the configuration of the least time that no direct comparison contradicts.
-
-    Parameters
-    ----------
-    ratio : of the times of two configurations in their matches, or the lower end of what it may
-        be; None if unknown.
-    """
-    seconds = {
-        names: np.median([base.seconds_per_epoch(run) for run in runs])
-        for names in task.runs
-        if (runs := timed.get(names))
-    }
-    best = min(seconds or task.runs, key=lambda names: seconds.get(names, 0.0))
-    # By other matches than those of each time, another may be quicker.
-    for _ in task.runs:
-        quicker = {
-            other: times
-            for other in task.runs
-            if other != best and (times := ratio(best, other)) is not None and times > 1
-        }
-        if not quicker:
-            break
-        best = max(quicker, key=quicker.__getitem__)
-    return best
 
 
 def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judge: Judge) -> dict:

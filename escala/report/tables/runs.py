@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -265,7 +265,26 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     by_name = base.by_configuration(evidence.runs)
     for row in content["configurations"]:
         runs = by_name.get(tuple(row[name] for name in CONFIGURATION), [])
-        measured = _against_measured(row, runs, content["machine"], tables["runs"])
+        unlike = {
+            run["file"]: unlike_machines([content["machine"]], run["ranks"]["machines"][:1])
+            for run in runs
+        }
+        # Compared are times of machines like the calibrated one.
+        alike = [file for file, why in unlike.items() if why is None]
+        usable = base.select_timed(tables["runs"][tables["runs"]["file"].isin(alike)])
+        time = base.over(usable, "train_seconds_per_epoch")
+        measured = {
+            "runs": len(usable),
+            **time.columns("measured", "_seconds_per_epoch"),
+            "uncompared": "; ".join(dict.fromkeys(filter(None, unlike.values()))) or None,
+        }
+        seconds, low, high = (
+            row.get(f"predicted{end}_seconds_per_epoch") for end in ("", "_low", "_high")
+        )
+        if time.estimate is not None:
+            within = usable["train_seconds_per_epoch"].between
+            measured["error"] = None if seconds is None else seconds / time.estimate - 1
+            measured["covered"] = None if low is None else int(within(low, high).sum())
         needed = [
             base.epochs_to_target(run) or np.inf
             for run in evidence.evaluated
@@ -274,33 +293,7 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             and run["training"]["global_batch"] == row.get("global_batch")
             and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
         ]
-        seconds = row.get("predicted_seconds_per_epoch")
         epochs = float(np.median(needed)) if needed else np.inf
         if row["ranks"] > 1 and seconds is not None and np.isfinite(epochs):
             measured["predicted_seconds_to_target"] = epochs * seconds
         yield row | measured
-
-
-def _against_measured(
-    row: Mapping, runs: Sequence[Measurement], machine: Mapping, table: pd.DataFrame
-) -> dict:
-    """Return the measured times on machines like the calibrated one, and the error."""
-    unlike = {run["file"]: unlike_machines([machine], run["ranks"]["machines"][:1]) for run in runs}
-    alike = [file for file, reason in unlike.items() if reason is None]
-    usable = base.select_timed(table)[lambda frame: frame["file"].isin(alike)]
-    seconds = base.over(usable, "train_seconds_per_epoch")
-    columns = {
-        "runs": len(usable),
-        **seconds.columns("measured", "_seconds_per_epoch"),
-        "uncompared": "; ".join(dict.fromkeys(filter(None, unlike.values()))) or None,
-    }
-    predicted, low, high = (
-        row.get(f"predicted{end}_seconds_per_epoch") for end in ("", "_low", "_high")
-    )
-    if seconds.estimate is None:
-        return columns
-    measured = usable["train_seconds_per_epoch"]
-    return columns | {
-        "error": None if predicted is None else predicted / seconds.estimate - 1,
-        "covered": None if low is None else int(measured.between(low, high).sum()),
-    }

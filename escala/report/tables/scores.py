@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -174,6 +173,17 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             for score in dict.fromkeys(score for run in runs for score in scores_of(run)):
                 scored = [run for run in runs if score in scores_of(run)]
                 values = [scores_of(run)[score] for run in scored]
+                both = [(scores_of(theirs), scores_of(mine)) for theirs, mine in matches]
+                differences = [
+                    mine[score] - theirs[score]
+                    for theirs, mine in both
+                    if score in theirs and score in mine
+                ]
+                classified = score == ACCURACY and all(
+                    ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
+                )
+                bound = SAME_ACCURACY if classified else 0.0
+                judged = equivalence(differences, bound) if differences else None
                 yield {
                     **base.name_columns(names),
                     **reference,
@@ -181,7 +191,12 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     "runs": len(scored),
                     "splits": len({run["data"]["split_seed"] for run in scored}),
                     **mean_interval(values).columns("mean"),
-                    **_difference(score, matches),
+                    "matches": len(differences),
+                    **mean_interval(differences).columns("difference"),
+                    "bound": bound if judged else None,
+                    "verdict": judged and judged.kind,
+                    "beyond_bound_fraction": judged and judged.rate,
+                    "kind": "measured" if differences else "unavailable",
                     **base.data_of(runs[0], base.ABOUT),
                 }
 
@@ -216,27 +231,6 @@ def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement])
     return [match for match in matches if match[0]]
 
 
-def _difference(score: str, matches: Matches) -> dict:
-    both = [(scores_of(theirs), scores_of(mine)) for theirs, mine in matches]
-    values = [
-        mine[score] - theirs[score] for theirs, mine in both if score in theirs and score in mine
-    ]
-    mean = mean_interval(values)
-    classified = score == ACCURACY and all(
-        ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
-    )
-    bound = SAME_ACCURACY if classified else 0.0
-    judged = equivalence(values, bound) if values else None
-    return {
-        "matches": len(values),
-        **mean.columns("difference"),
-        "bound": bound if judged else None,
-        "verdict": judged and judged.kind,
-        "beyond_bound_fraction": judged and judged.rate,
-        "kind": "measured" if values else "unavailable",
-    }
-
-
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield differences of precision and recall from a reference's on the same rows, by class."""
     groups = base.by_configuration(evidence.scored_by_class)
@@ -246,9 +240,26 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for reference, matches in _references(names, runs, groups, evidence):
             if not matches:
                 continue
-            tested, classes = _test_rows(matches, folders), runs[0]["evaluation"]["classes"]
-            for label, differs in enumerate(rate_differences(*tested, len(classes))):
-                in_class = tested.labels == label
+            # A row occurs once for each match that tested it. A genome has the same number in every
+            # split. Rows that SMOTEN made, or that are not from a genome, each have a different
+            # negative number, the same in every repeat of a split.
+            tested, known, numbered = [], {}, 0
+            for match in matches:
+                folder = folders[match[1]["dataset"], match[1]["data"]["split_seed"]]
+                files = [folder / "test_labels.npy"]
+                files += [Path(run["file"]).with_name("predictions.npy") for run in match]
+                labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
+                if folder not in known:
+                    file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
+                    if file.is_file():
+                        genomes = np.load(file, allow_pickle=False)
+                    others = -1 - numbered - np.arange(len(labels))
+                    known[folder] = np.where(genomes < 0, others, genomes)
+                    numbered += len(labels)
+                tested.append(np.stack([labels, *predicted, known[folder]]))
+            rows, classes = np.concatenate(tested, axis=1), runs[0]["evaluation"]["classes"]
+            for label, differs in enumerate(rate_differences(*rows, len(classes))):
+                in_class = rows[0] == label
                 yield {
                     **base.name_columns(names),
                     **reference,
@@ -256,49 +267,8 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     "runs": len(matches),
                     "splits": len({run["data"]["split_seed"] for _, run in matches}),
                     "rows": int(in_class.sum()),
-                    "genomes": len(np.unique(tested.genomes[in_class])),
+                    "genomes": len(np.unique(rows[3][in_class])),
                     **differs.precision.columns("precision_difference"),
                     **differs.recall.columns("recall_difference"),
                     **base.data_of(runs[0], base.ABOUT),
                 }
-
-
-class _Predicted(NamedTuple):
-    """Test rows of several repeats, one after the other; int arrays of shape (rows,).
-
-    Attributes
-    ----------
-    labels : the true class.
-    baseline, other : the predicted classes.
-    genomes : the number of a row's genome, the same in every split. Rows that SMOTEN made, or that
-        are not from a genome, each have a different negative number, the same in every repeat
-        of a split.
-    """
-
-    labels: np.ndarray
-    baseline: np.ndarray
-    other: np.ndarray
-    genomes: np.ndarray
-
-
-def _test_rows(matches: Matches, folders: Mapping[tuple[str, int], Path]) -> _Predicted:
-    """Return the test rows of matches of runs; a row occurs once for each match that tested it.
-
-    Parameters
-    ----------
-    folders : of the splits, by dataset and seed.
-    """
-    tested, known, numbered = [], {}, 0
-    for runs in matches:
-        folder = folders[runs[1]["dataset"], runs[1]["data"]["split_seed"]]
-        files = [folder / "test_labels.npy"]
-        files += [Path(run["file"]).with_name("predictions.npy") for run in runs]
-        labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
-        if folder not in known:
-            file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
-            if file.is_file():
-                genomes = np.load(file, allow_pickle=False)
-            known[folder] = np.where(genomes < 0, -1 - numbered - np.arange(len(labels)), genomes)
-            numbered += len(labels)
-        tested.append(np.stack([labels, *predicted, known[folder]]))
-    return _Predicted(*np.concatenate(tested, axis=1))

@@ -70,8 +70,32 @@ def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for name, rungs in groupby(evidence.rungs, key=lambda rung: rung["ladder"]):
             series = [_series(runs, rung) for rung in rungs]
             *rows, ends = map(_row, series)
-            rows = [*rows, _product(rows, ends, series), ends] if rows else [ends]
-            for row in rows:
+            if rows:
+                missing = [str(row["rung"]) for row in rows if not row["matches"]]
+                ratios = [rung.after / rung.before for rung in series]
+                ratio = combine_intervals(ratios[:-1], np.prod, centre=geometric_pseudo_median)
+                costs = [rung.before - rung.after for rung in series[:-1]]
+                cost = combine_intervals(costs, np.sum, centre=pseudo_median)
+                direct_ratio = combine_intervals(
+                    ratios,
+                    lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
+                    centre=geometric_pseudo_median,
+                )
+                rows.append(
+                    {
+                        "before": ends["before"],
+                        "after": ends["after"],
+                        "part": PRODUCT,
+                        "oversubscribed": any(row["oversubscribed"] for row in rows),
+                        "matches": min(row["matches"] for row in rows),
+                        "kind": "unavailable" if missing else "measured",
+                        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
+                        **ratio.columns("ratio"),
+                        **cost.columns("cost", "_seconds"),
+                        **direct_ratio.columns("product_to_ends"),
+                    }
+                )
+            for row in (*rows, ends):
                 yield task | {"ladder": name} | row | base.data_of(runs[0], base.ABOUT)
 
 
@@ -108,33 +132,6 @@ def _row(series: _Series) -> dict:
         "reason": why_left_out(number, series.refused) if number else why_none,
         **ratio_interval(after / before).columns("ratio"),
         **difference_interval(before - after).columns("cost", "_seconds"),
-    }
-
-
-def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
-    """Return the product of the rungs, and its comparison with the ends, the last of `series`."""
-    missing = [str(row["rung"]) for row in rungs if not row["matches"]]
-    ratios = [rung.after / rung.before for rung in series]
-    ratio = combine_intervals(ratios[:-1], np.prod, centre=geometric_pseudo_median)
-    cost = combine_intervals(
-        [rung.before - rung.after for rung in series[:-1]], np.sum, centre=pseudo_median
-    )
-    direct_ratio = combine_intervals(
-        ratios,
-        lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
-        centre=geometric_pseudo_median,
-    )
-    return {
-        "before": direct["before"],
-        "after": direct["after"],
-        "part": PRODUCT,
-        "oversubscribed": any(row["oversubscribed"] for row in rungs),
-        "matches": min(row["matches"] for row in rungs),
-        "kind": "unavailable" if missing else "measured",
-        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
-        **ratio.columns("ratio"),
-        **cost.columns("cost", "_seconds"),
-        **direct_ratio.columns("product_to_ends"),
     }
 
 
