@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from escala.core.errors import InputError
+
 EXAMPLES = """\
 example:
   escala diagnose /path/timeline.json
@@ -22,4 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from escala.analysis.diagnosis import diagnose, lines
 
+    if not arguments.timeline.is_file():
+        remedy = "name the file of HOROVOD_TIMELINE"
+        raise InputError("timeline", str(arguments.timeline), "is no file", remedy)
     print("\n".join(lines(diagnose(arguments.timeline))))

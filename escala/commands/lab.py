@@ -54,7 +54,7 @@ def add(parser: Parser) -> None:
         ("cut", network.cut, "take the link of a node down"),
         ("mend", network.mend, "take the link of a node up again"),
         ("stop-node", lambda node: daemons.stop_node(require().node(node)), "stop a node's slurmd"),
-        ("start-node", lambda node: daemons.start_node(require().node(node)), "start it again"),
+        ("start-node", lambda node: daemons.start_node(require().node(node)), "start a node again"),
     ):
         fault = command(name, lambda arguments, run=run: run(arguments.node), text)
         fault.add_argument("node", help="name of the node, such as n2")

@@ -80,7 +80,7 @@ def _size(folder: Path, arguments: argparse.Namespace) -> None:
     for step, (count, size) in sizes.steps.items():
         print(f"{step:16}{with_noun(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
     files = with_noun(sizes.files, "file")
-    print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file with_noun once")
+    print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file counted once")
     if sizes.unneeded_bytes:
         print(
             f"{_megabytes(sizes.unneeded_bytes)} of it are needed by no entry: `prune` removes them"

@@ -31,7 +31,7 @@ PROCESSES, THREADS = "tuned", "threads"
 _WIDTH = 100
 #: Sentences on every draft, below those of the schema.
 _NOTES = {
-    "repeats": "A 95 % interval of a ratio needs six matches. With seven, one may fail.",
+    "repeats": "A 95 % interval of a ratio needs six paired runs. With seven, one run may fail.",
     "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
 }
 

@@ -187,7 +187,9 @@ class Group:
         return result
 
     def serve(self, folder: Path) -> bool:
-        """Return whether this process only served others, until the run's `folder` says their end.
+        """Serve the processes that train, if this one only serves; return whether it did.
+
+        It ends when a file in the run's `folder` says that they have ended.
 
         One that trains itself returns False at once.
         """
@@ -219,8 +221,9 @@ class Engine(ABC):
     model, functions : of the workload (`escala.engines.functions`).
     recorder : what the probe of the run records of the steps, None if it records none.
     rows_at_once : how many rows `evaluate` should be given at once.
-    steps_alone : whether a rank can make `step_alone` while the others do something else. `build`
-        sets them.
+    steps_alone : whether a rank can make `step_alone` while the others do something else.
+
+    `build` sets these attributes.
     """
 
     model: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Iterable, Iterator
 
@@ -114,7 +115,10 @@ def check_names(
     """Yield a fault for each name that stands for nothing."""
     for name in names:
         if name not in known:
-            yield key, name, f"no such {what}", f"use one of {', '.join(known)}"
+            near = difflib.get_close_matches(name, known, n=1)
+            remedy = f"use one of {', '.join(known)}"
+            remedy = f"did you mean {near[0]}? Otherwise {remedy}" if near else remedy
+            yield key, name, f"no such {what}", remedy
 
 
 def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:

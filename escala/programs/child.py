@@ -94,7 +94,7 @@ class Execution:
     cores : those on which it and its descendants were allowed to run, as far as was seen.
     used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
     by_process : core seconds of each of them, and of its first thread, as they were last seen.
-    places : rank and number of ranks of those that it gave other ones than its own.
+    places : rank and number of ranks of each process that the program gave a place of its own.
     numbers : pairs of variables that tell these.
     """
 
@@ -256,8 +256,9 @@ def _read_all(
 ) -> float:
     """Read the output of a program until it ends; return when that was.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever. `execution`
-    receives what the program's processes do, which were `given` these variables, and is told of.
+    Processes that it leaves behind may hold the output open, and write to it for ever. What
+    the program's processes do is noted in `execution`, which `tell` gets. They are known by the
+    variables that they were `given`.
     """
     end, closed_at_end = os.pipe()
     times: list[float] = []

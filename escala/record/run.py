@@ -82,12 +82,12 @@ def measure(
     Parameters
     ----------
     request : the run's identity, its training settings, knobs and seeds, as
-        `escala.experiment.Experiment.request` returns it.
+        `escala.experiment.matrix.Experiment.request` returns it.
     data : folder of the split to train on.
     output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
         ok leaves what is predicted for every row of the test side in `predictions.npy` next to it,
         in their order, and its model if that is to be kept.
-    turn : the run's place in its repeat (`escala.experiment.Experiment.turn`). It is recorded, and
+    turn : the run's place in its repeat (`escala.experiment.expand.turns`). It is recorded, and
         determines nothing.
     links : controller of the links between emulated nodes.
     nodes : names of the nodes of this job to use; see `escala.runtime.launch.survey`.

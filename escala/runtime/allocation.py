@@ -141,7 +141,7 @@ def srun(job: str, nodes: int, tasks: int, names: Sequence[str] = ()) -> list[st
 
 
 def require_host() -> None:
-    """Refuse to measure runs of one node outside an allocation, as in the shell of `salloc`.
+    """Refuse to measure on a machine that is no node of the allocation that this shell holds.
 
     Raises
     ------

@@ -32,12 +32,12 @@ class Plan(TypedDict, total=False):
     training: dict[str, Any]
     knobs: dict[str, Any]
     ranks: int
-    #: The folder of the split, the number of its training rows, and their number in each class
-    #: before oversampling.
+    #: The folder of the split.
     data: str
+    #: The number of rows to train on. Weak scaling takes so many of the `split_rows` there are.
     train_rows: int
-    #: The training rows of the split, if weak scaling takes only `train_rows` of them.
     split_rows: int
+    #: The training rows of each class before oversampling.
     train_counts: list[int] | None
     #: The side of the split that is evaluated after each epoch, if any.
     validated_on: str | None
@@ -120,8 +120,8 @@ PARTS = (
 def load_reader(plan: dict, place: Place) -> load.Load:
     """Return the reader of the load of this node, which reads in the first process of a node.
 
-    The run's own are the ranks here, what they start, what started them, and on the first node what
-    supervises the run. A program starts processes while it trains.
+    Load of the run itself is that of the ranks of this node, their children and parents, and on the
+    first node of its supervisor. Children are looked for again if a program may start some.
     """
     if place.local:
         return load.Load(None)

@@ -120,8 +120,8 @@ def gather_steps(
 ) -> list[StepInputs]:
     """Return for each of some ranks what `gather` returns, with the rows of all steps.
 
-    The divisor of each rank is the same in every step. With the data and how rows are weighed, it
-    is an `escala.engines.base.Gather`.
+    The divisor of each rank is the same in every step. A `partial` of it
+    with the data and the weighting is an `escala.engines.base.Gather`.
     """
     by_rank = divisors(steps[0], weighting)
     return [

@@ -28,12 +28,19 @@ ROOT = Path(__file__).resolve().parents[2]
 def add_options(parser: Parser) -> None:
     """Add the options of a call that makes results."""
     text = "cores to use; default: all, or those of the profile"
-    parser.add_argument("-c", "--cores", metavar="N", help=text)
+    parser.add_argument("-c", "--cores", metavar="N", type=_cores, help=text)
     text = "Snakemake's profile, such as profiles/slurm"
     parser.add_argument("--profile", metavar="FOLDER", help=text)
     text = "show what would run, and run nothing"
     parser.add_argument("-n", "--dry-run", action="store_true", help=text)
     add_experiment(parser)
+
+
+def _cores(text: str) -> str:
+    """Check a number of cores, or `all`."""
+    if text != "all" and not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError("is neither a number from 1 on nor all")
+    return text
 
 
 def add_experiment(parser: Parser) -> None:
@@ -128,7 +135,8 @@ def file_of(arguments: argparse.Namespace) -> str:
     from escala.core.yaml12 import read
 
     # Snakemake reads the file before any rule is, and its message does not name it.
-    read(file)
+    if not isinstance(read(file), dict):
+        raise InputError(file, None, "has no keys", "write one by `escala try` or `escala new`")
     return file
 
 

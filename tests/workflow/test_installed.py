@@ -141,7 +141,7 @@ def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.Comple
     own.mkdir(exist_ok=True)
     (own / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (own / "python").chmod(0o755)
-    left_out = ("PYTHON", "VIRTUAL", "ESCALA_TORCH", "ESCALA_TENSORFLOW", "UV")
+    left_out = ("PYTHON", "VIRTUAL", "ESCALA_", "UV")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     return subprocess.run(
         [installed / "bin" / "escala", *arguments],

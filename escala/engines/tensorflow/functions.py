@@ -72,7 +72,7 @@ class Functions(functions.Functions):
         return tf.cast(right, tf.float32)
 
     def fits(self, shape, rows):
-        # As far as they are known.
+        # A dimension that is unknown before a step, None, fits.
         return shape.rank is None or (shape.rank == 1 and shape[0] in (None, rows[0]))
 
     def extra_losses(self, model):

@@ -1,4 +1,4 @@
-"""What ranks agree on, and what they draw, of the variables that steps change.
+"""The variables that steps change: which are equal on all ranks, and how.
 
 Trainable variables and variables of the optimizer are *replicated*: equal on all ranks after any
 step, except under `parameter-server`, which has one copy. Other variables, such as the moving

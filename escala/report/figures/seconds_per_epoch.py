@@ -53,7 +53,7 @@ class Row(NamedTuple):
     value : the median in words, or why there is none.
     texts : all its values, by their names.
     predicted : lower end, median and upper end of a prediction.
-    basis : of the prediction, one of `escala.analysis.cost_model.predictions.BASES`.
+    basis : of the prediction: what it is computed from.
     floor : ends of the times that cannot be told from that of the main reference.
     """
 

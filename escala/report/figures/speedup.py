@@ -26,9 +26,10 @@ CAPTION = (
     "Time of a reference divided by that of each configuration, with weak scaling for the same "
     "number of rows, and this speed-up divided by the cores used for each core of the reference. "
     "References are those that the experiment names; "
-    "without any it is one process. Points are estimates over matches of runs of the same session "
-    "and repeat. Bars are 95 % intervals from six matches on, and the range for fewer. The dashed "
-    "line is the ideal: the speed-up equals the cores divided by the cores of the reference, and "
+    "without any it is one process. Points are estimates over paired runs, which are of the same "
+    "session and repeat. Bars are 95 % intervals from six of them on, and the range for fewer. "
+    "The dashed line is the ideal: the speed-up equals the cores divided by the cores of the "
+    "reference, and "
     "the efficiency is 1."
 )
 NEEDS = "comparisons"
