@@ -578,6 +578,7 @@ def test_too_few_paired_runs_replace_no_prediction_and_refuse_nothing():
     _, answer = advised_by_runs(*rows, ratios=few, best_use=use)
     assert answer["selected"] is answer["distribute"] is None and not answer["job_script"]
     assert answer["best_use"]["layout"] == "1x2" and answer["best_use"]["verdict"] == "no verdict"
+    assert "a verdict needs 6 paired runs" in answer["answer"]
 
 
 TIE = "not distinguishable"
