@@ -65,7 +65,7 @@ Files = dict[str, Path]
 
 @dataclass(frozen=True)
 class Step:
-    """What a rule makes, kept in the store.
+    """The outputs of a rule, which are made or taken from the store.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ NO_IDS = (
 
 @dataclass
 class Eutils:
-    """What the server holds, how it misbehaves, and what it was asked."""
+    """State of the server: its records, planned faults, and the requests received."""
 
     #: Query → accession with version → sequence, in the order the server lists them.
     genomes: dict[str, dict[str, str]]

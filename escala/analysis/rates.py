@@ -170,13 +170,13 @@ def judge_learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning
     names : the values of `CONFIGURATION`.
     """
 
-    def of_names(table: pd.DataFrame) -> list[bool]:
+    def is_named(table: pd.DataFrame) -> list[bool]:
         rows = table[list(CONFIGURATION)].itertuples(index=False, name=None)
         return [row == names for row in rows]
 
     configurations, pooled = tables["configurations"], tables["pooled"]
-    row = configurations.loc[of_names(configurations)].dropna(subset=["accuracy"])
-    rows = pooled.loc[of_names(pooled), "actual"]
+    row = configurations.loc[is_named(configurations)].dropna(subset=["accuracy"])
+    rows = pooled.loc[is_named(pooled), "actual"]
     if row.empty or not rows.sum():
         return Learning(UNKNOWN)
     interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())

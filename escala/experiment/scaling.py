@@ -39,19 +39,21 @@ def layouts_of(scaling: Settings) -> list[Layout]:
 
 
 def smaller_size(configuration: Configuration, scaling: Settings) -> list[Configuration]:
-    """Return the next smaller size of a configuration in a scaling study, if there is one."""
+    """Return the next smaller size of a configuration in a scaling study, if there is one.
+
+    One process runs with the strategy or without it: both are returned, measured or not.
+    """
     strategy, layout, _, network = configuration
     layouts = layouts_of(scaling)
     sizes = [other for other in layouts if other.ranks < layout.ranks]
     if strategy not in scaling["strategies"] or layout not in layouts or not sizes:
         return []
     smaller = sizes[-1]
+    network = network if smaller.nodes > 1 else NATIVE
+    alone = [one_process(strategy)[0]] if smaller.ranks == 1 else []
     return [
-        configuration._replace(
-            strategy=strategy if smaller.ranks > 1 else one_process(strategy)[0],
-            layout=smaller,
-            network=network if smaller.nodes > 1 else NATIVE,
-        )
+        configuration._replace(strategy=name, layout=smaller, network=network)
+        for name in dict.fromkeys([*alone, strategy])
     ]
 
 

@@ -83,7 +83,7 @@ _HINT_LINES = 5
 
 @dataclass
 class Execution:
-    """What was seen of a program, which may go on.
+    """Exit, times and processes of a program; it may still run.
 
     Attributes
     ----------

@@ -150,7 +150,7 @@ def _require_success(
             execution.load < _IDLE and execution.at - execution.started > child.GRACE_SECONDS
         )
     else:
-        in_time = all(of_process[-1].ended <= execution.at for of_process in epochs if of_process)
+        in_time = all(process[-1].ended <= execution.at for process in epochs if process)
         is_complete = execution.load < _HELPING and (in_time or known_by == marks.OUTPUT)
     if execution.left and not is_complete:
         raise Failed(
@@ -279,7 +279,7 @@ def _measurements(
     skipped = 1 if len(first) > 1 else 0
     records = []
     for number in range(skipped, len(first)):
-        same = [of_process[number] for of_process in epochs]
+        same = [process[number] for process in epochs]
         epoch = same[0]
         rows = [row for other in same for row in other.rows]
         records.append(

@@ -210,7 +210,7 @@ def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened)
 @pytest.mark.axe
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_keeps_readers_out(browser, pages, name):
-    """By axe-core. The page's policy is not for what comes from the browser."""
+    """Check it with axe-core. WebDriver's script is not subject to the page's policy."""
     run = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
     for width in WIDTHS:
         resize(browser, width)

@@ -243,7 +243,7 @@ def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, c
     ],
 )
 def test_bash_completes_subcommands_options_values_and_experiments(tmp_path, line, offered):
-    """By what readline does when Tab is pressed, for a program `escala` in a folder of the PATH."""
+    """Call the completion as readline does when Tab is pressed."""
     (tmp_path / "escala").write_text(f'#!/bin/sh\nexec {sys.executable} -m escala.command "$@"\n')
     (tmp_path / "escala").chmod(0o755)
     script = (

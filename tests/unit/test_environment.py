@@ -122,7 +122,7 @@ def test_a_folder_of_data_with_braces_is_refused_and_so_is_one_of_an_unknown_hom
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_one_command_dates_all_files_of_the_future(count, tmp_path):
-    """What a link leads to has its date as well."""
+    """The date of the target of a link counts, too."""
     files = [tmp_path / f"a {number}" for number in range(count)]
     for file in files:
         file.touch()

@@ -76,7 +76,7 @@ def left(clone: Path) -> list[str]:
 def test_it_is_made_once_by_what_first_needs_it_in_the_build_that_fits(
     clone, monkeypatch, capsys, before
 ):
-    """What is broken, or what a killed call left, is made again."""
+    """Make a broken environment, or one of a killed call, again."""
     if before:
         (clone / before / "bin").mkdir(parents=True)
         (clone / before / "half").touch()

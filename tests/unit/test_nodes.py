@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.core.files import write_text
 from escala.experiment import Run, load
+from escala.experiment.scaling import smaller_size
 from escala.measure import table
 from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, by_nodes, plan_session, table_of
@@ -244,6 +245,11 @@ def test_both_sizes_of_a_doubling_are_measured_in_one_job(monkeypatch):
     assert {run.layout for run in by_steps[4]} == {FOUR} and 2 in parts
     [run, *_] = by_steps[4]
     assert {each.layout for each in study.default.references_of(run)} == {ONE, TWO}
+    # A study of programs has one process under its own strategy.
+    two = run.configuration._replace(layout=Layout.parse(TWO))
+    smaller = smaller_size(two, study.default.settings["scaling"])
+    assert {each.strategy for each in smaller} == {"single", "horovod-mpi"}
+    assert {each.layout for each in smaller} == {Layout.parse(ONE)}
 
 
 def test_one_node_has_a_job_if_it_has_more_than_references_of_others(monkeypatch):

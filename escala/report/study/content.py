@@ -183,10 +183,10 @@ def _further_table(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     lines = []
     for row in records(rows):
         measured, predicted = row["seconds_per_epoch"], row["predicted_seconds_per_epoch"]
-        of_layout = scores[
+        matching = scores[
             (scores[list(CONFIGURATION)] == [row[key] for key in CONFIGURATION]).all(axis=1)
         ]
-        values = {score["score"]: interval(score, "mean") for score in records(of_layout)}
+        values = {score["score"]: interval(score, "mean") for score in records(matching)}
         lines.append(
             {
                 "layout": layout(row),
@@ -299,15 +299,15 @@ def provenance(
     current = tables["runs"][tables["runs"]["current"]]
     for workload in tables["scaling"]["workload"].unique():
         # What was trained.
-        of_workload = current[current["workload"] == workload]
+        rows = current[current["workload"] == workload]
         columns = {
             "training rows": "train_rows",
             "parameters": "parameters",
             "epochs": "epochs_asked",
         }
-        parts = {name: of_workload[column].dropna() for name, column in columns.items()}
+        parts = {name: rows[column].dropna() for name, column in columns.items()}
         case = ", ".join(f"{name} {span(values)}" for name, values in parts.items() if len(values))
-        yield f"case: {workload}", next(iter(of_workload["command"].dropna()), None) or case
+        yield f"case: {workload}", next(iter(rows["command"].dropna()), None) or case
     strategies = ", ".join(
         f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
     )

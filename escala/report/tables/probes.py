@@ -92,13 +92,13 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for run in runs
     }
     by_name = base.by_configuration(runs)
-    for names, of_names in by_name.items():
+    for names, measured in by_name.items():
         number, reference = _reference(names, by_name, evidence, tables)
         others = by_name.get((*names[:2], *reference), ()) if reference else ()
         # One session, because machines drift: that of most runs, the newest of several.
-        sessions = Counter(run["session"] for run in of_names)
+        sessions = Counter(run["session"] for run in measured)
         session = max(sessions, key=lambda name: (sessions[name], name))
-        same = [run for run in of_names if run["session"] == session]
+        same = [run for run in measured if run["session"] == session]
         matches = match_runs(same, others)
         about = row_of(same[0]) | {"runs": len(same), "matches": len(matches.runs)}
         about |= base.reference_columns(number, reference) if reference else {}

@@ -172,13 +172,13 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for session, runs in sorted(sessions.items()):
         by_name = base.by_configuration(runs)
         moments = {
-            names: [datetime.fromisoformat(run["started"]).timestamp() for run in of_names]
-            for names, of_names in by_name.items()
+            names: [datetime.fromisoformat(run["started"]).timestamp() for run in measured]
+            for names, measured in by_name.items()
         }
         drifted = drift_of(
             moments, {n: [*map(base.seconds_per_epoch, e)] for n, e in by_name.items()}
         )
-        every = [moment for of_names in moments.values() for moment in of_names]
+        every = [moment for starts in moments.values() for moment in starts]
         change = drifted.change if drifted else Interval(None, None, None)
         reason = "all runs began at the same moment"
         if len(runs) < MIN_MEASUREMENTS:
