@@ -117,7 +117,7 @@ def build(network: Network) -> str:
             f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
             "let the last layer give the shape outputs",
         )
-    models.require(network.module, description, WORKLOADS[network.workload].scores)
+    models.require_functions(network.module, description, WORKLOADS[network.workload].scores)
     return f"{len(forms[0])} variables, {engine.about()['parameters']} parameters, twice the same"
 
 

@@ -104,7 +104,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         if saved.exists():
             settle(saved, folder.parent / saved.name)
             workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
-            models.describe(
+            models.write_description(
                 folder.parent, workload, knobs, plan["training"], arrays.description,
                 first["weights_sha256"][0], plan["engine"],
             )  # fmt: skip

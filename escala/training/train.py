@@ -132,7 +132,7 @@ class _Training:
         self._scores = scores_module(plan["workload"])
         with self._clock.time("loading"):
             self._data = reader(plan["data"])
-            models.require(self._work, self._data.description, self._scores)
+            models.require_functions(self._work, self._data.description, self._scores)
             self._data.touch()
 
     def build(self, probe: Probe | None) -> None:

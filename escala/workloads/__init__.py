@@ -1,6 +1,6 @@
 """Workloads: models with their training. Each workload is a folder of this package.
 
-An experiment may also name a folder folders the project by its path.
+An experiment may also name a folder outside the project by its path.
 
 Every folder has a `workload.yaml`, which declares the workload without importing anything:
 
@@ -80,8 +80,8 @@ It may also offer, together, for scores that are functions of sums over rows:
 and, for the table of predictions for a user's own data,
 
 `columns(predictions, description)`
-    the columns of one item by name, from the predictions of its pieces, (pieces, …). A name begins
-    with `predicted`. By default they are made of the model's outputs.
+    the columns of that table for one item, by name, from the predictions of its pieces, (pieces,
+    …). A name begins with `predicted`. By default they are made of the model's outputs.
 
 By one *fit*, without a framework; the targets are numbers of classes:
 
@@ -128,7 +128,7 @@ class Workload:
     folder : holds all its files.
     package : its dotted name, None for a program.
     packages : distributions that its modules import besides those of its framework.
-    declared : of a program, the keys that only it has.
+    declared : the keys of a program's declaration; empty for other workloads.
     """
 
     description: str
@@ -194,26 +194,30 @@ class Workload:
 
 
 def _discover() -> dict[str, Workload]:
-    """Return the workloads by name."""
+    """Return the workloads of the project and those in folders outside it, by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
+    inside = {file.parent.name.replace("_", "-"): read_declaration(file) for file in files}
     folders = plugins.folders(plugins.WORKLOADS)
-    return {file.parent.name.replace("_", "-"): read_declaration(file) for file in files} | {
-        name: _outside(name, folder) for name, folder in folders.items()
-    }
+    return inside | {name: _read_outside(name, folder) for name, folder in folders.items()}
 
 
-def _outside(name: str, folder: Path) -> Workload:
-    """Return the workload in a folder folders the project."""
+def _read_outside(name: str, folder: Path) -> Workload:
+    """Return the workload in a folder outside the project."""
     return replace(
         read_declaration(folder / DECLARATION), package=plugins.package(plugins.WORKLOADS, name)
     )
 
 
 def program(content: Mapping[str, Any], folder: Path) -> Workload:
-    """Return the workload of a program, from its declaration, which may not be checked yet.
+    """Return the workload of a program.
 
-    It belongs to the experiment that declares it: those of others may have the same name. Its paths
-    start in the folder.
+    Only the experiment that declares it has it, so it is not among `WORKLOADS`: programs of two
+    experiments may have the same name.
+
+    Parameters
+    ----------
+    content : the declaration, which may not be checked yet.
+    folder : where paths in the declaration start.
     """
     settings = {"type": "object", "additionalProperties": False, "properties": {}}
     description = content.get("description", "A program that is run as it is.")
@@ -237,24 +241,24 @@ def read_declaration(file: Path) -> Workload:
     )
 
 
-#: Those of the project and in folders of experiments. What is a program is no part of it.
+#: The workloads by name: those of the project, and those in folders that experiments name.
 WORKLOADS = _discover()
 
 
 def add(name: str, folder: Path) -> None:
-    """Add a workload whose folder, an absolute path, is folders the project."""
+    """Add the workload in a folder outside the project, an absolute path."""
     plugins.add(plugins.WORKLOADS, name, folder)
-    WORKLOADS[name] = _outside(name, folder)
+    WORKLOADS[name] = _read_outside(name, folder)
 
 
 def workload(name: str, engine: str = DEFAULT) -> ModuleType:
-    """Return the module of a workload for an engine, which imports its framework, or of its fit."""
+    """Import and return the module that trains a workload: for an engine, or by a fit."""
     declared = WORKLOADS[name]
     module = FIT if declared.is_fitted else ENGINES[engine].module
     return import_module(f"{declared.package}.{module}")
 
 
 def scores_module(name: str) -> ModuleType | None:
-    """Return the module `scores` of a workload, which imports no TensorFlow, if there is one."""
+    """Import and return the module `scores` of a workload; None if it has none."""
     scores = WORKLOADS[name].scores
     return import_module(scores) if scores else None

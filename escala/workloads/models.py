@@ -1,4 +1,4 @@
-"""What a workload's module offers, and its trained model: on disk, and how many rows it takes."""
+"""A trained model on disk, the rows that it takes at once, and what its workload must offer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from escala.core.files import sha256_file, write_json
 FORMAT = 3
 #: Files of a model: its description and its trained arrays. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
-#: A network is called with so many rows at once, or with fewer if their outputs need more bytes.
+#: The most rows that a network predicts at once, and the most bytes of their outputs.
 PREDICTION_ROWS, PREDICTION_BYTES = 256, 2**28
-#: Sums over rows that every evaluation has.
+#: Names of the sums over rows that every evaluation has.
 SUMMED = ("loss", "correct")
 
 
-def describe(
+def write_description(
     folder: Path,
     workload: str,
     knobs: Mapping[str, Any],
@@ -29,11 +29,15 @@ def describe(
     weights_sha256: str,
     engine: str | None = None,
 ) -> None:
-    """Write `model.json` alongside a model's weights: all that is needed to build the model again.
+    """Write `model.json`, from which the model is built again, beside its weights.
 
-    `folder` holds `model.npz`. `knobs` are those of the variant that the workload may read, `data`
-    is the `dataset.json` of the training split, and `weights_sha256` the digest of the weights in
-    `run.json`. `engine` has trained a network.
+    Parameters
+    ----------
+    folder : holds `model.npz`.
+    knobs : those of the variant that the workload may read.
+    data : the `dataset.json` of the training split.
+    weights_sha256 : the digest of the weights in `run.json`.
+    engine : the one that trained a network; None for a fit.
     """
     content = {
         "format": FORMAT,
@@ -54,12 +58,12 @@ def row_blocks(rows: slice, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, rows.stop))
 
 
-def rows_at_once(form: Sequence[int | None]) -> int:
+def rows_at_once(shape: Sequence[int | None]) -> int:
     """Return how many rows a network predicts at once, so that its outputs fit into memory.
 
-    `form` is the shape of its output for one row. A size that is not known counts as 1.
+    `shape` is that of its output for one row. A size that is not known counts as 1.
     """
-    numbers = math.prod(size or 1 for size in form)
+    numbers = math.prod(size or 1 for size in shape)
     return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // (4 * numbers)))
 
 
@@ -68,39 +72,49 @@ def as_model_input(inputs: Sequence[Any]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-def require(work: ModuleType, description: Mapping, scores: ModuleType | str | None) -> None:
-    """Refuse a workload trained by steps without functions that its dataset needs.
+def require_functions(
+    module: ModuleType, description: Mapping, scores: ModuleType | str | None
+) -> None:
+    """Refuse a workload trained by steps that lacks functions its dataset needs.
 
     The defaults of `predict`, `correct` and `scores` serve targets that are one class for each row.
-    `work` is the module `model` of the workload, `description` that of the dataset, and `scores`
-    the module of this name, or its name; None if the workload has none.
+
+    Parameters
+    ----------
+    module : the workload's module `model`.
+    description : the `dataset.json` of its dataset.
+    scores : its module `scores`, or the name of this module; None without one.
     """
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
     if classes and not shape:
         return
-    needed = ["correct"] if classes or hasattr(work, "generate") else ["predict", "correct"]
-    missing = [name for name in needed if not hasattr(work, name)]
+    needed = ["correct"] if classes or hasattr(module, "generate") else ["predict", "correct"]
+    missing = [name for name in needed if not hasattr(module, name)]
     missing += [] if scores else ["scores.py"]
     if not missing:
         return
     if classes:
         targets = f"a row of the targets has several classes, shape {shape}"
-        remedy = "offer what is missing: correct gives the fraction of the row's classes that "
-        remedy += "are right, shape (rows,), and scores.py has the function score(targets, "
-        remedy += "predictions, description)"
+        remedy = (
+            "offer what is missing: correct gives the fraction of the row's classes that are "
+            "right, shape (rows,), and scores.py has the function score(targets, predictions, "
+            "description)"
+        )
     else:
         targets = f"outputs are {shape} and there are no classes"
-        remedy = "offer what is missing, as the docstring of escala.workloads describes; generate "
-        remedy += "may replace predict"
+        remedy = (
+            "offer what is missing, as the docstring of escala.workloads describes; generate may "
+            "replace predict"
+        )
     reason = f"{targets}, and the workload has no {', '.join(missing)}"
-    raise InputError(work.__file__, None, reason, remedy)
+    raise InputError(module.__file__, None, reason, remedy)
 
 
-def require_classes(work: ModuleType, description: Mapping) -> None:
+def require_classes(module: ModuleType, description: Mapping) -> None:
     """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit."""
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
     if classes and not shape:
         return
     targets = f"several classes in a row, shape {shape}" if classes else "no classes"
     reason = f"the dataset has {targets}, and a fit needs one class for each row"
-    raise InputError(work.__file__, None, reason, "use a workload that is trained by steps")
+    raise InputError(module.__file__, None, reason, "use a workload that is trained by steps")

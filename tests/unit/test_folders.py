@@ -213,7 +213,7 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
     tf.keras.utils.set_random_seed(1)
     model = workload("mine").build(specs(data), output_shape(data), settings, {})
     np.savez(run / models.WEIGHTS, *model.get_weights())
-    models.describe(run, "mine", {}, settings, data, "0")
+    models.write_description(run, "mine", {}, settings, data, "0")
     codes = np.random.default_rng(0).integers(5, size=(3, 300)).astype(np.uint8)
     np.testing.assert_allclose(load(run).probabilities(codes), model(codes), rtol=1e-5)
     assert not trap.exists()

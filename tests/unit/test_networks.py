@@ -75,7 +75,7 @@ def test_a_model_older_than_a_knob_and_a_setting_is_loaded(tmp_path):
         "targets": {"shape": [], "dtype": "int64"},
         "sha256": {},
     }
-    models.describe(tmp_path, "resnet34", {}, settings, data, "")
+    models.write_description(tmp_path, "resnet34", {}, settings, data, "")
     pictures = np.random.default_rng(1).random((3, 16, 16, 1)).astype(np.float16)
     found = load(tmp_path).probabilities(pictures)
     np.testing.assert_allclose(found, network(pictures), rtol=1e-5)
@@ -198,7 +198,9 @@ def brute_force(codes: np.ndarray, k: int) -> np.ndarray:
 
 
 def counted(codes: np.ndarray, k: int) -> np.ndarray:
-    return np.concatenate([np.empty((0, model_fit.columns(k)), int), *model_fit.counts(codes, k)])
+    return np.concatenate(
+        [np.empty((0, model_fit.count_canonical(k)), int), *model_fit.count_kmers(codes, k)]
+    )
 
 
 sequences = arrays.arrays(
@@ -217,25 +219,25 @@ def test_counts_are_those_of_the_definition_in_blocks_of_any_size(codes, k, is_s
             patch.setattr(model_fit, "BLOCK_LETTERS", 2 * max(1, codes.shape[1]))
         np.testing.assert_array_equal(counted(codes, k), brute_force(codes, k))
         patch.setattr(model_fit, "BLOCK_CELLS", 1)
-        assert all(len(block) == 1 for block in model_fit.counts(codes, k))
+        assert all(len(block) == 1 for block in model_fit.count_kmers(codes, k))
 
 
 def test_there_are_as_many_columns_as_canonical_kmers():
     for k in range(1, 7):
-        assert model_fit.columns(k) == len(vocabulary(k))
-        assert model_fit.letters(model_fit.columns(k)) == k
+        assert model_fit.count_canonical(k) == len(vocabulary(k))
+        assert model_fit.word_length(model_fit.count_canonical(k)) == k
     for k in (0, 9, 10**9):
         with pytest.raises(ValueError, match="not from 1 to 8"):
-            model_fit.columns(k)
+            model_fit.count_canonical(k)
 
 
 @settings(max_examples=30)
 @given(sequences, st.integers(1, 5))
 def test_rows_have_length_1_unless_they_hold_no_kmer(codes, k):
     found = model_fit.frequencies(codes, k)
-    assert sparse.issparse(found) == (2 * (codes.shape[1] - k + 1) < model_fit.columns(k))
+    assert sparse.issparse(found) == (2 * (codes.shape[1] - k + 1) < model_fit.count_canonical(k))
     dense = found.toarray() if sparse.issparse(found) else found
-    assert dense.dtype == np.float32 and dense.shape == (len(codes), model_fit.columns(k))
+    assert dense.dtype == np.float32 and dense.shape == (len(codes), model_fit.count_canonical(k))
     counts = brute_force(codes, k)
     lengths = np.linalg.norm(counts, axis=1, keepdims=True)
     np.testing.assert_allclose(dense * np.maximum(lengths, 1), counts, rtol=1e-6)

@@ -27,7 +27,7 @@ from escala.predict import model as trained_models
 from escala.predict.model import load
 from escala.training.process import digest
 from escala.workloads import WORKLOADS, workload
-from escala.workloads.models import WEIGHTS, describe
+from escala.workloads.models import WEIGHTS, write_description
 
 OF_GENOMES = [name for name, each in WORKLOADS.items() if each.data_kind == "genomes"]
 SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
@@ -118,7 +118,7 @@ def kept(folder, name: str):
         network = work.build((CODES,), (5,), {}, KNOBS)
         np.savez(folder / WEIGHTS, *network.get_weights())
         arrays, expected = network.get_weights(), network.predict(codes, verbose=0)
-    describe(folder, name, KNOBS, SETTINGS, DATA, digest(arrays))
+    write_description(folder, name, KNOBS, SETTINGS, DATA, digest(arrays))
     return codes, expected
 
 

@@ -88,22 +88,22 @@ def generate(model, inputs, settings) -> tf.Tensor:
     scenes = tf.repeat(scenes, beam, axis=0)
     embedding, cell = model.get_layer("embedding"), model.get_layer("lstm").cell
     merged, next_word = model.get_layer("merged"), model.get_layer("next_word")
-    sizes = next_word.units
-    forbidden = tf.reduce_min(tf.one_hot(NEVER_WRITTEN, sizes, float("-inf"), 0.0), axis=0)
-    only_padding = tf.one_hot(PADDING, sizes, 0.0, float("-inf"))
+    vocabulary = next_word.units
+    forbidden = tf.reduce_min(tf.one_hot(NEVER_WRITTEN, vocabulary, float("-inf"), 0.0), axis=0)
+    only_padding = tf.one_hot(PADDING, vocabulary, 0.0, float("-inf"))
 
     def extend(position, captions, scores, last, *states):
         """Extend each caption of the beam by a word, and keep the best ones of a picture."""
         output, states = cell(embedding(tf.reshape(last, [-1])), list(states))
         logits = next_word(merged(output + scenes)) + forbidden
-        log_probabilities = tf.reshape(tf.nn.log_softmax(logits), (rows, beam, sizes))
+        log_probabilities = tf.reshape(tf.nn.log_softmax(logits), (rows, beam, vocabulary))
         added = tf.where(_are_complete(last)[..., None], only_padding, log_probabilities)
-        totals = tf.reshape(scores[..., None] + added, (rows, beam * sizes))
+        totals = tf.reshape(scores[..., None] + added, (rows, beam * vocabulary))
         scores, selected = tf.math.top_k(totals, beam)
-        parents, last = selected // sizes, selected % sizes
+        parents, last = selected // vocabulary, selected % vocabulary
         captions = tf.gather(captions, parents, batch_dims=1)
         captions += last[..., None] * tf.one_hot(position, length, dtype=tf.int32)
-        # Those of the captions that were extended.
+        # Each caption goes on with the states of the caption that it extends.
         by_row = [tf.reshape(state, (rows, beam, cell.units)) for state in states]
         states = [tf.gather(state, parents, batch_dims=1) for state in by_row]
         states = [tf.reshape(state, (-1, cell.units)) for state in states]

@@ -14,6 +14,13 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 OPTIMIZER = "lbfgs"
+#: Letters, and cells of the table of counts, that are processed at a time: some 100 MB.
+BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
+LETTERS = 4
+#: Longest k-mer that is counted.
+MOST_LETTERS = 8
+#: Number of codes, with code 0 for every other letter and for padding.
+CODES = LETTERS + 1
 
 
 def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
@@ -32,7 +39,7 @@ def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
         # For two classes scikit-learn keeps only the logit of the second.
         coefficients = np.concatenate([np.zeros_like(coefficients), coefficients])
         intercepts = np.concatenate([[0.0], intercepts])
-    weights = np.zeros((classes, columns(k)), np.float32)
+    weights = np.zeros((classes, count_canonical(k)), np.float32)
     weights[model.classes_] = coefficients
     biases = np.full(classes, -np.inf, np.float32)
     biases[model.classes_] = intercepts
@@ -41,28 +48,19 @@ def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
 
 def shapes(specs, outputs, settings) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
-    return {"weights": (*outputs, columns(settings["k"])), "intercepts": outputs}
+    return {"weights": (*outputs, count_canonical(settings["k"])), "intercepts": outputs}
 
 
 def probabilities(weights, inputs) -> np.ndarray:
     """Return the probability of every class, float32 (rows, classes); see `escala.workloads`."""
     [codes] = inputs
-    k = letters(weights["weights"].shape[1])
+    k = word_length(weights["weights"].shape[1])
     kernel, bias = weights["weights"].T, weights["intercepts"]
     blocks = frequency_blocks(codes, k)
     return np.concatenate([softmax(block @ kernel + bias, axis=1) for block in blocks])
 
 
-#: Letters, and cells of the table of counts, that are processed at a time: some 100 MB.
-BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
-LETTERS = 4
-#: Longest k-mer that is counted.
-MOST_LETTERS = 8
-#: Number of codes, with code 0 for every other letter and for padding.
-CODES = LETTERS + 1
-
-
-def columns(k: int) -> int:
+def count_canonical(k: int) -> int:
     """Return the number of canonical k-mers: 32, 136, 512, 2080 for k from 3 to 6.
 
     If k is even, 4^(k/2) of the 4^k words are their own reverse complement. A k that is not from 1
@@ -74,18 +72,18 @@ def columns(k: int) -> int:
     return (LETTERS**k + palindromes) // 2
 
 
-def letters(kmers: int) -> int:
-    """Return k for a number of canonical k-mers."""
-    return next(k for k in range(1, MOST_LETTERS + 1) if columns(k) == kmers)
+def word_length(kmers: int) -> int:
+    """Return k, the letters of a k-mer, by the number of canonical k-mers."""
+    return next(k for k in range(1, MOST_LETTERS + 1) if count_canonical(k) == kmers)
 
 
 def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
     """Return the k-mer counts of every row, scaled to Euclidean length 1.
 
-    `codes` and `k` are as of `counts`. The result, float32 of shape (rows, columns(k)), is sparse,
-    to save memory, if a row is too short to hold half of the k-mers.
+    `codes` and `k` are as of `count_kmers`. The result, float32 (rows, canonical k-mers), is
+    sparse, to save memory, if a row is too short to hold half of the k-mers.
     """
-    shape = (len(codes), columns(k))
+    shape = (len(codes), count_canonical(k))
     if 2 * (codes.shape[1] - k + 1) < shape[1]:
         blocks = [sparse.csr_array(block) for block in frequency_blocks(codes, k)]
         return sparse.vstack([sparse.csr_array((0, shape[1]), dtype=np.float32), *blocks], "csr")
@@ -98,21 +96,21 @@ def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
 
 def frequency_blocks(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
     """Yield the rows of `frequencies`, float32, some at a time; a row without k-mers stays 0."""
-    for block in counts(codes, k):
+    for block in count_kmers(codes, k):
         lengths = np.sqrt((block.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
         yield (block / np.maximum(lengths, 1)).astype(np.float32)
 
 
-def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
+def count_kmers(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
     """Yield how often every canonical k-mer occurs in each row, some rows at a time.
 
-    The result is int64 of shape (some rows, columns(k)). A column is named by the alphabetically
-    lesser of a k-mer and its reverse complement; the columns are in the order of these names.
+    The result is int64 (some rows, canonical k-mers). The canonical one of a k-mer and its reverse
+    complement is the alphabetically lesser; the columns are in alphabetical order.
     `codes` are uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else 0, and `k` is 1 to 8.
     k-mers that hold code 0 are skipped. The memory taken does not grow with the rows.
     """
     rows, length = codes.shape
-    width = columns(k) + 1
+    width = count_canonical(k) + 1
     size = max(1, min(BLOCK_LETTERS // max(length, 1), BLOCK_CELLS // width))
     table = _column_of_word(k)
     for start in range(0, rows, size):
@@ -139,6 +137,6 @@ def _column_of_word(k: int) -> np.ndarray:
     forward = ((digits - 1) * values).sum(axis=1)
     backward = ((LETTERS - digits[:, ::-1]) * values).sum(axis=1)
     whole = (digits > 0).all(axis=1)
-    table = np.full(len(words), columns(k), np.int64)
+    table = np.full(len(words), count_canonical(k), np.int64)
     _, table[whole] = np.unique(np.minimum(forward, backward)[whole], return_inverse=True)
     return table

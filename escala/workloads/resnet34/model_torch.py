@@ -23,23 +23,29 @@ class ResNet(nn.Module):
     ----------
     blocks : how many each stage has.
     form : `keras` or `pytorch`, of padding and initial weights.
-    kind : class of the layers that normalise.
+    normalisation : class of the layers of batch normalisation.
     """
 
     def __init__(
-        self, pictures: Spec, classes: int, blocks: Sequence[int], width: int, form: str, kind: type
+        self,
+        pictures: Spec,
+        classes: int,
+        blocks: Sequence[int],
+        width: int,
+        form: str,
+        normalisation: type,
     ):
         super().__init__()
         self.pixels = nn.Sequential(layers.Pixels(pictures), layers.ChannelsFirst())
         self.stem = _convolution(pictures.shape[-1], width, 7, 2, form)
-        self.norm = layers.batch_normalisation(width, MOMENTUM, EPSILON, kind)
+        self.norm = layers.batch_normalisation(width, MOMENTUM, EPSILON, normalisation)
         self.pool = nn.MaxPool2d(3, 2, 1) if form == "pytorch" else layers.MaxPool2d(3, 2)
         self.blocks = nn.Sequential()
         inputs = width
         for stage, count in enumerate(blocks):
             for number in range(count):
                 stride, filters = 2 if stage and not number else 1, width * 2**stage
-                self.blocks.append(Block(inputs, filters, stride, form, kind))
+                self.blocks.append(Block(inputs, filters, stride, form, normalisation))
                 inputs = filters
         law, bias = layers.GLOROT, layers.ZEROS
         if form == "pytorch":
@@ -58,16 +64,16 @@ class Block(nn.Module):
     beside the second convolution.
     """
 
-    def __init__(self, inputs: int, filters: int, stride: int, form: str, kind: type):
+    def __init__(self, inputs: int, filters: int, stride: int, form: str, normalisation: type):
         super().__init__()
         same = stride == 1 and inputs == filters
         self.first = _convolution(inputs, filters, 3, stride, form)
-        self.first_norm = layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
+        self.first_norm = layers.batch_normalisation(filters, MOMENTUM, EPSILON, normalisation)
         self.second = _convolution(filters, filters, 3, 1, form)
         self.shortcut = None if same else _convolution(inputs, filters, 1, stride, form)
-        self.second_norm = layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
+        self.second_norm = layers.batch_normalisation(filters, MOMENTUM, EPSILON, normalisation)
         self.shortcut_norm = (
-            None if same else layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
+            None if same else layers.batch_normalisation(filters, MOMENTUM, EPSILON, normalisation)
         )
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -80,8 +86,8 @@ class Block(nn.Module):
 def build(specs, outputs, settings, knobs) -> nn.Module:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
-    blocks, kind = BLOCKS[settings["depth"]], NORMALISATIONS[knobs["batch_norm"]]
-    return ResNet(pictures, classes, blocks, settings["width"], settings["form"], kind)
+    blocks, normalisation = BLOCKS[settings["depth"]], NORMALISATIONS[knobs["batch_norm"]]
+    return ResNet(pictures, classes, blocks, settings["width"], settings["form"], normalisation)
 
 
 def _convolution(inputs: int, filters: int, width: int, stride: int, form: str) -> nn.Conv2d:

@@ -21,12 +21,12 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     if width > letters:
         reason = f"is more than the {letters} letters of a sequence"
         raise InputError("width", width, reason, "set a smaller one, or the dataset's length")
-    given = layers.Input(sequence.shape, dtype=sequence.dtype)
-    numbers = layers.Rescaling(1.0)(given)
+    inputs = layers.Input(sequence.shape, dtype=sequence.dtype)
+    numbers = layers.Rescaling(1.0)(inputs)
     matches = layers.Conv1D(settings["filters"], width, activation="relu")(numbers)
     motif = layers.Dense(1, activation="sigmoid")(layers.GlobalMaxPooling1D()(matches))
     background = layers.Rescaling(-1.0, offset=1.0)(motif)
-    return tf.keras.Model(given, layers.Concatenate()([background, motif]), name="tal1_cnn")
+    return tf.keras.Model(inputs, layers.Concatenate()([background, motif]), name="tal1_cnn")
 
 
 optimizer = optimizer_by("adam")
