@@ -1,4 +1,4 @@
-"""Check a node inside a job of SLURM: what the site gives, which a login node does not tell."""
+"""Check a node inside a job of SLURM: what the site gives to jobs, and not to a login node."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _SECONDS = 15
 
 
 def in_a_job() -> bool:
+    """Return whether this process is in a job of SLURM."""
     return allocation.number() is not None
 
 
@@ -67,7 +68,7 @@ def _groups() -> str:
     "cores_per_process: 2",
     among=CHECKS,
 )
-def physical(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
+def physical_cores(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
     """Return how many physical cores some logical ones are; `Unavailable` where they share one.
 
     Without `cores` they are those of this process. `folder` is where the kernel describes them
@@ -88,15 +89,17 @@ def physical(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
 @check("interfaces", "ranks of several nodes need one; ask which network nodes share", among=CHECKS)
 def interfaces() -> str:
     """Return the interfaces besides loopback with an IPv4 address, and their rates if known."""
-    states, known = psutil.net_if_stats(), []
-    for name, entries in sorted(psutil.net_if_addrs().items()):
-        held = [entry.address for entry in entries if entry.family == socket.AF_INET]
-        if held and name != "lo" and name in states and states[name].isup:
-            rate = states[name].speed
-            known.append(f"{name} {held[0]}" + (f" ({rate / 1000:g} Gbit/s)" if rate > 0 else ""))
-    if not known:
+    states, described = psutil.net_if_stats(), []
+    for name, addresses in sorted(psutil.net_if_addrs().items()):
+        ipv4 = [address.address for address in addresses if address.family == socket.AF_INET]
+        if ipv4 and name != "lo" and name in states and states[name].isup:
+            rate = f" ({states[name].speed / 1000:g} Gbit/s)" * (states[name].speed > 0)
+            described.append(f"{name} {ipv4[0]}{rate}")
+    if not described:
         raise Unavailable("only loopback has an IPv4 address")
-    return f"{', '.join(known)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
+    return (
+        f"{', '.join(described)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
+    )
 
 
 @check(
@@ -106,18 +109,18 @@ def interfaces() -> str:
     among=CHECKS,
 )
 def rdma() -> str:
-    """Return the ports of RDMA devices with their link, state and rate, as the kernel tells them.
+    """Return the ports of RDMA devices with their link, state and rate, by the kernel.
 
     `Unavailable` where none is active.
     """
     ports = []
     for port in sorted(RDMA.glob("*/ports/*")):
-        facts = [
+        properties = [
             (port / name).read_text(encoding="utf-8").strip().rpartition(": ")[2]
             for name in ("link_layer", "state", "rate")
             if (port / name).exists()
         ]
-        ports.append(" ".join([port.parents[1].name, *facts]))
+        ports.append(" ".join([port.parents[1].name, *properties]))
     if not any("ACTIVE" in port for port in ports):
         raise Unavailable(f"none is active: {', '.join(ports)}" if ports else f"{RDMA} has none")
     return f"{', '.join(ports)}; MPI uses them by transport: ucx"
@@ -129,7 +132,7 @@ def rdma() -> str:
     among=CHECKS,
 )
 def _shared() -> str:
-    """Look from every node of the job for a file that is written here."""
+    """Look from every node of the job for a file that this node writes."""
     kind, nodes = file_system(Path.cwd()), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
     if nodes == 1:
         if kind not in SHARED:
@@ -148,10 +151,12 @@ def _shared() -> str:
 
 def file_system(folder: Path) -> str:
     """Return the kind of the file system that a folder is on."""
-    holding = [
-        part for part in psutil.disk_partitions(all=True) if folder.is_relative_to(part.mountpoint)
+    mounts = [
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if folder.is_relative_to(mount.mountpoint)
     ]
-    return max(holding, key=lambda part: len(part.mountpoint)).fstype if holding else "unknown"
+    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else "unknown"
 
 
 @check("time limit", "submit with --time=HH:MM:SS", among=CHECKS)
@@ -164,7 +169,7 @@ def _time() -> str:
 def time_left(ends: datetime | None, partition: str, limits: str) -> str:
     """Return how long a job may go on, and the limit of its partition.
 
-    `limits` are lines of a partition and its limit.
+    `limits` is what `sinfo` prints: a partition and its limit on each line.
     """
     if ends is None:
         raise Unavailable("SLURM does not say when this job ends")

@@ -1,7 +1,7 @@
 """Check what this machine can run: each ability with yes or no, and the remedy for a no.
 
-A check is one function with the decorator `check`. It returns what it found, or raises
-`Unavailable` with the reason; an `InputError` brings a remedy of its own.
+A check is one function with the decorator `check`. For a yes it returns a detail. For a no it
+raises `Unavailable` with the reason, or an `InputError`, which has a remedy too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from escala.runtime import launch, mpi, slurm
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import STRATEGIES
 
-#: How long all checks together may take; one that has not answered by then counts as a no.
+#: How long all checks together may take. One without an answer by then counts as a no.
 LIMIT_SECONDS = 20.0
 #: How long a program that a check calls may take.
 _PROGRAM_SECONDS = 10.0
 POWERCAP = Path("/sys/class/powercap")
 
-Probe = Callable[[], str]
+#: What a check does; see `Check.examine`.
+Examine = Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,24 @@ class Check:
     ----------
     name : as it is printed.
     remedy : what to do about a no.
-    probe : returns what was found; raises `Unavailable` or `InputError` for a no.
+    examine : returns a detail for a yes; raises `Unavailable` or `InputError` for a no.
     """
 
     name: str
     remedy: str
-    probe: Probe
+    examine: Examine
 
 
 #: In the order in which they are printed.
 CHECKS: list[Check] = []
 
 
-def check(name: str, remedy: str, among: list[Check] = CHECKS) -> Callable[[Probe], Probe]:
-    """Register a function as the check of that name, behind the others."""
+def check(name: str, remedy: str, among: list[Check] = CHECKS) -> Callable[[Examine], Examine]:
+    """Return a decorator that puts a function at the end of the list `among`, as a check."""
 
-    def register(probe: Probe) -> Probe:
-        among.append(Check(name, remedy, probe))
-        return probe
+    def register(examine: Examine) -> Examine:
+        among.append(Check(name, remedy, examine))
+        return examine
 
     return register
 
@@ -78,24 +79,28 @@ def answers(checks: Sequence[Check], limit_seconds: float = LIMIT_SECONDS) -> It
     """
     deadline = time.monotonic() + limit_seconds
     queues: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
-    for one, answer in zip(checks, queues, strict=True):
-        threading.Thread(target=lambda c=one, a=answer: a.put(_answer(c)), daemon=True).start()
-    for one, answer in zip(checks, queues, strict=True):
+
+    def put_answer(one: Check, into: queue.SimpleQueue[Answer]) -> None:
+        into.put(_answer(one))
+
+    for one, queue_of_one in zip(checks, queues, strict=True):
+        threading.Thread(target=put_answer, args=(one, queue_of_one), daemon=True).start()
+    for one, queue_of_one in zip(checks, queues, strict=True):
         try:
-            yield answer.get(timeout=max(0.0, deadline - time.monotonic()))
+            yield queue_of_one.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             yield Answer(one.name, False, f"no answer within {limit_seconds:g} s", one.remedy)
 
 
 def _answer(one: Check) -> Answer:
     try:
-        return Answer(one.name, True, one.probe())
+        return Answer(one.name, True, one.examine())
     except InputError as error:
         return Answer(one.name, False, f"{error.value}: {error.reason}", error.remedy)
     except (Unavailable, OSError) as error:
         reason, _, remedy = str(error).partition(". Remedy: ")
         return Answer(one.name, False, reason, remedy or one.remedy)
-    except Exception as error:  # a broken check must not hide the others
+    except Exception as error:  # A broken check must not hide the others.
         return Answer(one.name, False, f"{type(error).__name__}: {error}", one.remedy)
 
 
@@ -117,7 +122,7 @@ def _compiler() -> str:
 
 
 def _framework(engine: str) -> str:
-    """Import what an engine's ranks import, in its environment."""
+    """Import what the ranks of an engine import, in its environment; return the versions."""
     try:
         python = environments.python(engine)
     except Unavailable:
@@ -141,7 +146,7 @@ def _mpi() -> str:
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
     say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
     with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
-        # Lines of two ranks may come one within the other.
+        # The lines of two ranks may be mixed, so their words are sorted.
         try:
             ranks = sorted("".join(_output(command, mpi.project_mpi()).split()))
         except FileNotFoundError:
@@ -207,11 +212,11 @@ def _energy() -> str:
     return ", ".join(counter.parent.name for counter in counters)
 
 
-def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
+def _output(command: Iterable[str], variables: dict[str, str]) -> str:
     """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
     words = list(command)
     try:
-        done = capture(words, env=os.environ | (added or {}), timeout=_PROGRAM_SECONDS)
+        done = capture(words, env=os.environ | variables, timeout=_PROGRAM_SECONDS)
     except subprocess.TimeoutExpired:
         raise Unavailable(
             f"{Path(words[0]).name} did not end within {_PROGRAM_SECONDS:g} s"

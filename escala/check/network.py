@@ -2,7 +2,8 @@
 
     python -m escala.check.network
 
-It reads the plan of one process on its input, and prints each answer as a line of JSON.
+It reads the plan of a run of one process on its standard input, and prints each answer as a line
+of JSON. If all answers are yes, a last line has the facts of `escala.check.workload.Subject`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import sys
 from dataclasses import asdict
 from functools import cached_property, partial
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -21,39 +21,53 @@ from escala import engines
 from escala.core.errors import Refused, answer_of
 from escala.data import reader
 from escala.data.base import output_shape
+from escala.engines.base import Engine
 from escala.strategies.base import Place
 from escala.strategies.knobs import model_knobs
 from escala.training.shards import gather_steps
 from escala.workloads import WORKLOADS, models, workload
 
-#: Rows that the network gets at once, and steps with them.
+#: Rows of the batch that is checked, and steps that are made with it.
 BATCH, STEPS = 8, 50
-#: Largest relative difference of what is computed from a row by itself.
+#: Largest relative difference between what is computed from a row by itself and among others.
 ROWS_TOLERANCE = 1e-3
 _ALL = slice(None)
 
 
 class Network:
-    """A workload's network and a batch of its rows, by the engine of a plan's strategy."""
+    """The network of a plan's workload, by the engine of its strategy, and a batch of its rows."""
 
     def __init__(self, plan: dict):
-        name = engines.engine_name(plan["strategy"])
-        self.workload, self._name = plan["workload"], name
+        self.workload = plan["workload"]
+        self._engine_name = engines.engine_name(plan["strategy"])
         self.data = reader(plan["data"])
         self.inputs, self.targets = self.data.gather("train", slice(0, BATCH))
         self.knobs = model_knobs(plan["knobs"], self.workload)
         cores = sorted(os.sched_getaffinity(0))
-        place = Place(0, 1, [0], 0, 1, 0, 1, "localhost", cores, [], [])
+        place = Place(
+            process=0,
+            processes=1,
+            ranks=[0],
+            node=0,
+            nodes=1,
+            local=0,
+            processes_per_node=1,
+            host="localhost",
+            cores=cores,
+            addresses=[],
+            extra_addresses=[],
+        )
         self.engine = engines.create_engine(plan, place)
         self.engine.start()
 
     @cached_property
     def module(self) -> ModuleType:
-        return workload(self.workload, self._name)
+        """The workload's module for the engine. An error in it is an answer of the first check."""
+        return workload(self.workload, self._engine_name)
 
     @cached_property
-    def built(self) -> Any:
-        """The engine, with the model."""
+    def built(self) -> Engine:
+        """The engine, after it has built the model."""
         self.engine.build(self.module, self.data, self.knobs)
         return self.engine
 
@@ -72,15 +86,18 @@ class Network:
         return engine.functions.gradients(engine.model, weights, self.inputs, self.targets)
 
     def train(self, *steps: np.ndarray) -> float:
-        """Make steps, each of some rows of the batch; return the sum of the losses of rows."""
-        taken = self.built.make_steps(
+        """Make a step of each array of row numbers; return the sum of the losses of all rows."""
+        made = self.built.make_steps(
             ([rows] for rows in steps), partial(gather_steps, self.data, "rows")
         )
-        return sum(float(step.loss) for step in taken)
+        return sum(float(step.loss) for step in made)
 
     @cached_property
-    def follows(self) -> bool:
-        """Whether the loss of a row in training depends on nothing but this row."""
+    def rows_are_independent(self) -> bool:
+        """Whether the loss of a row in training depends on this row only.
+
+        Batch normalisation and dropout make it depend on other rows, or on chance.
+        """
         rows, losses = np.arange(len(self.targets)), []
         for part in (rows, *np.split(rows, [len(rows) // 2])):
             with self.built.preserve():
@@ -91,7 +108,7 @@ class Network:
 
 
 def require(module: ModuleType, *names: str) -> None:
-    """Refuse a module of a workload that lacks something that every one of its sort has."""
+    """Refuse a module of a workload that lacks one of some names."""
     if missing := [name for name in names if not hasattr(module, name)]:
         raise Refused(
             f"{module.__file__} has no {', '.join(missing)}",
@@ -100,36 +117,43 @@ def require(module: ModuleType, *names: str) -> None:
 
 
 def build(network: Network) -> str:
+    """Check the variables and the output of the model, and what the module has."""
     require(network.module, "build", "optimizer", "row_losses")
-    engine, forms = network.engine, []
+    engine, variables = network.engine, []
     for _ in range(2):
         engine.build(network.module, network.data, network.knobs)
-        forms.append([(array.shape, array.dtype) for array in engine.weights()[0]])
-    if forms[0] != forms[1]:
+        variables.append([(array.shape, array.dtype) for array in engine.weights()[0]])
+    if variables[0] != variables[1]:
         raise Refused(
             "two calls of build with the same arguments give different variables",
             "let shapes and order depend on the arguments and on nothing else",
         )
     description = network.data.description
     wanted, shape = output_shape(description), network.outputs().shape[1:]
-    if (shape if description.get("classes") else shape[: len(wanted)]) != wanted:
+    # Without classes, the shape may go on, such as by a number for each word.
+    compared = shape if description.get("classes") else shape[: len(wanted)]
+    if compared != wanted:
         raise Refused(
             f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
             "let the last layer give the shape outputs",
         )
     models.require_functions(network.module, description, WORKLOADS[network.workload].scores)
-    return f"{len(forms[0])} variables, {engine.about()['parameters']} parameters, twice the same"
+    return (
+        f"{len(variables[0])} variables, {engine.about()['parameters']} parameters, twice the same"
+    )
 
 
 def row_losses(network: Network) -> str:
-    outputs, rows = network.outputs(), len(network.targets)
-    losses, names = network.losses(outputs)
-    shapes, cause = (network.targets.shape, outputs.shape), ""
-    if not network.data.description.get("classes") and shapes[0] != shapes[1]:
-        # The framework may have broadcast them.
-        cause = f"; the likely cause is that targets are {shapes[0]} and outputs {shapes[1]}: "
-        shape = output_shape(network.data.description)
-        cause += f"reshape the outputs to the argument outputs, {shape}"
+    """Check that there is a loss for each row, and that it depends on this row only."""
+    outputs, targets, rows = network.outputs(), network.targets, len(network.targets)
+    losses, score_names = network.losses(outputs)
+    cause = ""
+    if not network.data.description.get("classes") and targets.shape != outputs.shape:
+        # The framework may have broadcast one of them to the shape of the other.
+        cause = (
+            f"; the likely cause is that targets are {targets.shape} and outputs {outputs.shape}: "
+            f"reshape the outputs to the argument outputs, {output_shape(network.data.description)}"
+        )
     if losses.shape != (rows,):
         raise Refused(
             f"row_losses gives the shape {losses.shape} for {rows} rows{cause}",
@@ -159,15 +183,16 @@ def row_losses(network: Network) -> str:
                 "compute each row's loss from this row only; a training whose loss compares the "
                 "rows of a batch, such as a contrastive one, cannot be measured as a workload",
             )
-    if taken := names.intersection(models.SUMMED):
+    if reserved := score_names.intersection(models.SUMMED):
         raise Refused(
-            f"row_scores gives the score {min(taken)}, which is a name of the run's own",
+            f"row_scores gives the score {min(reserved)}, a name that every run has already",
             "rename this score",
         )
     return "one for each row, of this row only"
 
 
 def gradients(network: Network) -> str:
+    """Check that every trained variable has a finite gradient."""
     gradients = network.gradients()
     without = [name for name, gradient in gradients if gradient is None]
     if without or not gradients:
@@ -182,7 +207,8 @@ def gradients(network: Network) -> str:
     return f"for all {len(gradients)} trainable variables"
 
 
-def falls(network: Network) -> str:
+def loss_falls(network: Network) -> str:
+    """Check that steps on one batch make its loss smaller."""
     rows = np.arange(len(network.targets))
 
     def loss() -> float:
@@ -197,9 +223,9 @@ def falls(network: Network) -> str:
             f"the loss of one batch is {before:.4g}, and {after:.4g} after {STEPS} steps on it",
             "correct the loss, or change the learning rate with --settings",
         )
+    fall = f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
     note = "; in training, the loss of a row depends on the rows together, or on chance"
-    fell = f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
-    return fell if network.follows else fell + note
+    return fall if network.rows_are_independent else fall + note
 
 
 #: In their order.
@@ -207,27 +233,31 @@ CHECKS = {
     "build": build,
     "row losses": row_losses,
     "gradients": gradients,
-    "loss falls": falls,
+    "loss falls": loss_falls,
 }
-#: Checks without which the later ones would only fail for the same reason.
+#: Checks after whose no the later ones are not made: they would fail for the same reason.
 PRECONDITIONS = frozenset({"network", "build", "row losses"})
 
 
 def main() -> None:
+    """Read the plan, and print the answers."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # What the code of a user prints is no answer.
+    # What the user's code prints is no answer, so it goes to standard error.
     os.dup2(2, 1)
     network = Network(json.load(sys.stdin))
-    able = True
+    all_able = True
     for name, check in CHECKS.items():
         answer = answer_of(name, check, network, WORKLOADS[network.workload].folder)
         print(json.dumps(asdict(answer)), file=answers, flush=True)
         if name in PRECONDITIONS and not answer.able:
             return
-        able &= answer.able
-    if able:
-        names = sorted(network.losses(network.outputs())[1])
-        facts = {"follows": network.follows, "row_scores": names}
+        all_able &= answer.able
+    if all_able:
+        _, score_names = network.losses(network.outputs())
+        facts = {
+            "rows_are_independent": network.rows_are_independent,
+            "row_scores": sorted(score_names),
+        }
         print(json.dumps(facts), file=answers, flush=True)
 
 

@@ -14,7 +14,7 @@ from escala.data import DEFAULT_KIND, reader
 from escala.data.splits import Side, write_split
 from escala.experiment import folders
 
-#: What the dataset is called.
+#: Name of the dataset that the rows are.
 DATASET = "example"
 ROWS = {"train": 24, "test": 8}
 SEED = 0
@@ -35,7 +35,7 @@ def copy_rows(dataset: Path, split: Path) -> None:
 def draw_rows(folder: Path, split: Path) -> None:
     """Write rows at random, after the example of the declaration.
 
-    A declaration without one, and numbers that the dtype cannot hold, are refused.
+    A declaration without an example, and numbers that the dtype cannot hold, are refused.
     """
     file = folder / plugins.DECLARATIONS[plugins.WORKLOADS]
     example = folders.declaration(folders.WORKLOADS, folder).get("example")
@@ -44,8 +44,8 @@ def draw_rows(folder: Path, split: Path) -> None:
         raise InputError(file, None, "has no example of a dataset", remedy)
     classes, targets = example.get("classes"), example["targets"]
     if classes:
-        form = {key: targets[key] for key in ("shape", "dtype")}
-        targets = form | {"values": [*range(len(classes))]}
+        values = [*range(len(classes))]
+        targets = {"shape": targets["shape"], "dtype": targets["dtype"], "values": values}
     arrays = {spec.get("name", f"input{n}"): spec for n, spec in enumerate(example["inputs"])}
     numbers = {
         name: _numbers(f"{file}: example: {name}", spec)
@@ -59,7 +59,7 @@ def draw_rows(folder: Path, split: Path) -> None:
         )
         for side, rows in ROWS.items()
     }
-    # Of whole numbers from 0, a workload knows the exclusive upper limit.
+    # A workload is told the exclusive upper limit of whole numbers from 0.
     limits = {
         name: int(max(numbers[name])) + 1
         for name, spec in arrays.items()
@@ -71,9 +71,14 @@ def draw_rows(folder: Path, split: Path) -> None:
 def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple | None:
     """Return the numbers that an array is drawn from.
 
-    They are the values given, or a range of whole numbers, or for floats the lower and the upper
-    limit; None if floats are drawn from a normal law. Numbers that the dtype cannot hold, and no
-    numbers, are refused.
+    They are a list of values, a range of whole numbers, or a tuple of the lower and the upper limit
+    of floats; None if floats are drawn from a normal law. Numbers that the dtype cannot hold, and
+    empty ranges, are refused.
+
+    Parameters
+    ----------
+    where : the array, as messages name it.
+    spec : the array in the declaration, with its keys `values`, or `from` and `below`.
     """
     dtype, values = np.dtype(spec["dtype"]), spec.get("values")
     first, below = spec.get("from"), spec.get("below")
@@ -124,6 +129,6 @@ def _draw(
 def _write(
     split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
 ) -> None:
-    # These arrays are read as those of any kind that has no own reader.
+    # These arrays are read as those of the kind without a reader of its own.
     about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
     write_split(split, sides, classes=classes, below=below, **about)

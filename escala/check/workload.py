@@ -35,7 +35,7 @@ from escala.strategies import STRATEGIES
 from escala.training.process import Plan, not_finite
 from escala.workloads import WORKLOADS, models, scores_module, workload
 
-#: What the workload is called here.
+#: Name of the workload that is checked, whatever its folder is called.
 NAME = "checked"
 EPOCHS = 2
 TIME_LIMIT_SECONDS = 300.0
@@ -45,18 +45,26 @@ RANKS_TOLERANCE = 3e-3
 
 @dataclass(frozen=True)
 class Subject:
-    """A workload with rows for it: `split` is the folder of a few, and `scratch` one for runs.
+    """The workload that is checked, with rows for it.
 
-    The `settings` are of the experiment, with every default filled in. `engine` trains, None for a
-    fit. `facts` are what the check of its network reports besides: whether a row's loss `follows`
-    from this row only, also in training, and the names of its `row_scores`.
+    Attributes
+    ----------
+    settings : those of an experiment, with every default filled in.
+    split : folder of a few rows.
+    scratch : folder of the runs.
+    engine : the one that trains; None for a fit.
+    facts : what the check of the network reports besides its answers. `rows_are_independent` is
+        whether the loss of a row in training depends on this row only, and `row_scores` are the
+        names of these scores.
     """
 
     settings: dict
     split: Path
     scratch: Path
     engine: str | None
-    facts: dict[str, Any] = field(default_factory=lambda: {"follows": True, "row_scores": []})
+    facts: dict[str, Any] = field(
+        default_factory=lambda: {"rows_are_independent": True, "row_scores": []}
+    )
 
     @cached_property
     def module(self) -> ModuleType:
@@ -67,9 +75,9 @@ class Subject:
         return reader(self.split)
 
     @cached_property
-    def form(self) -> tuple[tuple[base.Spec, ...], tuple[int, ...], dict]:
-        """The specs of the inputs, the shape of the outputs, and the settings."""
-        return self.arrays.inputs, base.output_shape(self.arrays.description), self.settings
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the output for one row."""
+        return base.output_shape(self.arrays.description)
 
     @property
     def plan(self) -> Plan:
@@ -158,9 +166,11 @@ def subject(
     settings: Mapping[str, Any],
     engine: str | None = None,
 ) -> Subject:
-    """Return a workload with its settings and rows; parameters as of `answers`.
+    """Return the workload in a folder, with its settings and rows; parameters as of `answers`.
 
-    A declaration that is not valid, a setting that is not allowed, and missing rows, are refused.
+    Raises
+    ------
+    InputError : the declaration is not valid, a setting is not allowed, or there are no rows.
     """
     if folders.add(folders.WORKLOADS, NAME, str(folder), "workload"):
         reason = "is a program, which keeps no contract of Escala's"
@@ -173,9 +183,9 @@ def subject(
         raise InputError(folder, engine, reason, remedy)
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
-    steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}
-    common = (steps if declared.takes_steps else {}) | dict(settings)
-    complete = workload_settings(NAME, common, "settings") | {"save_model": True}
+    of_steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}
+    asked_for = (of_steps if declared.takes_steps else {}) | dict(settings)
+    complete = workload_settings(NAME, asked_for, "settings") | {"save_model": True}
     split = scratch / "split"
     split.mkdir()
     if dataset:
@@ -183,12 +193,13 @@ def subject(
     else:
         draw_rows(folder, split)
     split_description(split)
-    by = (engine or declared.engines[0]) if declared.takes_steps else None
-    return Subject(complete, split, scratch, by)
+    if declared.takes_steps:
+        engine = engine or declared.engines[0]
+    return Subject(complete, split, scratch, engine)
 
 
 def _check_kept_model(subject: Subject) -> str:
-    """Check that a kept model predicts what the trained one did."""
+    """Check that the model on disk predicts what it did after the training."""
     inputs, _ = subject.arrays.gather("test", slice(None))
     predictions, model = subject.predictions, load(subject.scratch / subject.alone)
     if not np.allclose(model.predictions(*inputs), predictions, ROWS_TOLERANCE, 1e-5):
@@ -201,33 +212,37 @@ def _check_kept_model(subject: Subject) -> str:
 
 def _fit_weights(subject: Subject) -> dict[str, np.ndarray]:
     inputs, targets = subject.arrays.gather("train", slice(None))
-    counts = np.bincount(targets, minlength=subject.form[1][0])
+    [classes] = subject.output_shape
+    counts = np.bincount(targets, minlength=classes)
     return subject.module.fit(inputs, targets, counts, subject.settings)
 
 
 def _fit(subject: Subject) -> str:
+    """Check that two fits give equal weights, of the shapes that the module names."""
     require(subject.module, "OPTIMIZER", "fit", "shapes", "probabilities")
     models.require_classes(subject.module, subject.arrays.description)
     weights, again = _fit_weights(subject), _fit_weights(subject)
-    shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}
+    promised = subject.module.shapes(subject.arrays.inputs, subject.output_shape, subject.settings)
+    shapes = {name: tuple(shape) for name, shape in promised.items()}
     if {name: array.shape for name, array in weights.items()} != shapes:
         raise Refused(
-            f"fit gives {_shapes(weights)}, and shapes returns something else",
+            f"fit gives {_list_shapes(weights)}, and shapes returns something else",
             "let shapes return the names and shapes of what fit gives",
         )
     if any(not np.array_equal(weights[name], again[name]) for name in weights):
         raise Refused("two fits to the same rows give different weights", "draw nothing at random")
-    return f"{_shapes(weights)}, twice the same"
+    return f"{_list_shapes(weights)}, twice the same"
 
 
-def _shapes(weights: Mapping[str, np.ndarray]) -> str:
+def _list_shapes(weights: Mapping[str, np.ndarray]) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in weights.items())
 
 
 def _probabilities(subject: Subject) -> str:
+    """Check that there is a probability for each row and class."""
     inputs, targets = subject.arrays.gather("train", slice(None))
     outputs = np.asarray(subject.module.probabilities(_fit_weights(subject), inputs))
-    wanted = (len(targets), *subject.form[1])
+    wanted = (len(targets), *subject.output_shape)
     if outputs.shape != wanted or not np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
         raise Refused(
             f"probabilities gives the shape {outputs.shape}, or rows whose sum is not 1",
@@ -236,11 +251,12 @@ def _probabilities(subject: Subject) -> str:
     return "for each class, and their sum is 1"
 
 
-def _ranks(subject: Subject) -> str:
+def _two_ranks(subject: Subject) -> str:
+    """Check that the losses of two ranks are those of one rank."""
     one, two = subject.run(subject.alone, "1x1"), subject.run(subject.together, "1x2")
     # A run whose ranks end with different weights does not end ok.
     equal = "both ranks end with equal weights"
-    if not subject.facts["follows"]:
+    if not subject.facts["rows_are_independent"]:
         return f"{equal}; with batch normalisation or dropout, they do not follow one rank exactly"
     for first, second in zip(one["epochs"], two["epochs"], strict=True):
         if not np.isclose(first["loss"], second["loss"], RANKS_TOLERANCE, 0):
@@ -253,6 +269,7 @@ def _ranks(subject: Subject) -> str:
 
 
 def _scores(subject: Subject) -> str:
+    """Check `counts` and `scores_of` of the module `scores`, if it has them."""
     scores = scores_module(NAME)
     offered = [name for name in ("counts", "scores_of") if hasattr(scores, name)]
     if not offered:
@@ -264,11 +281,10 @@ def _scores(subject: Subject) -> str:
     def counts(rows: slice) -> np.ndarray:
         return np.asarray(scores.counts(targets[rows], predictions[rows]))
 
-    whole, rows = counts(slice(None)), len(targets)
-    if whole.ndim != 2 or len(whole) != rows or counts(slice(0, 0)).shape != (0, whole.shape[1]):
+    whole, of_none, rows = counts(slice(None)), counts(slice(0, 0)), len(targets)
+    if whole.ndim != 2 or len(whole) != rows or of_none.shape != (0, whole.shape[1]):
         raise Refused(
-            f"counts gives the shape {whole.shape} for {rows} rows and "
-            f"{counts(slice(0, 0)).shape} for none",
+            f"counts gives the shape {whole.shape} for {rows} rows and {of_none.shape} for none",
             "give the shape (rows, n), with the same n for any rows",
         )
     if not np.allclose(np.concatenate([counts(slice(r, r + 1)) for r in range(rows)]), whole):
@@ -286,7 +302,7 @@ def _scores(subject: Subject) -> str:
 
 
 FIT_CHECKS = {"fit": _fit, "probabilities": _probabilities, "kept model": _check_kept_model}
-STEPS_CHECKS = {"two ranks": _ranks, "kept model": _check_kept_model, "scores": _scores}
+STEPS_CHECKS = {"two ranks": _two_ranks, "kept model": _check_kept_model, "scores": _scores}
 
 
 def answers(
@@ -300,12 +316,17 @@ def answers(
 ) -> Iterator[Answer]:
     """Check a workload and yield an answer for each part of the contract.
 
-    Once the workload cannot be read, has no data, does not build, or computes wrong losses of rows,
-    nothing more is checked. `scratch` is an empty folder. The first rows of the split in the folder
-    `dataset` are taken; without it, rows are drawn at random after the `example` that the workload
-    declares. `kind` is the folder of the dataset's kind, where that is outside the project.
-    `settings` are those of the workload in an experiment; those with a default may be absent.
-    `engine` trains; by default the first for which there is a network.
+    Nothing more is checked of a workload that cannot be read, has no data, does not build, or
+    computes wrong losses of rows.
+
+    Parameters
+    ----------
+    scratch : an empty folder.
+    dataset : folder of the split whose first rows are used; without it, rows are drawn at random
+        after the `example` in the declaration.
+    kind : folder of the dataset's kind, if that is outside the project.
+    settings : those of the workload in an experiment; those with a default may be absent.
+    engine : the one that trains; by default the first for which there is a network.
     """
     try:
         checked = subject(folder, scratch, dataset, kind, settings or {}, engine)

@@ -128,7 +128,7 @@ def test_counts_of_cores_and_ranks_decide(monkeypatch):
         assert "started ranks 0" in _the("MPI").detail
     monkeypatch.setattr(check, "_PROGRAM_SECONDS", 0.2)
     with pytest.raises(Unavailable, match=r"sleep did not end within 0\.2 s"):
-        check._output(["sleep", "1000"])
+        check._output(["sleep", "1000"], {})
 
 
 def test_pmix_is_among_the_ways_of_srun():
@@ -145,9 +145,9 @@ def test_two_threads_of_a_core_are_no_two_cores(tmp_path):
     for core, text in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
         (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
         (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{text}\n")
-    assert job.physical([0, 1], tmp_path).startswith("2,")
+    assert job.physical_cores([0, 1], tmp_path).startswith("2,")
     with pytest.raises(Unavailable, match="4 cores of this process are threads of 2 physical"):
-        job.physical([0, 1, 2, 3], tmp_path)
+        job.physical_cores([0, 1, 2, 3], tmp_path)
     assert job.file_system(Path("/proc/self")) == "proc" and "proc" not in job.SHARED
 
 

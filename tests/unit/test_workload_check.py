@@ -84,11 +84,15 @@ HITS = "(targets == predictions)"
     ("counts", "scores_of", "reason"),
     [
         (f"{HITS}.reshape(-1, 1)", "{'rate': sums[0] / 8}", None),
+        (HITS, "{}", r"shape \(8,\) for 8 rows and \(0,\) for none"),
+        (f"{HITS}.reshape(-1, 1)[:3]", "{}", r"shape \(3, 1\) for 8 rows and \(0, 1\) for none"),
+        (f"({HITS}.reshape(-1, 1) if len(targets) else {HITS})", "{}",
+         r"shape \(8, 1\) for 8 rows and \(0,\) for none"),
         (f"{HITS}.reshape(-1, 1) - {HITS}.sum()", "{}", "depend on the other rows"),
         (f"{HITS}.reshape(-1, 1)", "{'rate': float('nan')}", "score rate is nan"),
         (f"{HITS}.reshape(-1, 1)", None, "scores.py has only counts"),
     ],
-)
+)  # fmt: skip
 def test_counts_must_be_of_rows_and_scores_of_their_sums_numbers(
     own_workload, counts, scores_of, reason
 ):
@@ -187,7 +191,7 @@ def test_networks_of_other_engines_are_checked_in_their_own_python(
         assert next(iter(refused)) == check and reason in refused[check]
     else:
         assert not refused
-        assert list(given) == list(contract.CHECKS) and found.facts["follows"] is True
+        assert list(given) == list(contract.CHECKS) and found.facts["rows_are_independent"] is True
 
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
