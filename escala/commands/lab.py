@@ -11,7 +11,7 @@ from functools import partial
 
 from escala.core.arguments import Parser, subcommands
 from escala.lab import cluster, daemons, network
-from escala.lab.state import require
+from escala.lab.state import require_lab
 
 say = partial(print, flush=True)
 EXAMPLES = """\
@@ -53,8 +53,16 @@ def add(parser: Parser) -> None:
     for name, run, text in (
         ("cut", network.cut, "take the link of a node down"),
         ("mend", network.mend, "take the link of a node up again"),
-        ("stop-node", lambda node: daemons.stop_node(require().node(node)), "stop a node's slurmd"),
-        ("start-node", lambda node: daemons.start_node(require().node(node)), "start a node again"),
+        (
+            "stop-node",
+            lambda node: daemons.stop_node(require_lab().node(node)),
+            "stop a node's slurmd",
+        ),
+        (
+            "start-node",
+            lambda node: daemons.start_node(require_lab().node(node)),
+            "start a node again",
+        ),
     ):
         fault = command(name, lambda arguments, run=run: run(arguments.node), text)
         fault.add_argument("node", help="name of the node, such as n2")

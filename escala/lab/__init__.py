@@ -10,17 +10,17 @@ pinned to the node's cores. A bridge joins the nodes and the scheduler, which ru
 | `daemons` | `munged`, `slurmctld` and a `slurmd` per node, and their faults |
 | `cluster` | the whole lab: up, status, down |
 
-Nothing else of the library imports it: scripts hand over `links`.
+No other package of the library imports this one: commands hand over `links`.
 """
 
 from types import ModuleType
 
 from escala.lab import network
-from escala.lab.state import location
+from escala.lab.state import read_lab
 
-__all__ = ["links", "location"]
+__all__ = ["links", "read_lab"]
 
 
 def links() -> ModuleType | None:
     """Return the controller of the links between nodes (`shape`, `measure`), None without a lab."""
-    return network if location() else None
+    return network if read_lab() else None

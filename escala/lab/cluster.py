@@ -19,12 +19,23 @@ from escala.core import environment
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores, hardware_threads
 from escala.lab import daemons, network
-from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
+from escala.lab.state import (
+    FOLDER,
+    LOGS,
+    SPOOL,
+    Lab,
+    Node,
+    call,
+    lock,
+    read_lab,
+    require_lab,
+    write_lab,
+)
 from escala.runtime import slurm
 
 #: SLURM removes `SLURM_CONF` from the environment of jobs, so its configuration must be here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
-# It is a link to this file: the link appears atomically, and shows that it belongs to the lab.
+# `CONFIGURATION` is a link to this file. A link appears atomically, and shows whose it is.
 _LAB_FILE = FOLDER / "slurm.conf"
 PARTITION = "lab"
 _NAME = "escala"
@@ -45,7 +56,7 @@ _PROGRAMS = {
     "hostname": "hostname",
 }
 
-# SLURM opens it under this name, which Debian has only in the development package.
+# SLURM opens this library by a name that only the development package of Debian has.
 _PMIX = "libpmix.so"
 
 # SLURM watches memory by the processes of a job, because cgroups may be unavailable.
@@ -86,10 +97,14 @@ PartitionName={PARTITION} Nodes=ALL Default=YES State=UP MaxTime=INFINITE OverSu
 
 @dataclass(frozen=True)
 class State:
-    """The state of a node: SLURM's, or why there is none; whether its `slurmd` runs.
+    """The state of a node.
 
-    `cut` says whether its link is down, and `rates` are those of the link's ends, at the bridge and
-    in the node, in Mbit/s; None is native.
+    Attributes
+    ----------
+    state : SLURM's word for it, or why there is none.
+    daemon : whether its `slurmd` runs.
+    cut : whether its link is down.
+    rates : of the link's ends, at the bridge and in the node, in Mbit/s; None is native.
     """
 
     node: Node
@@ -122,9 +137,9 @@ def up(
     OSError : a part could not be started; the others are removed.
     """
     require_machine()
-    with alone(FOLDER.parent):
-        lab = location()
-        if lab and runs():
+    with lock(FOLDER.parent):
+        lab = read_lab()
+        if lab and any_process_runs():
             say(f"The lab is up, with {len(lab.nodes)} nodes.")
             return lab
         if lab:
@@ -140,7 +155,7 @@ def up(
                 "belongs to a SLURM cluster that is not the lab",
                 "use that cluster (--profile profiles/slurm), or move the file away",
             )
-        nodes = nodes_of(count, cores_per_node, available_cores(), subnet)
+        nodes = plan_nodes(count, cores_per_node, available_cores(), subnet)
         lab = Lab(nodes, network.scheduler_address(subnet))
         network.refuse_taken(lab)
         try:
@@ -153,8 +168,9 @@ def up(
 
 
 def _build(lab: Lab, say: Callable[[str], None]) -> None:
-    names = (f"{prefix}{node.name}" for node in lab.nodes for prefix in ("", "tmp_"))
-    for folder in (LOGS, *(SPOOL / name for name in ("slurmctld", *names))):
+    """Make the folders, the network and the files of a lab, and start its daemons."""
+    of_nodes = [SPOOL / f"{prefix}{node.name}" for node in lab.nodes for prefix in ("", "tmp_")]
+    for folder in (LOGS, SPOOL / "slurmctld", *of_nodes):
         folder.mkdir(parents=True)
     network.create(lab, secrets.token_hex(16))
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
@@ -171,10 +187,11 @@ def _build(lab: Lab, say: Callable[[str], None]) -> None:
         cores = ",".join(map(str, node.cores))
         say(f"daemons: slurmd of {node.name}, {node.address}, cores {cores}")
     _wait(lab, say)
-    keep(lab)
+    write_lab(lab)
 
 
 def _wait(lab: Lab, say: Callable[[str], None]) -> None:
+    """Wait until all nodes are idle, and say how many are."""
     deadline, before = time.monotonic() + READY_SECONDS, -1
     while True:
         states = _states()
@@ -184,14 +201,15 @@ def _wait(lab: Lab, say: Callable[[str], None]) -> None:
         if idle == len(lab.nodes):
             return
         if time.monotonic() > deadline:
-            logs = ((p.name, p.read_text(encoding="utf-8")) for p in sorted(LOGS.iterdir()))
-            last = "\n".join(f"{name}: {log.splitlines()[-1]}" for name, log in logs if log)
-            raise TimeoutError(0, f"not all nodes are idle after {READY_SECONDS} s\n{last}", "lab")
+            logs = {path.name: path.read_text(encoding="utf-8") for path in sorted(LOGS.iterdir())}
+            last = [f"{name}: {log.splitlines()[-1]}" for name, log in logs.items() if log]
+            reason = "\n".join([f"not all nodes are idle after {READY_SECONDS} s", *last])
+            raise TimeoutError(0, reason, "lab")
         before = idle
         time.sleep(0.5)
 
 
-def runs() -> bool:
+def any_process_runs() -> bool:
     """Return whether any process of a lab runs."""
     return any(True for _ in daemons.processes())
 
@@ -204,7 +222,7 @@ def down() -> None:
     InputError : this is not root, or the machine lacks something.
     """
     require_machine()
-    with alone(FOLDER.parent):
+    with lock(FOLDER.parent):
         _remove()
 
 
@@ -226,13 +244,13 @@ def status() -> list[State]:
     InputError : no lab is up.
     """
     require_machine()
-    lab = require()
+    lab = require_lab()
     states = _states()
     return [
         State(
             node,
             states.get(node.name, "unknown: slurmctld does not answer"),
-            daemons.runs(node),
+            daemons.slurmd_runs(node),
             network.is_cut(node),
             network.rates(node),
         )
@@ -241,21 +259,21 @@ def status() -> list[State]:
 
 
 def shared_cores(nodes: Sequence[Node]) -> list[int]:
-    """Return the logical cores of physical ones that more than one node runs on."""
+    """Return the logical cores whose physical core is one of more than one node."""
     physical = {core: min(hardware_threads(core)) for node in nodes for core in node.cores}
-    used = Counter(core for node in nodes for core in {physical[core] for core in node.cores})
-    return sorted(core for core, first in physical.items() if used[first] > 1)
+    nodes_on = Counter(core for node in nodes for core in {physical[core] for core in node.cores})
+    return sorted(logical for logical, core in physical.items() if nodes_on[core] > 1)
 
 
-def nodes_of(
+def plan_nodes(
     count: int, cores_per_node: int | None, cores: Sequence[int], subnet: str = network.SUBNET
 ) -> list[Node]:
     """Return the nodes of a lab. Cores are assigned in turn, and memory is divided.
 
     Raises
     ------
-    InputError : there are too many, one would have more cores than there are, or `subnet` is not
-        256 addresses.
+    InputError : there are too many nodes, a node would have more cores than there are, or `subnet`
+        is not 256 addresses.
     """
     if not 1 <= count <= network.MOST_NODES:
         raise InputError("nodes", count, "cannot be", f"ask for 1 to {network.MOST_NODES}")
@@ -279,14 +297,14 @@ def nodes_of(
 def configuration(lab: Lab) -> str:
     """Return the text of SLURM's configuration."""
     nodes = lab.nodes
-    lines = [
+    described = [
         f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} "
         f"CPUs={len(node.cores)} RealMemory={node.memory_mib} State=UNKNOWN"
         for node in nodes
     ]
     memory = min(node.memory_mib // len(node.cores) for node in nodes)
-    listed = "\n".join([f"DefMemPerCPU={memory}", *lines])
-    return _SLURM.format(nodes=listed, scheduler=lab.scheduler)
+    lines = "\n".join([f"DefMemPerCPU={memory}", *described])
+    return _SLURM.format(nodes=lines, scheduler=lab.scheduler)
 
 
 def require_machine() -> None:
@@ -331,10 +349,10 @@ def _is_lab_configuration() -> bool:
 
 
 def _states() -> dict[str, str]:
-    """Return SLURM's state of each node, or nothing while it does not answer."""
+    """Return SLURM's state of each node by its name; none while SLURM does not answer."""
     try:
-        ask = "sinfo", "--noheader", "--Node", "--format=%N %t"
-        lines = call(*ask, timeout=15, env=slurm.environment()).splitlines()
+        sinfo = "sinfo", "--noheader", "--Node", "--format=%N %t"
+        lines = call(*sinfo, timeout=15, env=slurm.environment()).splitlines()
     except OSError:
         return {}
     return dict(map(str.split, lines))

@@ -1,7 +1,7 @@
 """Start and stop the daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
 
-They go to the background by themselves. Each has the lab's mark in its environment. The mark
-identifies it even if the program that started it was killed before it recorded anything.
+They go to the background by themselves. Each has the lab's mark in its environment, by which it is
+recognised even if the program that started it was killed at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from escala.lab.network import inside, namespaces
-from escala.lab.state import FOLDER, LOGS, Node, call, claim, require
+from escala.lab.state import FOLDER, LOGS, Node, call, read_claim, require_lab
 
 MUNGE = FOLDER / "munge"
 SOCKET = MUNGE / "socket"
@@ -59,7 +59,7 @@ def restart_scheduler() -> None:
     ------
     InputError : no lab is up.
     """
-    require()
+    require_lab()
     _end([process for process in processes() if process.name() == "slurmctld"])
     start_scheduler()
 
@@ -67,8 +67,8 @@ def restart_scheduler() -> None:
 def start_node(node: Node) -> None:
     """Start the `slurmd` of a node, in its network and on its cores.
 
-    It blocks SIGPIPE only after it has set itself up. Until then, a connection that the other side
-    closes would end it.
+    SIGPIPE is ignored from the start. `slurmd` ignores it only after it has set itself up. Until
+    then, a connection that the other side closes would end it.
     """
     daemon = ["env", "--ignore-signal=PIPE", "slurmd", "-N", node.name]
     start(*inside(node), *_with_host_name(node.name), *daemon)
@@ -79,7 +79,7 @@ def stop_node(node: Node) -> None:
     _end([process for process in _in_network(node) if process.name() == "slurmd"])
 
 
-def runs(node: Node) -> bool:
+def slurmd_runs(node: Node) -> bool:
     """Return whether the `slurmd` of a node runs."""
     return any(process.name() == "slurmd" for process in _in_network(node))
 
@@ -103,11 +103,11 @@ def stop_all() -> None:
 
 
 def processes() -> Iterator[psutil.Process]:
-    """Yield the processes of the lab: those in its networks, and its daemons outside them.
+    """Yield the processes of the lab: those in the networks of its nodes, and its daemons.
 
-    This process and its ancestors are not among them.
+    This process and its ancestors are left out.
     """
-    mark = claim().mark
+    mark = read_claim().mark
     this = psutil.Process()
     spared = {this.pid, *(parent.pid for parent in this.parents())}
     networks = {path.stat().st_ino for path in namespaces()} - {_network(this)}
@@ -127,15 +127,16 @@ def _name(process: psutil.Process) -> str:
 
 
 def _in_network(node: Node) -> list[psutil.Process]:
-    """Return the processes in a node's network, or none if it was never made.
+    """Return the processes in a node's network; none if the network was never made.
 
-    They may remain in it after its name was deleted.
+    Processes may remain in a network after its name was deleted.
     """
-    inode = claim().namespaces.get(node.link)
+    inode = read_claim().namespaces.get(node.link)
     return [process for process in processes() if inode and _network(process) == inode]
 
 
 def _network(process: psutil.Process) -> int | None:
+    """Return the inode of the network namespace of a process; None if the process has ended."""
     try:
         return Path(f"/proc/{process.pid}/ns/net").stat().st_ino
     except FileNotFoundError:
@@ -143,9 +144,9 @@ def _network(process: psutil.Process) -> int | None:
 
 
 def _with_host_name(name: str) -> list[str]:
-    """Return the beginning of a command that runs under a host name and resolves those of the lab.
+    """Return the start of a command line whose program has a host name and knows those of the lab.
 
-    Mounts that the machine makes later still reach it.
+    The program still sees what the machine mounts later.
     """
     unshare = ["unshare", "--uts", "--mount", "--propagation=slave"]
     return [*unshare, "sh", "-c", _ENTER, name, str(HOSTS)]
@@ -162,7 +163,7 @@ def start(*command: str) -> None:
     with _delay_interrupts():
         call(
             *command,
-            env=environment | {_MARK: claim().mark},
+            env=environment | {_MARK: read_claim().mark},
             cwd="/",
             timeout=_START_SECONDS,
             start_new_session=True,
@@ -173,21 +174,24 @@ def start(*command: str) -> None:
 def _delay_interrupts() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until the block ends.
 
-    A forked process that does not have the mark yet would not be found.
+    A forked process that does not have the mark yet would not be recognised.
     """
-    held = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {n: signal.signal(n, lambda caught, _: held.append(caught)) for n in numbers}
+    arrived = []
+    handlers = {
+        number: signal.signal(number, lambda arrival, _: arrived.append(arrival))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for caught in held[:1]:
-            signal.raise_signal(caught)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def _end(running: list[psutil.Process]) -> None:
+    """Terminate processes, and kill those that do not end in time."""
     for send in (psutil.Process.terminate, psutil.Process.kill):
         for process in running:
             with suppress(psutil.NoSuchProcess):

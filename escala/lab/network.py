@@ -19,11 +19,21 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.readable import bits_per_second
-from escala.lab.state import FOLDER, Claim, Lab, Node, alone, call, claim, keep_claim, require
+from escala.lab.state import (
+    FOLDER,
+    Claim,
+    Lab,
+    Node,
+    call,
+    lock,
+    read_claim,
+    require_lab,
+    write_claim,
+)
 
 #: Name of the bridge, and a name for the machine's own namespace, by which jobs reach the bridge.
 BRIDGE = "escala"
-#: Of the addresses that RFC 2544 sets aside for benchmarks; some proxies use them.
+#: A part of the range that RFC 2544 reserves for benchmarks. Some proxies use it too.
 SUBNET = "198.18.0.0/24"
 NATIVE = "native"
 MOST_NODES = 200
@@ -36,13 +46,13 @@ _BUCKET_SECONDS, _PACKET_BYTES = 0.001, 1600
 # A queue like that of a switch. With a shorter one, TCP cannot keep a slow link busy.
 _QUEUE_SECONDS, _QUEUE_BYTES = 0.02, 256 * 1024
 
-# The default of Linux, and so of a cluster. A node would inherit the machine's setting.
+# The congestion control of TCP in a node: the default of Linux, whatever this machine uses.
 _CONGESTION = "cubic"
 
 _IPERF_PORT = "5201"
 _PINGS = 21
 
-# A shorter one, such as 0.0.0.0/1 of a VPN, replaces the default route.
+# A route with a shorter prefix, such as 0.0.0.0/1 of a VPN, stands for the default route.
 _SHORTEST_PREFIX = 8
 
 
@@ -85,11 +95,11 @@ def refuse_taken(lab: Lab) -> None:
     """
     links = {link["ifname"] for link in _links()}
     for name in (BRIDGE, *(node.link for node in lab.nodes)):
-        taken = {"link": name in links, "netns": (_NAMESPACES / name).exists()}
-        for object, what in (("link", "interface"), ("netns", "namespace")):
-            if taken[object]:
-                remedy = f"rename it, or remove it if nothing needs it: ip {object} delete {name}"
-                raise InputError("lab", name, f"is a network {what} that is not the lab's", remedy)
+        is_used = {"link": name in links, "netns": (_NAMESPACES / name).exists()}
+        for kind, word in (("link", "interface"), ("netns", "namespace")):
+            if is_used[kind]:
+                remedy = f"rename it, or remove it if nothing needs it: ip {kind} delete {name}"
+                raise InputError("lab", name, f"is a network {word} that is not the lab's", remedy)
     subnet = str(_network_of(lab.scheduler))
     route = find_overlap(subnet, json.loads(_ip("-json -4 route show table all")))
     if route is not None:
@@ -107,9 +117,9 @@ def find_overlap(subnet: str, routes: Sequence[dict]) -> str | None:
     for route in routes:
         if route["dst"] == "default":
             continue
-        there = ipaddress.ip_network(route["dst"])
-        if there.prefixlen >= _SHORTEST_PREFIX and there.overlaps(_network(subnet)):
-            return f"{there} by {route.get('dev', route.get('type', 'a route'))}"
+        addresses = ipaddress.ip_network(route["dst"])
+        if addresses.prefixlen >= _SHORTEST_PREFIX and addresses.overlaps(_network(subnet)):
+            return f"{addresses} by {route.get('dev', route.get('type', 'a route'))}"
     return None
 
 
@@ -130,10 +140,10 @@ def create(lab: Lab, mark: str) -> None:
     OSError : the system does not allow it.
     """
     links = [BRIDGE, *(node.link for node in lab.nodes)]
-    keep_claim(Claim(mark, dict.fromkeys(links), dict.fromkeys(links)))
+    write_claim(Claim(mark, dict.fromkeys(links), dict.fromkeys(links)))
     _make(lab)
     numbers = {link["ifname"]: link["ifindex"] for link in _links()}
-    keep_claim(
+    write_claim(
         Claim(
             mark,
             {name: numbers[name] for name in links},
@@ -143,6 +153,7 @@ def create(lab: Lab, mark: str) -> None:
 
 
 def _make(lab: Lab) -> None:
+    """Make the bridge, and the namespace and link of every node."""
     _ip(f"netns attach {BRIDGE} {os.getpid()}")
     _ip(f"link add {BRIDGE} type bridge")
     _ip(f"address add {lab.scheduler}/24 dev {BRIDGE}")
@@ -154,13 +165,13 @@ def _make(lab: Lab) -> None:
         _ip(f"-n {node.link} address add {node.address}/24 dev eth0")
         _ip(f"-n {node.link} link set eth0 up")
         _ip(f"-n {node.link} link set lo up")
-        way = f"{_network_of(lab.scheduler)} dev eth0 scope link src {node.address}"
-        _ip(f"-n {node.link} route change {way} congctl {_CONGESTION}")
+        route = f"{_network_of(lab.scheduler)} dev eth0 scope link src {node.address}"
+        _ip(f"-n {node.link} route change {route} congctl {_CONGESTION}")
 
 
 def remove() -> None:
     """Remove the lab's network, and nothing of other owners with the same names."""
-    claimed = claim()
+    claimed = read_claim()
     for link in _links():
         if claimed.has_link(link["ifname"], link["ifindex"]):
             _ip(f"link delete {link['ifname']}")
@@ -184,13 +195,14 @@ def namespaces() -> list[Path]:
 
 
 def _lab_namespaces() -> list[Path]:
-    claimed = claim()
-    there = [path for name in claimed.namespaces if (path := _NAMESPACES / name).exists()]
-    return [path for path in there if claimed.has_namespace(path.name, path.stat().st_ino)]
+    """Return the files of the lab's namespaces: those of the nodes, and `BRIDGE`."""
+    claimed = read_claim()
+    paths = [path for name in claimed.namespaces if (path := _NAMESPACES / name).exists()]
+    return [path for path in paths if claimed.has_namespace(path.name, path.stat().st_ino)]
 
 
 def inside(node: Node) -> list[str]:
-    """Return the start of a command that runs in a node's network, on its cores."""
+    """Return the start of a command line whose program runs in a node's network, on its cores."""
     cores = ",".join(map(str, node.cores))
     return ["nsenter", f"--net={_NAMESPACES / node.link}", "taskset", "--cpu-list", cores]
 
@@ -212,8 +224,8 @@ def shape(rate: str) -> None:
         burst = max(int(bits / 8 * _BUCKET_SECONDS), 2 * _PACKET_BYTES)
         limit = max(int(bits / 8 * _QUEUE_SECONDS), _QUEUE_BYTES)
         queue = f"tbf rate {bits}bit burst {burst} limit {limit}"
-    lab = require()
-    with alone(FOLDER):
+    lab = require_lab()
+    with lock(FOLDER):
         for node in lab.nodes:
             for namespace, device in _ends(node):
                 _tc(f"-n {namespace} qdisc replace dev {device} root {queue}")
@@ -223,12 +235,12 @@ def shape(rate: str) -> None:
 
 def rates(node: Node) -> list[float | None]:
     """Return the rates of a link's ends, at the bridge and in the node, in Mbit/s; None: native."""
-    result = []
-    for within, device in _ends(node):
-        queues = json.loads(_tc(f"-json -n {within} qdisc show dev {device}"))
-        buckets = [queue["options"]["rate"] for queue in queues if queue["kind"] == "tbf"]
-        result.append(buckets[0] * 8 / 1e6 if buckets else None)
-    return result
+    mbit_per_second = []
+    for namespace, device in _ends(node):
+        queues = json.loads(_tc(f"-json -n {namespace} qdisc show dev {device}"))
+        bytes_per_second = [q["options"]["rate"] for q in queues if q["kind"] == "tbf"]
+        mbit_per_second.append(bytes_per_second[0] * 8 / 1e6 if bytes_per_second else None)
+    return mbit_per_second
 
 
 def _ends(node: Node) -> list[tuple[str, str]]:
@@ -254,9 +266,9 @@ def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
     InputError : there are no such nodes, or no lab is up.
     OSError : no data arrive.
     """
-    lab = require()
+    lab = require_lab()
     sender, receiver = lab.node(source), lab.node(target)
-    with alone(FOLDER):
+    with lock(FOLDER):
         options = ["-n", "-c", str(_PINGS), "-i", "0.01", "-w", "5"]
         pings = call(*inside(sender), "ping", *options, receiver.address)
         latency = statistics.median(map(float, re.findall(r"time=([0-9.]+) ms", pings)))
@@ -264,6 +276,7 @@ def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
 
 
 def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
+    """Return the rate at which `iperf3` sends over TCP, in Mbit/s."""
     serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", receiver.address]
     server = subprocess.Popen(
         [*inside(receiver), *serve, "--port", _IPERF_PORT],
@@ -273,7 +286,7 @@ def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
         text=True,
     )
     try:
-        # A connection before it listens is refused.
+        # A connection is refused before the server listens.
         next((line for line in server.stdout if "listening" in line), None)
         send = ["iperf3", "--client", receiver.address, "--port", _IPERF_PORT, "--json"]
         # The time in which buckets and queues fill is left out.
@@ -298,12 +311,12 @@ def cut(name: str) -> None:
     ------
     InputError : there is no such node, or no lab is up.
     """
-    _ip(f"-n {BRIDGE} link set {require().node(name).link} down")
+    _ip(f"-n {BRIDGE} link set {require_lab().node(name).link} down")
 
 
 def mend(name: str) -> None:
     """Take the link of a node up again; see `cut`."""
-    _ip(f"-n {BRIDGE} link set {require().node(name).link} up")
+    _ip(f"-n {BRIDGE} link set {require_lab().node(name).link} up")
 
 
 def _ip(arguments: str) -> str:

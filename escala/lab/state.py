@@ -1,4 +1,4 @@
-"""Describe the lab in files, claim what belongs to it, and lock it."""
+"""Files that describe the lab and claim what belongs to it, its locks, and calls of programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 
-#: The lab's files, except those below.
+#: Folder of the lab's files, except those of `SPOOL`.
 FOLDER = Path("/run/escala-lab")
 LOGS = FOLDER / "log"
 #: SLURM writes and runs the scripts of jobs here, because /run is often mounted noexec.
@@ -77,14 +77,17 @@ class Lab:
         raise InputError("node", name, "is not a node of the lab", f"name one of {names}")
 
 
-def location() -> Lab | None:
+def read_lab() -> Lab | None:
     """Return the lab that is up on this machine, or None."""
     kept = _read(_DESCRIPTION)
     return kept and Lab([Node(**node) for node in kept["nodes"]], kept["scheduler"])
 
 
 def _read(file: Path) -> dict | None:
-    """Return what a file holds; None if a reboot has removed all, and reuses the numbers."""
+    """Return the content of a file; None without the file, or if it is from before a reboot.
+
+    A reboot removes the lab, and the kernel gives its numbers to others.
+    """
     with suppress(FileNotFoundError):
         kept = read_json(file)
         if kept.pop("boot") == _BOOT.read_text(encoding="utf-8").strip():
@@ -96,30 +99,30 @@ def _write(file: Path, content: Any) -> None:
     write_json(file, {"boot": _BOOT.read_text(encoding="utf-8").strip()} | asdict(content))
 
 
-def require() -> Lab:
+def require_lab() -> Lab:
     """Return the lab that is up.
 
     Raises
     ------
     InputError : no lab is up.
     """
-    lab = location()
+    lab = read_lab()
     if lab is None:
         raise InputError("lab", None, "no lab is up", f"start one: {environment.call('lab up')}")
     return lab
 
 
-def keep(lab: Lab) -> None:
-    """Declare a lab up."""
+def write_lab(lab: Lab) -> None:
+    """Write the description of a lab that is up."""
     _write(_DESCRIPTION, lab)
 
 
 @dataclass
 class Claim:
-    """A record of the links, namespaces and processes of the lab; no others are touched.
+    """A record of the links, namespaces and processes that belong to the lab.
 
-    It is written before anything is made, when nothing with these names exists. So all parts of a
-    lab whose start was killed can be found.
+    Only these are ever removed or ended. The record is written before anything is made, while
+    nothing has these names. So all parts of a lab can be found, also if its start was killed.
 
     Attributes
     ----------
@@ -142,22 +145,21 @@ class Claim:
         return self.namespaces.get(name, -1) in (None, number)
 
 
-def claim() -> Claim:
-    """Return the lab's claim. It is empty if there is neither a lab nor the rest of one."""
+def read_claim() -> Claim:
+    """Return the lab's claim; an empty one if there is neither a lab nor the rest of one."""
     return Claim(**(_read(_CLAIM) or {"mark": "", "links": {}, "namespaces": {}}))
 
 
-def keep_claim(claimed: Claim) -> None:
+def write_claim(claimed: Claim) -> None:
     """Write the lab's claim."""
     _write(_CLAIM, claimed)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder until the block ends.
+def lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder until the block ends, which leaves no file.
 
-    A lock on `FOLDER` guards the links. A lock on its parent folder guards the whole lab, and
-    leaves no file.
+    A lock on `FOLDER` guards the links, and one on its parent folder the whole lab.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

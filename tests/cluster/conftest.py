@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from escala.lab import cluster, location
+from escala.lab import cluster, read_lab
 from escala.lab.state import Lab
 from tests.conftest import ROOT
 
@@ -75,7 +75,7 @@ def lab_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def claim_machine(lab_of_tests: Path) -> None:
     """Refuse a user's lab, which tests would change."""
-    if cluster.runs() and not lab_of_tests.exists():
+    if cluster.any_process_runs() and not lab_of_tests.exists():
         pytest.fail("a lab is up, which tests would change: escala lab down")
     lab_of_tests.touch()
 
@@ -92,7 +92,7 @@ def bare_machine(lab_of_tests: Path) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def put_up(bare_machine: dict) -> Iterator[Callable[[], Lab]]:
     """Return the one lab of all tests, two nodes with a core each; put it up where it is down."""
-    yield lambda: location() or cluster.up(2, 1)
+    yield lambda: read_lab() or cluster.up(2, 1)
     cluster.down()
     assert machine() == bare_machine, "nothing is left of it"
 

@@ -9,7 +9,7 @@ import pytest
 
 from escala.check import job as checks
 from escala.core.errors import WIDTH
-from escala.lab import location, network
+from escala.lab import network, read_lab
 from escala.lab.network import measure, shape
 from escala.lab.state import FOLDER
 from tests.cluster.conftest import output, run_lab
@@ -121,7 +121,7 @@ def test_a_lab_that_is_up_stays_and_a_job_outlives_a_restart_of_the_scheduler(la
     pid = FOLDER / "slurmctld.pid"
     before = pid.read_text()
     assert "is up, with 2 nodes" in run_lab("up", "--nodes", "5").stdout
-    assert location() == lab and pid.read_text() == before
+    assert read_lab() == lab and pid.read_text() == before
     assert run_lab("restart-scheduler").returncode == 0
     assert pid.read_text() != before
     assert output(*running).strip() == "RUNNING"

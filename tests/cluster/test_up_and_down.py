@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from escala.core.errors import InputError
-from escala.lab import cluster, location
-from escala.lab.state import FOLDER, claim
+from escala.lab import cluster, read_lab
+from escala.lab.state import FOLDER, read_claim
 from tests.cluster.conftest import lab_command, machine, output, run_lab
 from tests.conftest import ROOT
 from tests.programs import eventually
@@ -38,7 +38,7 @@ def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
         assert run_lab("down").returncode == 0
         assert not sleepers()
         assert machine() == bare_machine
-        assert location() is None
+        assert read_lab() is None
 
 
 @pytest.mark.sweep
@@ -49,7 +49,7 @@ def test_an_up_that_was_killed_is_named_and_taken_down(no_lab, bare_machine):
     assert process.stdout.readline().startswith("network")
     process.kill()
     process.communicate(timeout=60)
-    assert location() is None and machine() != bare_machine
+    assert read_lab() is None and machine() != bare_machine
     refused = run_lab("up")
     assert refused.returncode == 2 and "down" in refused.stderr
     assert run_lab("down").returncode == 0
@@ -116,7 +116,7 @@ def test_addresses_in_use_are_refused_and_others_serve(no_lab, foreign):
     done = run_lab("up", "--cores-per-node", "1", "--subnet", "10.198.18.0/24")
     assert done.returncode == 0, done.stderr
     assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
-    assert [node.address for node in location().nodes] == ["10.198.18.11", "10.198.18.12"]
+    assert [node.address for node in read_lab().nodes] == ["10.198.18.11", "10.198.18.12"]
     assert run_lab("down").returncode == 0
     assert "proxy0" in links()
 
@@ -129,7 +129,7 @@ def test_only_the_labs_own_processes_are_ended(no_lab, foreign):
     shell = subprocess.Popen(
         ["sh", "-c", '"$@"; echo "down: $?"', "sh", *lab_command("down")],
         cwd=ROOT,
-        env=os.environ | {"ESCALA_LAB": claim().mark},
+        env=os.environ | {"ESCALA_LAB": read_claim().mark},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -139,4 +139,4 @@ def test_only_the_labs_own_processes_are_ended(no_lab, foreign):
     assert shell.returncode == 0
     assert "down: 0" in said
     assert other.poll() is None
-    assert location() is None
+    assert read_lab() is None

@@ -12,12 +12,12 @@ from escala.lab import cluster, daemons, network, state
 
 
 def test_cores_are_divided_among_nodes_or_dealt_in_turn():
-    nodes = cluster.nodes_of(2, None, [0, 1, 2, 3])
+    nodes = cluster.plan_nodes(2, None, [0, 1, 2, 3])
     assert [(node.name, node.cores) for node in nodes] == [("n1", [0, 1]), ("n2", [2, 3])]
     assert nodes[0].address != nodes[1].address
     assert cluster.shared_cores(nodes) == []
-    assert len(cluster.nodes_of(1, None, [0])) == 1
-    few = cluster.nodes_of(3, 1, [4, 6])
+    assert len(cluster.plan_nodes(1, None, [0])) == 1
+    few = cluster.plan_nodes(3, 1, [4, 6])
     assert [node.cores for node in few] == [[4], [6], [4]]
     assert cluster.shared_cores(few) == [4]
     up = state.Lab(few, "198.18.0.254")
@@ -25,7 +25,7 @@ def test_cores_are_divided_among_nodes_or_dealt_in_turn():
     for refused, value, reason in (
         (up.node, ("n4",), "name one of n1, n2, n3"),
         *(
-            (cluster.nodes_of, lab, r"\d")
+            (cluster.plan_nodes, lab, r"\d")
             for lab in ((0, None, [0]), (1000, None, [0]), (2, 0, [0]))
         ),
         *((network.bits_per_second, (rate,), "10mbit") for rate in ("", "10", "0mbit", "1mbit; x")),
@@ -57,21 +57,21 @@ def test_routes_to_the_addresses_of_a_lab_are_found(destination, taken):
 def claimed(tmp_path, monkeypatch):
     """Let a test say what the lab has claimed."""
     monkeypatch.setattr(state, "_CLAIM", tmp_path / "claim.json")
-    return state.keep_claim
+    return state.write_claim
 
 
 def test_names_are_claimed_before_their_numbers_are_known_until_a_reboot(
     claimed, tmp_path, monkeypatch
 ):
-    assert state.claim() == state.Claim("", {}, {}) and network.namespaces() == []
+    assert state.read_claim() == state.Claim("", {}, {}) and network.namespaces() == []
     claimed(state.Claim("m", {"escala": None}, {"escala-n1": 5}))
-    kept = state.claim()
+    kept = state.read_claim()
     assert kept.has_link("escala", 1) and kept.has_link("escala", 2)
     assert kept.has_namespace("escala-n1", 5) and not kept.has_namespace("escala-n1", 6)
     assert not kept.has_link("eth0", 1) and not kept.has_namespace("other", 5)
     monkeypatch.setattr(state, "_BOOT", tmp_path / "boot")
     (tmp_path / "boot").write_text("another\n")
-    assert state.claim() == state.Claim("", {}, {})
+    assert state.read_claim() == state.Claim("", {}, {})
 
 
 @pytest.fixture
