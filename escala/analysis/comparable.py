@@ -431,4 +431,4 @@ def why_left_out(matches: int, refused: Sequence[str]) -> str | None:
     if not refused:
         return None
     reasons = "; ".join(dict.fromkeys(refused))
-    return f"{len(refused)} of {matches + len(refused)} matches are left out: {reasons}"
+    return f"{len(refused)} of {matches + len(refused)} paired runs are left out: {reasons}"

@@ -21,7 +21,7 @@ VALUES_FOR_INTERVAL = 6
 #: Fewest sessions for an interval over sessions.
 SESSIONS_FOR_INTERVAL = 3
 #: Standard deviation of the logarithm of a ratio between calls of one experiment, and the number of
-#: calls that it is from (docs/decisions/measured-default-experiment.md).
+#: calls that it is from (docs/decisions/measured.md).
 CALL_DEVIATION, CALLS = 0.05, 12
 #: Resamples that are in memory at the same time.
 _BATCH = 1000

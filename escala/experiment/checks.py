@@ -186,7 +186,7 @@ def _pilot(settings: Settings) -> Iterator[Fault]:
     if most < first:
         yield "pilot.at_most", most, "is below pilot.repeats", "raise it, or lower the pilot"
     if settings["ladders"]:
-        reason = "ladders have matches of their own, which the pilot does not measure"
+        reason = "ladders have paired runs of their own, which the pilot does not measure"
         remedy = "move the ladders to another experiment, or leave pilot out"
         yield "pilot", list(settings["ladders"]), reason, remedy
     if settings["jobs_by_nodes"]:

@@ -179,8 +179,8 @@ class Session:
                 print(text)
             if added := self._plans.added:
                 print(
-                    f"They include {with_noun(len(added), 'run')}, added so that each run has its "
-                    "match: a run of its reference in the same repeat and session."
+                    f"They include {with_noun(len(added), 'run')}, added so that each run has a "
+                    "run of its reference in the same repeat and session."
                 )
             if times_again() and self.runs():
                 print(

@@ -248,6 +248,29 @@ def test_what_is_not_shown_is_counted(made, words):
     assert set(too_many["reports"]["level"]) == {"macro", "weighted", "accuracy"}
 
 
+@pytest.mark.parametrize(
+    ("lowest", "darkest", "extend"),
+    [(0.73, 0.7, "neither"), (0.2, 0.5, "min"), (0.99, 0.95, "neither")],
+)
+def test_the_darkest_score_is_near_the_lowest_one_that_is_not_useless(
+    made, lowest, darkest, extend
+):
+    frames = made("three")
+    pooled = frames["pooled"].assign(precision=1.0, recall=0.995, f1=lowest)
+    with common.style():
+        drawn = figure("classification_reports").draw(frames | {"pooled": pooled})
+    [colours] = [axes._colorbar for axes in drawn.axes if hasattr(axes, "_colorbar")]
+    assert colours.extend == extend
+    panels = [axes.collections[0] for axes in drawn.axes if not hasattr(axes, "_colorbar")]
+    assert len(panels) == 3
+    for panel in (*panels, colours.mappable):
+        assert panel.get_clim() == pytest.approx((darkest, 1))
+    # A row for each class and for both averages, of three scores.
+    [*_, macro, weighted] = panels[0].get_array().reshape(-1, 3)
+    assert list(macro) == pytest.approx([1.0, 0.995, lowest])
+    assert list(weighted) == pytest.approx(list(macro)), "of classes with equal scores"
+
+
 def test_each_reference_has_a_row_of_panels(tmp_path):
     experiment = fair(tmp_path, 6.0, 5.0, 3.0, repeats=2)
     words = _drawn("speedup", tabled(experiment, references=REFERENCES)).replace("\n", " ")
@@ -261,7 +284,7 @@ def test_each_reference_has_a_row_of_panels(tmp_path):
     del experiment.runs[:2]
     words = _drawn("mean_scores", tabled(experiment, references=REFERENCES)).replace("\n", " ")
     for label in ("single 1x1 threads", "horovod-mpi 1x2 tuned"):
-        assert f"{label} (no match with single 1x1 tuned)" in words
+        assert f"{label} (no paired run with single 1x1 tuned)" in words
 
 
 DRAW = """

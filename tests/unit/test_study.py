@@ -1,4 +1,4 @@
-"""The document of a scaling study: its figures against made-up runs, and its forms."""
+"""The document of a scaling study: its figures against made-up runs, and its study."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from escala.record.schema import validate_run
 from escala.report import study, tables
 from escala.report.figures import scaling as figure_of_scaling
 from escala.report.steps import JOB_SCRIPT, job_script
-from escala.report.study import forms, statement
+from escala.report.study import statement
 from escala.report.tables.scaling import verdict
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -524,9 +524,9 @@ def test_the_figure_shows_the_ideal_and_what_was_measured(whole, tmp_path):
 
 def test_a_pdf_needs_chromium_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "Chromium is not installed" in forms.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
+    assert "Chromium is not installed" in study.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
     browser = tmp_path / "chromium"
     browser.write_text("#!/bin/sh\necho no display >&2\nexit 1\n")
     browser.chmod(0o755)
-    reason = forms.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
+    reason = study.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
     assert "wrote no PDF: no display" in reason and not (tmp_path / "a.pdf").exists()

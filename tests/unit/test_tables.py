@@ -523,10 +523,15 @@ def test_rungs_come_first_then_their_product_and_what_was_measured_directly(ladd
         ((1.0, 1.0), 1.0, (1, 1), "the changes explain it"),
         ((1.25, 1.25), 0.8, (0.8, 0.8), "the changes do not explain it"),
         # The rungs' matches give 0.5. Those of the ends 0.3 and 1.05, and 0.25 and 1: scattered.
-        ((0.6, 2.1), 1.26**-0.5, (10 / 21, 1 / 0.6), "this may be chance, and more matches"),
-        ((0.5, 2.0), 1.0, (0.5, 2.0), "it agrees, and more matches"),
+        ((0.6, 2.1), 1.26**-0.5, (10 / 21, 1 / 0.6), "this may be chance, and more paired runs"),
+        ((0.5, 2.0), 1.0, (0.5, 2.0), "it agrees, and more paired runs"),
         # Apart for sure, and perhaps by less than a tenth.
-        ((0.85, 0.95), 0.8075**-0.5, (1 / 0.95, 1 / 0.85), "this may be chance, and more matches"),
+        (
+            (0.85, 0.95),
+            0.8075**-0.5,
+            (1 / 0.95, 1 / 0.85),
+            "this may be chance, and more paired runs",
+        ),
     ],
 )
 def test_a_product_far_from_the_ends_is_said_unless_it_may_be_chance(

@@ -1,15 +1,15 @@
-"""Find the figures. To add a figure, add a module with a function `draw` that returns it.
+"""The figures of a report, a module each. To add one, add a module with a function `draw`.
 
-A module declares itself by constants, which are read without an import (`escala.core.files`):
+A module declares its figure by constants, which are read without an import (`escala.core.files`):
 
 - `CATEGORY`: its heading in the report, one of `CATEGORIES`;
 - `CAPTION`: the text below it on the page and in the report, with literals between two backticks;
-- `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
-  drawn. `comparisons` are those of a configuration with a reference; matches of ladders are none.
-  `sizes` are layouts of several nodes or a scaling study. The name of a probe stands for runs of
-  this probe;
-- `FILE`: the name of the file alongside `run.json` that a figure of one run shows. A report has it
-  for the first timing run of each dataset and workload;
+- `NEEDS`: what an experiment must have for this figure, one of `OCCASIONS`; without it, the figure
+  is always drawn. `comparisons` are those of a configuration with a reference, and not those of a
+  ladder. `sizes` are layouts of several nodes or a scaling study. The name of a probe stands for
+  runs of this probe;
+- `FILE`: the name of the file alongside `run.json` that a figure of one run shows. A report has
+  such a figure for the first timing run of each dataset and workload;
 - `KIND`, with `FILE`: the kind of the datasets whose test rows it shows.
 
 Modules without a category are helpers. A figure is drawn by `draw(tables)` from the tables of an
@@ -29,7 +29,7 @@ from escala.probes import PROBES
 
 #: Headings of the report, in the order in which figures are listed.
 CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources")
-#: Conditions that not every experiment meets.
+#: What not every experiment has, for `NEEDS`.
 OCCASIONS = (
     "classes", "comparisons", "sizes", "ladders", *PROBES
 )  # fmt: skip
@@ -79,12 +79,12 @@ def _read_declarations() -> dict[str, Figure]:
 
 
 DECLARED = _read_declarations()
-#: Drawn from the tables of every experiment, from those of some, and from one run.
+#: Names of the figures from the tables of every experiment, from those of some, and from one run.
 FIGURES = tuple(name for name, figure in DECLARED.items() if not (figure.file or figure.needs))
 SOME_FIGURES = tuple(name for name, figure in DECLARED.items() if figure.needs and not figure.file)
 ONE_RUN = tuple(name for name, figure in DECLARED.items() if figure.file)
 
 
 def figure(name: str) -> ModuleType:
-    """Return the module of a figure."""
+    """Import and return the module of a figure."""
     return import_module(f"escala.report.figures.{name}")

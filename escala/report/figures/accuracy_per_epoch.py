@@ -33,7 +33,7 @@ def draw(tables: common.Tables) -> Figure:
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     kinds = [kind for kind in KINDS if epochs[kind].notna().any()]
     if not kinds:
-        # A program need not tell of its accuracy.
+        # A program need not report its accuracy.
         return common.without_data(WHAT, shown, "an accuracy of its epochs")
     rows = common.panels(epochs)
     figure = common.new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
@@ -50,6 +50,7 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, kind: str, look_of: dict[str, Look]) -> None:
+    """Draw one of `KINDS` by epoch, with the look of each label."""
     known = frame.dropna(subset=[kind]).astype({"epoch": int, kind: float})
     present = [label for label in look_of if label in set(known["label"])]
     for place, label in enumerate(present):
@@ -63,7 +64,9 @@ def _panel(axes: Axes, frame: pd.DataFrame, kind: str, look_of: dict[str, Look])
         )  # fmt: skip
         axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=look.colour, alpha=0.45)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    sides = frame["validated_on"].dropna().unique()
-    validation = f"{sides[0] if len(sides) == 1 else 'validation'} accuracy\n(after the epoch)"
-    training = "training accuracy\n(while training)"
-    axes.set(xlabel="epoch", ylabel=training if kind == "accuracy" else validation)
+    label = "training accuracy\n(while training)"
+    if kind == "validation_accuracy":
+        sides = frame["validated_on"].dropna().unique()
+        side = sides[0] if len(sides) == 1 else "validation"
+        label = f"{side} accuracy\n(after the epoch)"
+    axes.set(xlabel="epoch", ylabel=label)

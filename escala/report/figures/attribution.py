@@ -33,7 +33,7 @@ CAPTION = (
 )
 NEEDS = "clocks"
 WHAT = "Where the time of a training step goes"
-# The width that names and legend leave of the figure, about, in inches.
+# Inches of the figure's width that remain beside names and legend, about.
 _BARS = 5.4
 # Between the end of a bar and a text, in points.
 _GAP = 6
@@ -52,7 +52,7 @@ NAMES = {
     UNEXPLAINED: "unexplained",
 }
 COLOURS = common.palette(PARTS) | {OFF_CORE: (0.35, 0.35, 0.35), UNEXPLAINED: (0.75, 0.75, 0.75)}
-# A lighter and a darker shade of their sum.
+# The passes have a lighter and a darker shade of the colour of their sum.
 _SHADES = sns.light_palette(COLOURS["compute"], 3)[1], sns.dark_palette(COLOURS["compute"], 4)[2]
 COLOURS |= dict(zip(PASSES, _SHADES, strict=True))
 MILLISECONDS = 1000
@@ -67,11 +67,11 @@ def draw(tables: common.Tables) -> Figure:
     table = parts.pivot(index="bar", columns="part", values="seconds")
     seconds = MILLISECONDS * table.loc[parts["bar"].unique()]
     figure, axes = rows_of_ranks(seconds.index)
-    if known := {*PASSES} <= {*seconds}:
-        # They are drawn in place of their sum.
+    if has_passes := {*PASSES} <= {*seconds}:
+        # The passes are drawn in place of their sum.
         seconds["compute"] = seconds["compute"].where(seconds["forward"].isna())
     places, left = range(len(seconds)), pd.Series(0.0, index=seconds.index)
-    for part in (part for part in NAMES if known or part not in PASSES):
+    for part in (part for part in NAMES if has_passes or part not in PASSES):
         width = seconds[part].fillna(0.0)
         if not width.any():
             continue
@@ -82,16 +82,16 @@ def draw(tables: common.Tables) -> Figure:
     low, high = (MILLISECONDS * whole[f"{end}_seconds"].astype(float) for end in ("low", "high"))
     axes.hlines(places, low, high, color="black", linewidth=1)
     ends = pd.concat([seconds[WHOLE], left, high], axis=1).max(axis=1)
-    written = 0.0
-    for place, won, end in zip(places, seconds[OVERLAP], ends, strict=True):
-        if won > 0:
-            text = f"{won:.1f} ms overlapped"
+    widest = 0.0
+    for place, overlap, end in zip(places, seconds[OVERLAP], ends, strict=True):
+        if overlap > 0:
+            text = f"{overlap:.1f} ms overlapped"
             axes.annotate(
                 text, (end, place), xytext=(_GAP, 0), textcoords="offset points", va="center",
                 fontsize=NOTE,
             )  # fmt: skip
-            written = max(written, text_width(text, NOTE) + _GAP / 72)
-    axes.set(xlabel="mean over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
+            widest = max(widest, text_width(text, NOTE) + _GAP / 72)
+    axes.set(xlabel="mean over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - widest / _BARS)))
     common.legend_of(figure, [axes], "part of a step")
     with_timing = parts.dropna(subset="slowdown").drop_duplicates(["dataset", "workload", "label"])
     slow = [f"{row.label} {row.slowdown:.2f}" for row in with_timing.itertuples()]
@@ -105,19 +105,22 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def parts_and_gaps(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the parts that were measured, and a note on each configuration without any.
+    """Return the parts that were measured, and a note on each configuration without parts.
 
-    The column `bar` names the configuration and the rank, with what it trains where that varies.
+    The column `bar` names the configuration and the rank, and the dataset and workload if these
+    vary.
 
     Parameters
     ----------
-    missing : what the latter lack.
+    table : `attribution`, or another table with its columns `part`, `status` and `reason`.
+    missing : how a note begins.
     """
     table = add_labels(table, table)
     failed = table[table["part"].isna()]
-    ended = [row.reason if row.status == "ok" else f"{row.status}: {row.reason}"
-             for row in failed.itertuples()]  # fmt: skip
-    why = [f"{missing}: {of}: {end}." for of, end in zip(failed["label"], ended, strict=True)]
+    why = [
+        f"{missing}: {row.label}: {'' if row.status == 'ok' else f'{row.status}: '}{row.reason}."
+        for row in failed.itertuples()
+    ]
     parts = in_order(table.dropna(subset=["part"]))
     varying = [key for key in ("dataset", "workload") if parts[key].nunique() > 1]
     names = parts[[*varying, "label"]].agg(" ".join, axis=1) if len(parts) else ""

@@ -25,7 +25,7 @@ CAPTION = (
 KIND = "captions"
 FILE = "predictions.npy"
 WHAT = "Captions of test pictures"
-#: The scores of a caption, and what they are called together.
+#: The scores of a caption, and a name for all of them.
 BLEU, NAMES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4"), "BLEU-1 to BLEU-4"
 #: Pictures that are shown.
 MOST = 8
@@ -60,7 +60,7 @@ def draw(run: dict, shown: OfRun) -> Figure:
             picture.thumbnail((round(PICTURE * common.DPI),) * 2)
             photographs[place] = picture
     left = 0.0 if pictures is None else PICTURE + PICTURE_MARGIN
-    called = "Scene" if pictures is None else "Picture"
+    kind = "Scene" if pictures is None else "Picture"
     figure, top = common.new(WIDTH, 1), 0.0
     axes = figure.subplots()
     # One unit of the axes is an inch.
@@ -70,7 +70,7 @@ def draw(run: dict, shown: OfRun) -> Figure:
             width, height = PICTURE * np.divide(photograph.size, max(photograph.size))
             axes.imshow(photograph, extent=(0, width, top + height, top))
             bottom += PICTURE
-        for text, points, colour, weight in _lines(example, called, WIDTH - 0.2 - left):
+        for text, points, colour, weight in _lines(example, kind, WIDTH - 0.2 - left):
             axes.text(left, top, text, fontsize=points, color=colour, weight=weight, va="top")
             top += height_of([text], points)
         top = max(top, bottom) + MARGIN
@@ -87,14 +87,14 @@ def draw(run: dict, shown: OfRun) -> Figure:
     return figure
 
 
-def _lines(example: Example, called: str, inches: float) -> Iterator[tuple[str, float, str, str]]:
-    """Yield the lines of a picture's texts, with their points, colour and weight.
+def _lines(example: Example, kind: str, inches: float) -> Iterator[tuple[str, float, str, str]]:
+    """Yield the lines beside a picture or a scene, with their points, colour and weight.
 
-    None is wider than some inches.
+    A line is at most `inches` wide.
     """
     scores = ", ".join(f"{value:.2f}" for value in map(example.bleu.get, BLEU))
     for text, *look in (
-        (f"{called}: {example.name}", LABEL, "black", "bold"),
+        (f"{kind}: {example.name}", LABEL, "black", "bold"),
         (f"Run: {example.written or '(no word)'}", LABEL, WRITTEN, "normal"),
         (f"{NAMES}: {scores}", NOTE, WRITTEN, "normal"),
         *((f"– {reference}", LEGEND, GREY, "normal") for reference in example.references),

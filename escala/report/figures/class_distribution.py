@@ -40,8 +40,7 @@ def draw(tables: common.Tables) -> Figure:
     classes = tables["classes"]
     if classes.empty:
         return common.empty(WHAT, describe_data(tables["runs"]), "No dataset has rows of classes.")
-    names, notes = list(STAGES.values()), []
-    datasets = []
+    stages, notes, datasets = list(STAGES.values()), [], []
     for dataset, frame in classes.groupby("dataset", sort=False):
         rows = frame.groupby("class", sort=False)[["train", "test"]].sum().sum(axis=1)
         if len(rows) > MOST_SHOWN:
@@ -60,12 +59,12 @@ def draw(tables: common.Tables) -> Figure:
     figure = common.new(5.0 * columns + 2.5, height * -(-len(datasets) // columns))
     panels = common.grid(figure, len(datasets), columns)
     for axes, (dataset, frame) in zip(panels, datasets, strict=True):
-        seed, *more = frame["split_seed"].unique()
+        seed, *more_seeds = frame["split_seed"].unique()
         first = frame[frame["split_seed"] == seed]
         long = first.melt(["class", "provenance", "leaky"], list(STAGES), "stage", "rows")
         sns.barplot(
             long.replace({"stage": STAGES, "class": shown}), x="rows", y="class", hue="stage",
-            hue_order=names, palette=common.palette_in_order(names), ax=axes,
+            hue_order=stages, palette=common.palette_in_order(stages), ax=axes,
         )  # fmt: skip
         for bars in axes.containers:
             axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
@@ -76,7 +75,7 @@ def draw(tables: common.Tables) -> Figure:
         if len(datasets) > 1:
             heading = describe(dataset, *first[["provenance", "leaky"]].iloc[0])
             axes.set_title(wrap(heading, 3.6, PANEL_TITLE))
-        others = f"; {len(more)} more in classes.csv" if more else ""
+        others = f"; {len(more_seeds)} more in classes.csv" if more_seeds else ""
         notes.append(f"{dataset}: training and test rows of the split with seed {seed}{others}.")
     common.legend_of(figure, figure.axes, "stage")
     common.finish(figure, [WHAT, describe_data(classes)], notes)

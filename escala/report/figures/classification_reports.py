@@ -24,7 +24,7 @@ NEEDS = "classes"
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ["precision", "recall", "f1"]
 COLOURS = "cividis"
-#: Lower scores share a colour: with those of a useless model, others would look alike.
+#: Lower scores share a colour, so that a useless model does not make all others look alike.
 DARKEST = 0.5
 # Width of a panel, in inches.
 _PANEL = 4.0
@@ -35,7 +35,7 @@ def draw(tables: common.Tables) -> Figure:
 
     The averages of a classification report follow the classes.
     """
-    pooled, notes = confusion_matrices.table_of(tables, "pooled")
+    pooled, notes = confusion_matrices.select_table(tables, "pooled")
     if pooled.empty:
         return common.without_data(WHAT, tables, confusion_matrices.LACKING)
     row = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-# A notebook leaves its own backend to the terminals in it.
+# A terminal in a notebook inherits the notebook's backend, which cannot draw here.
 os.environ["MPLBACKEND"] = "agg"
 
 import matplotlib as mpl
@@ -47,15 +47,19 @@ FIGURE_TITLE, PANEL_TITLE, LABEL, LEGEND, NOTE = 12.0, 10.0, 9.25, 9.0, 8.0
 NAME_INCHES = 2.0
 # Of a text, as multiples of its size: the mean width of a letter, and the distance of lines.
 _LETTER, _LINE = 0.57, 1.25
-# In inches: a figure for phones, the names and the values in it, and what is above and below marks.
+# Inches in a figure for phones: its width, names, values, and the space above and below marks.
 NARROW, NAME_ABOVE, VALUE_ABOVE, ABOVE, BELOW = 4.6, 3.15, 1.15, 0.16, 0.2
 
+# Identifiers of groups in an SVG file that begin so are texts to show, until `save` replaces them.
 _TITLE = "title:"
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw and save in the project's style; text stays text in SVG, and files are reproducible."""
+    """Set the project's style for drawing and saving, until the block ends.
+
+    Text stays text in SVG, and equal figures give equal bytes.
+    """
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "escala",
@@ -80,16 +84,16 @@ def style() -> Iterator[None]:
 
 
 def new(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, with a layout that fits its content.
+    """Return an empty figure of a size in inches, with a layout that fits its content.
 
-    It has no canvas to draw on before it is saved. On one, seaborn would draw the whole figure for
-    each heat map, to see whether its labels overlap.
+    It has no canvas before it is saved: with a canvas, seaborn would draw the whole figure for each
+    heat map, to see whether its labels overlap.
     """
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def tell(artist: Artist, text: str) -> None:
-    """Give an artist a text that readers of the SVG see where they point at it."""
+def add_tooltip(artist: Artist, text: str) -> None:
+    """Give an artist a text that readers of the SVG see when they point at the artist."""
     artist.set_gid(_TITLE + text)
 
 
@@ -102,14 +106,14 @@ def save(figure: Figure, *paths: Path) -> None:
                 temporary, dpi=DPI, metadata=metadata, bbox_inches="tight", pad_inches=0.1
             )
             if path.suffix == ".svg":
-                # Matplotlib writes no titles; what it writes of the text is escaped.
+                # Matplotlib writes no titles. In identifiers it escapes the text.
                 group, title = rf'<g id="{_TITLE}([^"]*)">', r'<g class="told"><title>\1</title>'
                 svg = re.sub(group, title, temporary.read_text(encoding="utf-8"))
                 temporary.write_text(svg, encoding="utf-8")
 
 
 def wrap(text: str, width: float, points: float) -> str:
-    """Break a text into lines of about that width, in inches; its own line breaks are kept."""
+    """Break a text of a size in points into lines of about `width` inches; keep its line breaks."""
     letters = max(1, int(width / text_width("m", points)))
     return "\n".join(textwrap.fill(part, letters) for part in text.split("\n"))
 
@@ -120,7 +124,7 @@ def wrap_names(names: Iterable[str], points: float = LABEL) -> list[str]:
 
 
 def text_width(text: str, points: float) -> float:
-    """Return the width of a line in inches, about."""
+    """Return the approximate width of a line in inches, of a size in points."""
     return len(text) * points * _LETTER / 72
 
 
@@ -130,9 +134,9 @@ def height_of(names: Iterable[str], points: float = LABEL) -> float:
 
 
 def palette(names: Sequence[str]) -> dict[str, Colour]:
-    """Return a colour per name. The first nine differ also for colour-blind readers.
+    """Return a colour per name, none of them a strategy's.
 
-    They differ from those of the strategies.
+    Up to nine colours differ for colour-blind readers too.
     """
     colours = MUTED if len(names) <= len(MUTED) else sns.color_palette("husl", len(names))
     return {name: mpl.colors.to_rgb(colour) for name, colour in zip(names, colours, strict=False)}
@@ -141,7 +145,8 @@ def palette(names: Sequence[str]) -> dict[str, Colour]:
 def palette_in_order(names: Sequence[str]) -> dict[str, Colour]:
     """Return a colour per name, from light to dark, for names that have an order."""
     shades = np.linspace(0.85, 0.05, len(names))
-    return {name: mpl.colormaps["viridis"](at)[:3] for name, at in zip(names, shades, strict=True)}
+    colours = mpl.colormaps["viridis"](shades)[:, :3]
+    return {name: tuple(colour) for name, colour in zip(names, colours, strict=True)}
 
 
 def markers(names: Sequence[str]) -> dict[str, str]:
@@ -152,11 +157,11 @@ def markers(names: Sequence[str]) -> dict[str, str]:
 def series(
     frame: pd.DataFrame, keys: Sequence[str]
 ) -> list[tuple[str, pd.DataFrame, dict[str, object]]]:
-    """Return the name, the rows and the look of each line of a figure.
+    """Return the name, the rows, and the colour and marker of each line of a figure.
 
     Parameters
     ----------
-    keys : columns in which lines differ; their names have those that vary.
+    keys : columns in which lines may differ. The name of a line has its values of those that vary.
     """
     groups = list(frame.groupby(list(keys), sort=False))
     varying = [key for key in keys if frame[key].nunique() > 1] or keys[:1]
@@ -169,22 +174,22 @@ def series(
 
 
 def reference_name(compared: pd.DataFrame) -> str:
-    """Return the one reference of rows of a table, or what their references have of themselves."""
+    """Return the label of the reference of rows of a table, or words for their references."""
     labels = compared["reference_label"].unique()
     if len(labels) == 1:
         return labels[0]
-    taken = [key for key in ("variant", "network") if compared[f"reference_{key}"].nunique() > 1]
-    return f"the reference of the same {' and '.join(taken)}"
+    varying = [key for key in ("variant", "network") if compared[f"reference_{key}"].nunique() > 1]
+    return f"the reference of the same {' and '.join(varying)}"
 
 
 def name_rows(axes: Axes, rows: Sequence[tuple[str, str]], height: float, farthest: float) -> None:
-    """Write a name at the left and a value at the right above the marks of each row.
+    """Write a name at the left and a value at the right, above the marks of each row.
 
-    In a figure of `NARROW` inches, which fits a phone, no room is left beside the marks.
+    A figure of `NARROW` inches, which fits a phone, has no room beside the marks.
 
     Parameters
     ----------
-    rows : names and values, the first at the top.
+    rows : a name and a value for each row, from the top.
     height : of a row, in inches.
     farthest : the largest value that the axes show; the smallest is 0.
     """
@@ -201,7 +206,7 @@ def name_rows(axes: Axes, rows: Sequence[tuple[str, str]], height: float, farthe
 
 
 def height_with_names(rows: Iterable[tuple[str, str]]) -> float:
-    """Return the inches of a row of names and values that `name_rows` writes, and its marks."""
+    """Return the height in inches of a row of `name_rows`: the tallest of its texts, and marks."""
     wrapped = [
         wrap(text, inches, LABEL)
         for row in rows
@@ -229,29 +234,31 @@ def grid(figure: Figure, count: int, columns: int) -> list[Axes]:
 
 
 def error_bars(middle: float, low: float, high: float) -> list[list[float]]:
-    """Return the lengths of an interval's bars; none if an end is unknown."""
+    """Return the lengths of an interval's bars below and above; 0 if an end is unknown."""
     return [[0], [0]] if pd.isna(low) or pd.isna(high) else [[middle - low], [high - middle]]
 
 
 def select(
     tables: Tables, most: int = MOST, by_steps: bool = False
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """Return the tables of the configurations that a figure shows, and notes on what it does not.
+    """Return the tables of the configurations that a figure shows, and notes on the others.
 
     Parameters
     ----------
-    most : configurations of a dataset and workload.
+    most : the most configurations of a dataset and workload.
     by_steps : leave out workloads that are fitted at once.
     """
-    every = views.without_fits(tables) if by_steps else tables
-    shown = views.fastest(every, most)
-    fitted = views.fit_workloads(tables) if by_steps else []
-    notes = [f"Not shown, as they are fitted at once: {', '.join(fitted)}."] * bool(fitted)
-    number, kept = (len(frames["configurations"]) for frames in (every, shown))
-    if kept < number:
+    notes = []
+    if by_steps:
+        if fitted := views.fit_workloads(tables):
+            notes.append(f"Not shown, as they are fitted at once: {', '.join(fitted)}.")
+        tables = views.without_fits(tables)
+    shown = views.fastest(tables, most)
+    number, number_shown = (len(frames["configurations"]) for frames in (tables, shown))
+    if number_shown < number:
         notes.append(
-            f"Shown are the fastest configurations, with their references: {kept} of {number}. "
-            "All are in the tables."
+            "Shown are the fastest configurations, with their references: "
+            f"{number_shown} of {number}. All are in the tables."
         )
     return shown, [*notes, *gaps(shown["runs"])]
 
@@ -267,16 +274,18 @@ def gaps(runs: pd.DataFrame) -> list[str]:
         + f"{label} rep {', '.join(map(str, repeats))} ({status})"
         for (dataset, workload, label, status), repeats in groups
     ]
+    if not parts:
+        return []
     more = [f"and {len(parts) - MOST} more"] * (len(parts) > MOST)
-    text = f"Without result: {'; '.join(parts[:MOST] + more)}. Reasons are in runs.csv."
-    return [text] * bool(parts)
+    return [f"Without result: {'; '.join(parts[:MOST] + more)}. Reasons are in runs.csv."]
 
 
 def without_data(what: str, tables: Tables, lacking: str) -> Figure:
-    """Return a figure with the reason why there is nothing to show.
+    """Return a figure with a title, and the reason why the runs have no data for it.
 
     Parameters
     ----------
+    what : the title.
     lacking : what the runs that ended ok do not have, if any ended ok.
     """
     runs = tables["runs"]
@@ -294,14 +303,13 @@ def empty(what: str, data: str, why: str) -> Figure:
     """Return a figure with a title and, in place of axes, the reason why there are none."""
     figure = new(8, 1.6)
     finish(figure, [what, data])
-    why = textwrap.shorten(why, 600, placeholder=" …")
-    wrapped, points = wrap(why, 7, LABEL), LABEL
-    figure.text(0.5, 0.35, wrapped, ha="center", va="center", fontsize=points)
+    wrapped = wrap(textwrap.shorten(why, 600, placeholder=" …"), 7, LABEL)
+    figure.text(0.5, 0.35, wrapped, ha="center", va="center", fontsize=LABEL)
     return figure
 
 
 def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
-    """Put one legend alongside a figure, with each name in its axes once."""
+    """Put one legend alongside a figure, with each name of all axes once."""
     handles: dict[str, Artist] = {}
     for part in axes:
         for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
@@ -324,13 +332,13 @@ def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
 
 
 def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> None:
-    """Put a title above a figure and notes below it, at last; the figure grows by them.
+    """Put a title above a figure and notes below it; the figure grows by them.
 
-    Legends stay alongside the axes, and not alongside the title or the notes.
+    Call it after all else is drawn: it keeps legends alongside the axes.
 
     Parameters
     ----------
-    heads, notes : each on lines of its own.
+    heads, notes : texts, each of which begins a line.
     """
     width = 0.96 * figure.get_figwidth()
     above = "\n".join(wrap(part, width, FIGURE_TITLE) for part in heads)
@@ -342,8 +350,8 @@ def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> N
     figure.suptitle(above)
     if below:
         figure.supxlabel(below, x=0.01, ha="left", fontsize=NOTE)
-    for placed in figure.legends:
-        placed.set_bbox_to_anchor(
+    for drawn_legend in figure.legends:
+        drawn_legend.set_bbox_to_anchor(
             (0, bottom / height, 1, 1 - (top + bottom) / height), figure.transFigure
         )
 
@@ -362,18 +370,22 @@ def strategy_look(strategy: str) -> Look:
     """Return the look that a strategy has in every figure.
 
     It depends on the strategy's position in the registry, so a strategy added at the end gets the
-    next colour. A strategy of programs only has the look of one that starts none: no experiment
-    compares the two. A strategy that is not in the registry, from an old measurement, is black.
+    next colour. A strategy that only programs use has the look of one that programs do not use: no
+    experiment compares the two. A strategy that is not in the registry, from an old measurement, is
+    black.
     """
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")
-    named = [name for name, known in STRATEGIES.items() if known.engine]
-    free = [place for place, name in enumerate(named) if not STRATEGIES[name].programs]
-    others = [name for name in STRATEGIES if name not in named]
-    if strategy in named:
-        place = named.index(strategy)
+    of_engines = [name for name, known in STRATEGIES.items() if known.engine]
+    if strategy in of_engines:
+        place = of_engines.index(strategy)
     else:
-        place = [*free, *range(len(named), len(STRATEGIES))][others.index(strategy)]
+        of_programs = [name for name in STRATEGIES if name not in of_engines]
+        not_in_programs = [
+            place for place, name in enumerate(of_engines) if not STRATEGIES[name].programs
+        ]
+        places = [*not_in_programs, *range(len(of_engines), len(STRATEGIES))]
+        place = places[of_programs.index(strategy)]
     rounds, number = divmod(place, len(_COLOURBLIND))
     colour = tuple(_COLOURBLIND[number])
     # After the palette come its darker colours.
@@ -384,7 +396,7 @@ def strategy_look(strategy: str) -> Look:
 def looks(frame: pd.DataFrame) -> dict[str, Look]:
     """Return the look of every label of a table, in the order of the strategies.
 
-    Several labels of one strategy have its marker, and differ in shade, line and filling.
+    Labels of one strategy have its marker, and differ in shade, line and filling.
 
     Parameters
     ----------
@@ -402,10 +414,10 @@ def looks(frame: pd.DataFrame) -> dict[str, Look]:
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the rows of each dataset and workload in the order of the strategies.
+    """Return a table sorted by strategy, and then by number of ranks.
 
-    Rows of one strategy are in the order of their number of ranks. Datasets, workloads, and rows
-    that are equal in both, keep their order of appearance.
+    Rows of a dataset and workload stay together. Datasets, workloads, and rows of one strategy and
+    number of ranks keep their order of appearance.
     """
     ranks = [Layout.parse(layout).ranks for layout in frame["layout"]]
     appeared = [pd.factorize(frame[key])[0] for key in ("dataset", "workload")]
@@ -419,9 +431,9 @@ def _places(strategies: pd.Series) -> pd.Series:
 
 
 def shade(colour: Colour, number: int) -> Colour:
-    """Return a colour itself (number 0), lighter (1), darker (2), and so on in turn."""
-    towards, fraction = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
-    return tuple((1 - fraction) * part + fraction * towards for part in colour)
+    """Return a colour unchanged (number 0), lighter (1), darker (2), unchanged (3), and so on."""
+    white, fraction = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
+    return tuple((1 - fraction) * part + fraction * white for part in colour)
 
 
 def describe_data(frame: pd.DataFrame) -> str:
@@ -431,5 +443,5 @@ def describe_data(frame: pd.DataFrame) -> str:
 
 
 def describe(dataset: str, provenance: str, leaky: bool) -> str:
-    """Name a dataset with its provenance, and as leaky if its split is."""
+    """Name a dataset with its provenance, and say so if its split is leaky."""
     return f"{dataset} ({provenance}{', leaky split' if leaky else ''})"

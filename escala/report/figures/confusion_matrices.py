@@ -33,18 +33,19 @@ CAPTION = (
 NEEDS = "classes"
 WHAT = "Confusion matrices, pooled over repeats"
 COLOURS = "Blues"
-# Of a matrix of many classes, in inches.
+# The side of a matrix of many classes, in inches.
 _SIDE_OF_MANY = 8.0
-#: Panels of a dataset and workload.
+#: The most panels of a dataset and workload.
 MOST = 12
-#: Classes that are named, and have a number in each cell.
+#: The most classes that are named, with a number in each cell.
 MOST_NAMED = 30
+#: What runs without these figures lack.
 LACKING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
 
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the fraction of the true class."""
-    confusion, notes = table_of(tables, "confusion")
+    confusion, notes = select_table(tables, "confusion")
     if confusion.empty:
         return common.without_data(WHAT, tables, LACKING)
     classes = confusion.groupby(["dataset", "workload"])["true_class"].nunique().max()
@@ -64,6 +65,7 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
+    """Draw the matrix of a configuration, and return how many runs it is from."""
     classes = list(frame["true_class"].unique())
     names = list(map(class_name, classes)) if named else []
     matrix = frame.pivot_table(
@@ -82,8 +84,8 @@ def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
     return f"runs: {len(frame[['repeat', 'session']].drop_duplicates())}"
 
 
-def table_of(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows of a table of classes that a figure shows, labelled, and its notes."""
+def select_table(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows of a table of classes that a figure shows, with labels, and its notes."""
     shown, notes = common.select(tables, MOST)
     without = classes_without_tests(shown["pooled"])
     untested_note = [f"No test rows, hence no scores: {', '.join(without)}."] * bool(without)
@@ -106,9 +108,9 @@ def panels(
 
     Parameters
     ----------
-    frame : rows of the table, labelled and in order.
-    size : of a panel with its title, in inches.
-    panel : draws the rows of a configuration and returns how many runs they are from.
+    frame : the table of `select_table`.
+    size : width and height of a panel with its title, in inches.
+    panel : draws the rows of a configuration, and returns a text on their number of runs.
     """
     groups = list(frame.groupby(list(CONFIGURATION), sort=False))
     columns = min(3, len(groups))
@@ -117,10 +119,10 @@ def panels(
     several = len(common.panels(frame)) > 1
     grid = common.grid(figure, len(groups), columns)
     for axes, (_, rows) in zip(grid, groups, strict=True):
-        counted = panel(axes, rows)
+        count_of_runs = panel(axes, rows)
         axes.tick_params(axis="y", rotation=0)
         where = f"{describe_data(rows)}\n{rows['workload'].iloc[0]}, " if several else ""
-        heading = f"{where}{rows['label'].iloc[0]}\n{counted}"
+        heading = f"{where}{rows['label'].iloc[0]}\n{count_of_runs}"
         axes.set_title(wrap(heading, width - 1.6, PANEL_TITLE))
     figure.colorbar(colours, ax=grid, shrink=0.6, **colour_bar)
     return figure

@@ -18,11 +18,11 @@ from escala.report.tables.views import unit
 CATEGORY = "Time"
 CAPTION = (
     "Time of an epoch, with all that is in it, after each change on the way from one "
-    "configuration to another. Each bar is a series of matches of its own, drawn from where the "
-    "one before ended; whiskers: 95 % interval of its ratio, the range for fewer than six "
-    "matches. In brackets, what that is in seconds per epoch. Below them stand all changes "
-    "multiplied, and the two ends measured directly. If bars that were measured one by one lead to "
-    "where the ends are, nothing is missing between them. The numbers are in the table ``ladder``."
+    "configuration to another. Each bar is measured in paired runs of its own, and begins where "
+    "the bar before ends. Whiskers are the 95 % interval of its ratio, or the range for fewer than "
+    "six paired runs. In brackets: the change in seconds per epoch. Below them stand all changes "
+    "multiplied, and the two ends measured directly. If the bars lead to where the ends are, "
+    "nothing is missing between them. The numbers are in the table ``ladder``."
 )
 NEEDS = "ladders"
 WHAT = "What each change is worth"
@@ -75,7 +75,7 @@ def draw(tables: common.Tables) -> Figure:
 
 
 class _Bar(NamedTuple):
-    """A row of a ladder, from `begin` to `end`; NaN if its ratio is unknown."""
+    """A bar of a ladder from `begin` to `end`, with its texts; NaN if its ratio is unknown."""
 
     name: str
     value: str
@@ -86,6 +86,7 @@ class _Bar(NamedTuple):
 
 
 def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
+    """Yield the bars of a ladder: where it starts, each change, their product and the ends."""
     ends = rows["ratio"].where(rows["part"] == RUNG).fillna(1.0).cumprod()
     starts = ends.shift(fill_value=1.0)
     before = names(rows["before"].iloc[0]).replace("`", "")
@@ -94,11 +95,14 @@ def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
         is_rung = row.part == RUNG
         begin, scale = (start, start) if is_rung else (0.0, 1.0)
         end, low, high = (scale * ratio for ratio in (row.ratio, row.ratio_low, row.ratio_high))
+        colour = _END
+        if is_rung:
+            colour = _LESS if row.ratio < 1 else _MORE
         seconds = "" if pd.isna(row.cost_seconds) else f" ({-row.cost_seconds:+.2f} s)"
         yield _Bar(
             row.change if is_rung else _NAMES[row.part],
             "unavailable" if pd.isna(row.ratio) else f"{row.ratio:.2f}{seconds}",
-            _END if not is_rung else _LESS if row.ratio < 1 else _MORE,
+            colour,
             begin,
             end,
             (low, high),

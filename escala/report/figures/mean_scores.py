@@ -25,13 +25,13 @@ from escala.report.tables.views import add_labels, all_programs
 CATEGORY = "Quality"
 CAPTION = (
     "Scores: the mean over the runs of each configuration, and the mean difference from the "
-    "reference in matches of runs with the same rows and seeds. Pale points are one run each. Bars "
+    "reference in paired runs with the same rows and seeds. Pale points are one run each. Bars "
     "are 95 % intervals by Student's distribution over repeats (none if all are equal). "
     "With one split they cover other weights and orders, but not other rows. Several splits share "
     "rows, so bars are rather too narrow."
 )
 WHAT = "Scores on the test rows"
-#: The same of programs, whose rows are their own affair.
+#: The title for programs, which select their test rows themselves.
 REPORTED = "Scores that the program reports"
 
 
@@ -41,7 +41,7 @@ def draw(tables: common.Tables) -> Figure:
     if shown["mean_scores"].empty:
         return common.without_data(WHAT, shown, "scores")
     runs = shown["runs"]
-    # Of each score of a configuration, the row with its first reference.
+    # Of the rows of a configuration and score, the one with the first reference is drawn.
     ordered = add_labels(shown["mean_scores"], runs).sort_values(
         "reference", kind="stable", na_position="first"
     )
@@ -68,7 +68,7 @@ def draw(tables: common.Tables) -> Figure:
             points = of_score.loc[of_score["label"] == label, "value"].astype(float)
             height, colour = np.full(len(points), place - 0.22), look_of[label].colour
             axes[0].scatter(points, height, s=12, alpha=0.5, color=colour, linewidth=0)
-        _intervals(axes[0], frame, "mean", look_of)
+        _draw_intervals(axes[0], frame, "mean", look_of)
         axes[0].set_yticks(range(len(frame)), wrap_names(frame["label"]))
         axes[0].set(ylim=(len(frame) - 0.5, -0.6), xlabel="score")
         heading = f"{dataset}, {workload}: {score}" if several else score
@@ -78,7 +78,7 @@ def draw(tables: common.Tables) -> Figure:
             axes[1].remove()
         elif compared:
             axes[1].axvline(0, color="0.4", linestyle="--", linewidth=1)
-            _intervals(axes[1], frame, "difference", look_of)
+            _draw_intervals(axes[1], frame, "difference", look_of)
             heading = f"difference from {common.reference_name(known)}"
             axes[1].set_title(wrap(heading, 3.2, PANEL_TITLE))
             axes[1].set_xlabel("difference of the score")
@@ -87,7 +87,8 @@ def draw(tables: common.Tables) -> Figure:
     return figure
 
 
-def _intervals(axes: Axes, means: pd.DataFrame, column: str, look_of: dict[str, Look]) -> None:
+def _draw_intervals(axes: Axes, means: pd.DataFrame, column: str, look_of: dict[str, Look]) -> None:
+    """Draw a column of means with its intervals, a row for each label."""
     rows = means[["label", column, f"{column}_low", f"{column}_high"]].itertuples(index=False)
     for place, (label, middle, low, high) in enumerate(rows):
         if pd.notna(middle):
@@ -100,23 +101,24 @@ def _intervals(axes: Axes, means: pd.DataFrame, column: str, look_of: dict[str, 
 
 
 def _counts(means: pd.DataFrame, several: bool) -> list[str]:
-    """Return notes on the runs and matches of a mean, on references, and on what has no match."""
+    """Return notes on the runs and paired runs of means, and on labels without paired runs."""
     notes = [f"{_span(means['runs'], 'run')} for each configuration."]
     compared = means[means["matches"] > 0]
     if len(compared):
-        notes[0] += f" Differences are over {_span(compared['matches'], 'match', 'matches')}."
+        notes[0] += f" Differences are over {_span(compared['matches'], 'paired run')}."
         labels = means.loc[means["difference"].notna(), "reference_label"].unique()
         notes[0] += f" References: {', '.join(labels)}." * (len(labels) > 1)
     keys = ["dataset", "workload", "label", "reference_label"]
     most = means[means["reference"].notna()].groupby(keys, sort=False)["matches"].max()
     parts = [
-        (f"{dataset} {workload} " if several else "") + f"{label} (no match with {reference})"
+        (f"{dataset} {workload} " if several else "") + f"{label} (no paired run with {reference})"
         for dataset, workload, label, reference in most[most == 0].index
     ]
     return [*notes, *[f"Without difference: {'; '.join(parts)}."] * bool(parts)]
 
 
-def _span(counts: pd.Series, one: str, many: str | None = None) -> str:
+def _span(counts: pd.Series, noun: str) -> str:
+    """Return the least and the largest of some counts, with their noun."""
     low, high = int(counts.min()), int(counts.max())
-    span = with_noun(high, one, many)
-    return span if low == high else f"{low} to {span}"
+    most = with_noun(high, noun)
+    return most if low == high else f"{low} to {most}"

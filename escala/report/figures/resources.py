@@ -27,7 +27,7 @@ CAPTION = (
 )
 NEEDS = "resources"
 WHAT = "Resources of each process"
-#: Column, its name, and the unit of the axis.
+#: Columns of the table, their names, and the unit of each axis in that of the column.
 SHOWN = (
     ("cpu_percent_mean", "processor (%)", 1),
     ("rss_bytes_max", "memory (MiB)", 2**20),
@@ -36,6 +36,7 @@ SHOWN = (
     ("threads_running_mean", "running threads", 1),
     ("involuntary_switches_per_second", "involuntary\nswitches (1/s)", 1),
 )
+# Columns in which the lines of a panel by nodes differ.
 _SERIES = ["dataset", "workload", "strategy", "variant", "network", "processes"]
 
 
@@ -51,8 +52,8 @@ def draw(tables: common.Tables) -> Figure:
     sized = with_series(processes, tables["runs"])
     by_nodes = sized["nodes"].nunique() > 1
     names = list(processes["label"].unique())
-    written = wrap_names(names)
-    height = max(0.45, height_of(written) + 0.15)
+    wrapped = wrap_names(names)
+    height = max(0.45, height_of(wrapped) + 0.15)
     figure = common.new(9, 5 if by_nodes else 2 * (height * len(names) + 0.7))
     # Two rows, because six panels in one row are too narrow for their numbers.
     grid = figure.subplots(2, len(SHOWN) // 2, sharex=by_nodes, sharey=not by_nodes)
@@ -81,7 +82,7 @@ def draw(tables: common.Tables) -> Figure:
             axes.set_xlabel("nodes")
         common.legend_of(figure, grid.flat, "series")
     else:
-        grid[0, 0].set_yticks(range(len(names)), written)
+        grid[0, 0].set_yticks(range(len(names)), wrapped)
         grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     common.finish(figure, [WHAT, describe_data(processes)], why)
     return figure

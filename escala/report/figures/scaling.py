@@ -30,7 +30,7 @@ CAPTION = (
     "90 % intervals, where there are predictions."
 )
 NEEDS = "sizes"
-#: What the lines of a panel differ in.
+# Columns in which the lines of a panel differ, in a scaling study and without one.
 _STUDY = ["study_strategy", "variant", "study_network"]
 _SERIES = ["strategy", "variant", "network", "processes"]
 
@@ -39,8 +39,8 @@ def draw(tables: common.Tables) -> Figure:
     """Draw a panel for each dataset and workload, and in a study one of the speed-up beside it."""
     study, tables = not tables["scaling"].empty, without_fits(tables)
     table = tables["scaling"] if study else with_series(tables["configurations"], tables["runs"])
-    alone = ~table["shares_cores"].fillna(False).astype(bool) if study else table["nodes"] > 1
-    measured = table[(table["kind"] != "unavailable") & alone]
+    left_out = table["shares_cores"].eq(True) if study else table["nodes"] == 1
+    measured = table[(table["kind"] != "unavailable") & ~left_out]
     gaps = common.gaps(tables["runs"])
     if measured.empty:
         why = " ".join(["No layout of several nodes or of a study was measured.", *gaps])
@@ -49,31 +49,32 @@ def draw(tables: common.Tables) -> Figure:
     figure = common.new(7.2, 3.1 * len(parts))
     grid = figure.subplots(len(parts), 1 + study, squeeze=False)
     looks = common.series(measured, _STUDY if study else _SERIES)
-    for line, ((dataset, workload), frame) in zip(grid, parts, strict=True):
+    for panels, ((dataset, workload), frame) in zip(grid, parts, strict=True):
         over = "nodes" if frame["nodes"].max() > 1 else "ranks"
         if not study:
-            _reference(line[0], frame, tables)
+            _draw_reference(panels[0], frame, tables)
         for name, rows, look in looks:
-            mine = (rows["dataset"] == dataset) & (rows["workload"] == workload)
-            if not mine.any():
+            rows = rows[(rows["dataset"] == dataset) & (rows["workload"] == workload)]
+            if rows.empty:
                 continue
-            rows, look = rows[mine].sort_values(["ranks", "nodes"]), look | {"label": name}
+            rows, look = rows.sort_values(["ranks", "nodes"]), look | {"label": name}
             if study:
-                _draw_study(*line, rows, over, look)
+                _draw_study(*panels, rows, over, look)
                 continue
-            _points(line[0], rows, over, "train{}_seconds_per_epoch", look)
-            # Those that are estimated, and those of processes that shared cores.
+            _draw_points(panels[0], rows, over, "train{}_seconds_per_epoch", look)
+            # Marks of estimates, and of processes that shared cores, look different.
             for row in rows.itertuples():
                 shape = "X" if row.kind == "estimated" else look["marker"]
                 mark = {"color": look["color"], "markersize": 7}
                 mark["markerfacecolor"] = "white" if row.oversubscribed else look["color"]
-                line[0].plot(row.nodes, row.train_seconds_per_epoch, shape, **mark)
-        for axes in line:
-            _finish(axes, frame, over, set() if study else {1})
+                panels[0].plot(row.nodes, row.train_seconds_per_epoch, shape, **mark)
+        for axes in panels:
+            _set_axes(axes, frame, over, set() if study else {1})
         title = common.panel_title(workload, frame, several=len(parts) > 1)
-        line[0].set_title(wrap(title, 3.0, PANEL_TITLE))
-        line[0].set_ylabel(f"{per_epoch(tables, workload)} (s)".replace(" per ", "\nper "))
-        line[-1].set_ylabel("speed-up over\nthe baseline" if study else line[0].get_ylabel())
+        panels[0].set_title(wrap(title, 3.0, PANEL_TITLE))
+        panels[0].set_ylabel(f"{per_epoch(tables, workload)} (s)".replace(" per ", "\nper "))
+        if study:
+            panels[1].set_ylabel("speed-up over\nthe baseline")
     common.legend_of(figure, grid.ravel(), "series")
     what = f"{per_epoch(tables).capitalize()} by size"
     if study:
@@ -83,10 +84,10 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def with_series(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the size of each layout, and networks with their measured rates.
+    """Return a table with the size of each layout, and the measured rate in the name of networks.
 
-    Those of the slowest network come first, and last those whose rate was not measured. The rate
-    is the median of the latest runs that ended ok.
+    Rows of the slowest network come first, and those whose rate was not measured last. A rate is
+    the median of the current runs that ended ok.
     """
     ok = runs[runs["current"] & (runs["status"] == "ok")]
     rates = ok.groupby("network")["mbit_per_second"].median().dropna()
@@ -103,7 +104,7 @@ def with_series(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return sized.sort_values("rate", kind="stable")
 
 
-def _reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> None:
+def _draw_reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> None:
     """Draw the main references of a panel that were measured on one node."""
     names = frame.assign(network=frame["network_name"])[list(CONFIGURATION)]
     main = tables["speedup"][tables["speedup"]["reference"] == 1].merge(names)
@@ -116,8 +117,8 @@ def _reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> None:
 
 
 def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
-    """Draw times and speed-ups of a series, the ideal ones, and times that are predicted."""
-    _points(left, rows, over, "seconds_per_epoch{}", look)
+    """Draw times and speed-ups of a line of a study, ideal ones, and predicted times."""
+    _draw_points(left, rows, over, "seconds_per_epoch{}", look)
     first, ranks = rows.iloc[0], rows["ranks"]
     times = np.broadcast_to(first["seconds_per_epoch"], len(rows))
     ideal = times if first["scaling"] == WEAK else times * first["ranks"] / ranks
@@ -126,19 +127,22 @@ def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, over: str, look: di
     predicted = rows.dropna(subset=["predicted_seconds_per_epoch"])
     if len(predicted):
         hollow = look | {"markerfacecolor": "white", "label": "predicted", "linestyle": ":"}
-        _points(left, predicted, over, "predicted{}_seconds_per_epoch", hollow)
-    _points(right, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
+        _draw_points(left, predicted, over, "predicted{}_seconds_per_epoch", hollow)
+    _draw_points(right, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
     right.plot(rows[over], (rows["cores"] / first["cores"]).astype(float), **dashed)
 
 
-def _points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:
-    """Draw the values of a column with their intervals."""
-    values, low, high = (rows[column.format(e)].astype(float) for e in ("", "_low", "_high"))
+def _draw_points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:
+    """Draw the values of a column with their intervals.
+
+    `column` is a name with `{}` where the columns of the interval have `_low` and `_high`.
+    """
+    values, low, high = (rows[column.format(end)].astype(float) for end in ("", "_low", "_high"))
     bars = np.clip([values - low.fillna(values), high.fillna(values) - values], 0, None)
     axes.errorbar(rows[over], values, yerr=bars, capsize=3, linewidth=1.5, markersize=6, **look)
 
 
-def _finish(axes: Axes, frame: pd.DataFrame, over: str, further: set[int]) -> None:
+def _set_axes(axes: Axes, frame: pd.DataFrame, over: str, further: set[int]) -> None:
     """Set logarithmic axes whose ticks are the sizes that were measured, and further ones."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -1,6 +1,6 @@
 """Draw the training time of every configuration, narrow enough for the first screen of a phone.
 
-Names stand above the marks. Where a reader of the SVG points at a row, its values are told.
+Names stand above the marks. A reader of the SVG who points at a row sees its values.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ CAPTION = (
     "but training steps is in it. Values are in the table ``configurations``."
 )
 WHAT = "Training time per epoch"
-#: Configurations of a dataset and workload.
+#: The most configurations of a dataset and workload.
 MOST = 20
+# Colours of the noise floor and of a prediction.
 _FLOOR, _BAND = "#fbf0cf", "#d8dde2"
 _MAIN = "1 (the main reference)"
 _ENDS = ("", "_low", "_high")
@@ -49,12 +50,15 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    ends : of the interval of the median.
+    seconds : the median.
+    ends : the lower and the upper end of its interval.
+    runs : the time of each run.
     value : the median in words, or why there is none.
-    texts : all its values, by their names.
+    texts : all values for readers who point at the row, by their names.
+    ideal : the time with which the speed-up equals the cores.
     predicted : lower end, median and upper end of a prediction.
-    basis : of the prediction: what it is computed from.
-    floor : ends of the times that cannot be told from that of the main reference.
+    basis : what the prediction is computed from.
+    floor : the least and the largest time that cannot be told from that of the main reference.
     """
 
     name: str
@@ -94,8 +98,8 @@ def draw(tables: common.Tables) -> Figure:
     for axes, panel in zip(grid.flat, panels, strict=True):
         inch, farthest = 1 / height, 0.0
         for place, row in enumerate(panel.rows):
-            (low, middle, high), mark = row.predicted, {"color": row.colour}
-            width = 0.2 * inch
+            low, middle, high = row.predicted
+            mark, width = {"color": row.colour}, 0.2 * inch
             if not math.isnan(row.floor[0]):
                 long = row.floor[1] - row.floor[0]
                 axes.barh(place, long, 1.4 * width, row.floor[0], color=_FLOOR)
@@ -111,11 +115,12 @@ def draw(tables: common.Tables) -> Figure:
                 axes.scatter(row.runs, spots, s=12, alpha=0.5, linewidth=0, **mark)
             axes.hlines(place, *row.ends, linewidth=2.2, **mark)
             axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
-            end, clear = place + common.BELOW * inch, {"color": "black", "alpha": 0.004}
-            shade = axes.axhspan(end - 1, end, linewidth=0, zorder=9, **clear)
             lines = [row.name, *(f"{name}: {text}" for name, text in row.texts.items())]
             lines += [f"single runs: {', '.join(map(number, row.runs))} s"] * bool(row.runs)
-            common.tell(shade, "\n".join(lines))
+            # The tooltip belongs to an almost transparent area over the whole row.
+            end = place + common.BELOW * inch
+            area = axes.axhspan(end - 1, end, linewidth=0, zorder=9, color="black", alpha=0.004)
+            common.add_tooltip(area, "\n".join(lines))
             values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
             farthest = max([farthest, *(value for value in values if not math.isnan(value))])
         common.name_rows(axes, [(row.name, row.value) for row in panel.rows], height, farthest)
@@ -128,7 +133,9 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
-    """Yield the panels; times to the target come first where they decide, as batches differ.
+    """Yield the panels of each dataset and workload.
+
+    Times to the target accuracy come first where they decide: there, batches differ.
 
     Parameters
     ----------
@@ -139,29 +146,30 @@ def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
         add_labels(tables[name], tables["runs"]) for name in ("configurations", "runs")
     )
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
-    with_all = configurations.merge(tables["predictions"][[*keys, *predicted]], "left", keys)
-    with_all = with_all.merge(tables["noise"][[*keys, "floor"]], "left", keys)
-    known = {configuration_of(row): row for row in with_all.itertuples()}
+    configurations = configurations.merge(
+        tables["predictions"][[*keys, *predicted]], "left", keys
+    ).merge(tables["noise"][[*keys, "floor"]], "left", keys)
+    rows = {configuration_of(row): row for row in configurations.itertuples()}
     compared = Report(tables).against_main
     several = len(common.panels(configurations)) > 1
-    for (_, workload), frame in common.panels(in_order(with_all.fillna({"reference": 0}))):
+    for (_, workload), frame in common.panels(in_order(configurations.fillna({"reference": 0}))):
         title = common.panel_title(workload, frame, several)
-        epochs, to_target, decides = [], [], False
+        epochs, to_target, target_decides = [], [], False
         for row in frame.itertuples():
             of_row = runs[is_among(runs, {configuration_of(row)})]
             against, reference = compared.get(configuration_of(row)), row
             if against is not None:
-                reference = known.get(configuration_of(against, "reference_"))
-                decides |= headline(against).to_target
+                reference = rows.get(configuration_of(against, "reference_"))
+                target_decides |= headline(against).to_target
             name = names(row.label).replace("`", "")
             epochs.append(_epoch_row(name, row, of_row, against, reference))
-            to_target.append(_to_target(name, row, of_row, against))
+            to_target.append(_target_row(name, row, of_row, against))
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
         if targets.notna().any():
             axis = f"training time to accuracy {targets.dropna().iloc[0]:g} (s)"
             panels.append(Panel(title, axis, to_target))
-        yield from panels[::-1] if decides else panels
+        yield from panels[::-1] if target_decides else panels
 
 
 def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
@@ -213,7 +221,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
     )
 
 
-def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
+def _target_row(name: str, row, runs: pd.DataFrame, against) -> Row:
     """Return what is known of the time to the target accuracy; it is a bound if censored."""
     known = row.time_to_target_kind != "unavailable" and pd.notna(row.time_to_target_seconds)
     seconds = float(row.time_to_target_seconds) if known else math.nan
@@ -231,15 +239,18 @@ def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
 
 
 def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Return a time with its interval in words, or its ends if only these are known."""
     if pd.isna(seconds) and pd.notna(low):
         return f"{number(low)}–{number(high)} s"
     return "–" if pd.isna(seconds) else with_interval(seconds, low, high, unit=" s")
 
 
 def _explain_marks(rows: Sequence[Row]) -> str:
-    """Explain the marks that the figure has."""
+    """Return a sentence on each kind of mark that the figure has."""
     bands = {row.basis for row in rows if not math.isnan(row.predicted[0])}
-    is_estimate = [math.isnan(row.predicted[0]) > math.isnan(row.predicted[1]) for row in rows]
+    estimates = [
+        row for row in rows if math.isnan(row.predicted[0]) and not math.isnan(row.predicted[1])
+    ]
     marks = {
         "After >, some runs did not reach the accuracy.": any(">" in row.value for row in rows),
         "≈: estimated from runs that were cut short.": any("≈" in row.value for row in rows),
@@ -249,7 +260,7 @@ def _explain_marks(rows: Sequence[Row]) -> str:
             bool(bands - {BOUNDS}),
         "Hatched ones go beyond what was calibrated.": EXTRAPOLATED in bands,
         "Grey lines without a band: estimates for more ranks than predictions were checked with.":
-            any(is_estimate),
+            bool(estimates),
         "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to "
         "none.": BOUNDS in bands,
         "Yellow bands: the noise floor. Times in it cannot be told from that of the main "
@@ -259,4 +270,4 @@ def _explain_marks(rows: Sequence[Row]) -> str:
         "Thick lines: medians with their 95 % intervals (the range for fewer than six runs); "
         "points: single runs of all sessions."
     )
-    return " ".join([first, *(text for text, is_there in marks.items() if is_there)])
+    return " ".join([first, *(text for text, is_drawn in marks.items() if is_drawn)])

@@ -34,9 +34,9 @@ CAPTION = (
 )
 NEEDS = "comparisons"
 WHAT = "Speed-up and efficiency"
-# The width of a panel and the height of its axis, in inches.
+# Inches: the width of a panel, and the height of its horizontal axis with its label.
 _PANEL, _AXIS = 2.1, 1.0
-# The ends of the horizontal axes, as multiples of what lies farthest. A value near 0 needs room.
+# The ends of the horizontal axes, as multiples of the largest value. A value near 0 needs room.
 _ENDS = -0.12, 1.15
 
 
@@ -57,7 +57,7 @@ def draw(tables: common.Tables) -> Figure:
         if len(speedup):
             why = f"No ratio is available. {'; '.join(_reasons(speedup))}."
         return common.empty(WHAT, describe_data(runs), why)
-    # What tells a panel from the others: its data, and its reference if it has several.
+    # The headings and rows of the pairs of panels. A heading has what not all panels share.
     parts = []
     several, references = len(common.panels(measured)) > 1, measured["reference"].nunique()
     for (_, workload), group in common.panels(measured):
@@ -80,7 +80,7 @@ def draw(tables: common.Tables) -> Figure:
         left.set(ylim=(len(frame) - 0.4, -0.7))
         right.set(xlabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
     main = ", ".join(speedup.loc[speedup["reference"] == 1, "reference_label"].unique())
-    # Of what ran and has no ratio.
+    # Reasons are for configurations that ran and have no ratio.
     ran = shown["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = _reasons(speedup[unknown].merge(ran[list(CONFIGURATION)]))
     notes = [f"Reference: {main}.", *(f"Unavailable: {reason}." for reason in missing), *notes]
@@ -113,10 +113,12 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, heading: str) -> None:
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
+    """Return the label of each row in lines, with its ranks, and whether it is estimated."""
     ranks = [with_noun(ranks, "rank") for ranks in frame["ranks"]]
     estimated = (frame["kind"] == "estimated").map({True: "\n(estimated)", False: ""})
     return wrap_names(frame["label"] + "\n" + ranks + estimated)
 
 
 def _reasons(rows: pd.DataFrame) -> list[str]:
+    """Return why each row has no ratio."""
     return [f"{row.label} against {row.reference_label}: {row.reason}" for row in rows.itertuples()]

@@ -172,7 +172,7 @@ def ladders(report: Report) -> Iterator[Finding]:
         return
     fewest, most = rows["matches"].min(), rows["matches"].max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
-    text = f"each change of a ladder is measured in {number} match{'' if most == 1 else 'es'}"
+    text = f"each change of a ladder is measured in {number} paired run{'' if most == 1 else 's'}"
     if fewest < VALUES_FOR_INTERVAL:
         text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield Finding(text, "ladder", "ladder")

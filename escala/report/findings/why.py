@@ -278,7 +278,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
             text += "the changes do not explain it"
         else:
             agrees = "it agrees" if abs(off) <= TOLERANCE else "this may be chance"
-            text += f"{agrees}, and more matches would tell"
+            text += f"{agrees}, and more paired runs would tell"
     yield text
 
 

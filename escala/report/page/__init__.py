@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -29,7 +29,7 @@ from escala.report.summary import explanation, overview
 from escala.report.tables.views import only_whole_runs
 from escala.strategies.base import TRACE
 
-#: Characters of figures in a page. Those beyond are links to their files.
+#: The most characters of figures in a page. Further figures are links to their files.
 FIGURE_SIZE = 250_000
 #: Sections of figures that no finding names, by the category of the figure.
 _SECTION_OF_CATEGORY = {
@@ -39,10 +39,10 @@ _SECTION_OF_CATEGORY = {
     "Time": "sure",
     "Resources": "why",
 }
-#: Units stay with their numbers.
+#: The space between a number and its unit, at which no line may break.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
-#: More files and variables of a program are counted only.
+#: The most files and variables of a program that are named; more are only counted.
 _MOST_NAMES = 12
 #: Columns of the table `runs`, with their headings, and the digits of numbers after the point.
 COLUMNS = {
@@ -71,7 +71,7 @@ class Drawing(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A value as it is shown, and for a number as it is sorted."""
+    """The text of a value, and for a number the value by which rows are sorted."""
 
     text: str
     value: float | None = None
@@ -97,12 +97,12 @@ def page(
     """
     report = Report(tables, name)
     findings = all_findings(report)
-    # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
-    only_ladders = not report.against_main and not tables["ladder"].empty
-    first = "ladder" if only_ladders else "seconds_per_epoch"
+    has_only_ladders = not report.against_main and not tables["ladder"].empty
+    first = "ladder" if has_only_ladders else "seconds_per_epoch"
     screen = first_screen(report, findings, question)
     drawings = Drawings()
     drawn = {drawing.name: drawing for drawing in _draw(figures, findings, drawings, first)}
+    # A figure is in the first section with a finding that names it, else in that of its category.
     sections = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
     for section in reversed(findings):
         sections |= {
@@ -150,7 +150,7 @@ def page(
 
 @cache
 def templates(*further: Path) -> Environment:
-    """Return the templates of the page and of further folders, which escape all text."""
+    """Return the templates in the folder of the page and in further ones, which escape all text."""
     environment = Environment(
         loader=FileSystemLoader([_FOLDER, *further]), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -179,16 +179,16 @@ def _draw(
     drawings: Drawings,
     first: str,
 ) -> Iterator[Drawing]:
-    """Yield figures: the first one, those that findings name, others; inline what fits."""
-    every = [finding for of_section in findings.values() for finding in of_section]
+    """Yield the figures: the first one, those that findings name, others; inline what fits."""
+    in_order = [finding for of_section in findings.values() for finding in of_section]
     size = 0
-    for name in dict.fromkeys([first, *(finding.figure for finding in every), *figures]):
+    for name in dict.fromkeys([first, *(finding.figure for finding in in_order), *figures]):
         if name not in figures:
             continue
         caption = DECLARED[name].caption.replace("``", "`")
         title, _, _ = caption.partition(". ")
-        shows = [finding.text for finding in every if finding.figure == name]
-        words = " ".join(shows or [caption]).replace("`", "")
+        texts = [finding.text for finding in in_order if finding.figure == name]
+        words = " ".join(texts or [caption]).replace("`", "")
         svg = drawings.inline(figures[name], f"figure-{name}", f"{title.rstrip('.')}.", words)
         fits = size + len(svg) <= FIGURE_SIZE
         size += len(svg) * fits
@@ -215,14 +215,14 @@ def headings(tables: Tables) -> dict[str, str]:
 def rows(tables: Tables) -> Iterator[list[Cell]]:
     """Yield the cells of each measurement, in the order of `COLUMNS`."""
     for row in records(tables["runs"]):
-        yield [
-            Cell("–")
-            if row[key] is None
-            else Cell(str(row[key]))
-            if digits is None
-            else Cell(f"{row[key]:.{digits}f}", float(row[key]))
-            for key, (_, digits) in COLUMNS.items()
-        ]
+        yield [_cell(row[key], digits) for key, (_, digits) in COLUMNS.items()]
+
+
+def _cell(value: Any, digits: int | None) -> Cell:
+    """Return the cell of a value. `digits` are those after the point of a number, None for text."""
+    if value is None:
+        return Cell("–")
+    return Cell(str(value)) if digits is None else Cell(f"{value:.{digits}f}", float(value))
 
 
 def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
@@ -232,7 +232,7 @@ def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
     yield "measurements", with_noun(len(runs), "measurement")
     yield "sessions", ", ".join(sorted(runs["session"].unique()))
     yield "started", " to ".join(sorted({runs["started"].min(), runs["started"].max()}))
-    hosts = {host for names in runs["hosts"].dropna() for host in names.split(";") if host}
+    hosts = set(";".join(runs["hosts"].dropna()).split(";")) - {""}
     yield "hosts", ", ".join(sorted(hosts)) or "unavailable"
     yield "kernel", ", ".join(sorted(runs["kernel"].dropna().unique()))
     for dataset, group in runs.groupby("dataset", sort=False):

@@ -3,16 +3,140 @@
 It is made of measured runs alone, as the table `scaling` has them. Where there are predictions, it
 sets them against what was measured. What is not known says so.
 
+This module writes it as HTML, Markdown and LaTeX, and as PDF if Chromium is installed.
+
 | module | content |
 |---|---|
 | `content` | what the document says: tables of text, notes, and how it was measured |
 | `statement` | a paragraph to paste, and the largest size that passes |
-| `forms` | the same as HTML, Markdown, LaTeX, and as PDF if Chromium is installed |
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from escala.core.files import atomic
+from escala.report.figures import DECLARED
+from escala.report.page import digest, templates
+from escala.report.page.svg import Drawings
 from escala.report.study.content import Study, study
-from escala.report.study.forms import html, latex, markdown, pdf, write
 
 __all__ = ["Study", "html", "latex", "markdown", "pdf", "study", "write"]
+
+_PAGE = Path(__file__).parents[1] / "page"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_PDF_SECONDS = 120
+
+
+def write(study: Study, page: Path, figure: str, links: Sequence[str]) -> None:
+    """Write the document as `page` and beside it, and print its statements and what to hand in.
+
+    Parameters
+    ----------
+    page : the HTML file; other forms have its name and their suffixes.
+    figure, links : as in `html`.
+    """
+    texts = {
+        page: html(study, figure, links),
+        page.with_suffix(".md"): "\n".join(markdown(study)) + "\n",
+        page.with_suffix(".tex"): "\n".join(latex(study)),
+    }
+    for path, text in texts.items():
+        with atomic(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    printed = page.with_suffix(".pdf")
+    reason = pdf(page, printed)
+    print("\n".join(f"{series.heading}\n{series.statement}\n" for series in study.series))
+    print(f"No PDF: {reason}. To hand in: {page}" if reason else f"To hand in: {printed}")
+
+
+def html(study: Study, figure: str, links: Sequence[str] = ()) -> str:
+    """Return the document as one page that loads nothing.
+
+    Parameters
+    ----------
+    figure : the SVG file of the figure `scaling`, as Matplotlib writes it.
+    links : addresses of files to link to, relative to the page.
+    """
+    caption = DECLARED["scaling"].caption.replace("``", "`")
+    drawings = Drawings()
+    svg = drawings.inline(figure, "figure-scaling", "Scaling.", caption)
+    style = (_PAGE / "page.css").read_text(encoding="utf-8") + drawings.rules
+    template = templates(Path(__file__).parent).get_template("study.html")
+    return template.render(
+        study=study, style=style, style_digest=digest(style), svg=svg, caption=caption, links=links
+    )
+
+
+def markdown(study: Study) -> Iterator[str]:
+    """Yield the lines of the document without its figure, as Markdown."""
+    yield from (f"# {study.title}", "", study.kind)
+    for series in study.series:
+        yield from ("", f"## {series.heading}", "", series.statement)
+        for caption, table in series.tables.items():
+            yield from ("", f"**{caption}**", "")
+            dashes = ["---"] * len(table.columns)
+            for row in [list(table.columns), dashes, *table.to_numpy().tolist()]:
+                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+        if series.notes:
+            yield from ("", *(f"- {note}" for note in series.notes))
+    yield from ("", "## How it was measured", "")
+    yield from (f"- **{name}:** {value}" for name, value in study.about)
+    if study.script:
+        # A fence is longer than any run of its sign within.
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", study.script)), default=0))
+        yield from ("", "## Job script", "", f"{fence}bash", *study.script.splitlines(), fence)
+
+
+def latex(study: Study) -> Iterator[str]:
+    """Yield the tables of the document as LaTeX, with its paragraphs as comments before them.
+
+    They need the package `booktabs`.
+    """
+    yield f"% {study.kind}"
+    for series in study.series:
+        yield from (f"% {series.heading}", f"% {series.statement}")
+        for caption, table in series.tables.items():
+            styled = table.style.hide(axis="index").format(escape="latex")
+            styled = styled.format_index(escape="latex", axis="columns")
+            text = styled.to_latex(hrules=True, caption=f"{caption}.", position_float="centering")
+            # A dash between numbers, and what text fonts lack.
+            yield text.replace("–", "--").replace("≥", r"$\geq$")
+
+
+def pdf(page: Path, output: Path) -> str | None:
+    """Print a page as PDF by Chromium; return why that is not possible, or None.
+
+    Parameters
+    ----------
+    page : the HTML document.
+    output : the file to write.
+    """
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        return "Chromium is not installed: print the page from a browser instead"
+    # Chromium refuses its sandbox to root, as in containers; the page loads nothing.
+    alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as profile:
+        printed = Path(profile) / "page.pdf"
+        call = [
+            browser, "--headless", *alone, "--disable-gpu", "--disable-dev-shm-usage",
+            f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={printed}",
+            page.resolve().as_uri(),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(call, capture_output=True, text=True, timeout=_PDF_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"{browser} took more than {_PDF_SECONDS} s"
+        if not printed.exists():
+            lines = done.stderr.strip().splitlines() or ["it gave no reason"]
+            return f"{browser} wrote no PDF: {lines[-1]}"
+        with atomic(output) as temporary:
+            shutil.copyfile(printed, temporary)
+    return None

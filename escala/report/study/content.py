@@ -27,11 +27,12 @@ from escala.report.study.statement import (
 )
 from escala.report.tables.views import unit
 
-#: Counts of nodes that sites ask for at least, the largest fraction of a run that its start may
-#: take, and the seconds of the shortest run: CSC asks for "a few minutes".
+#: What sites ask for: the fewest counts of nodes, the largest fraction of a run that its start may
+#: take, and the seconds of the shortest run. CSC asks for "a few minutes".
 FEWEST_NODE_COUNTS, MOST_SET_UP, FEW_MINUTES = 3, 0.5, 180
-#: Scores of a workload that the document has.
+#: The most scores of a workload that the document has.
 _MOST_SCORES = 3
+#: Columns in which series differ.
 SERIES = ["dataset", "workload", "variant", "study_strategy", "study_network"]
 #: Packages by which training or exchange differ.
 _VERSIONS = (
@@ -42,11 +43,11 @@ _VERSIONS = (
 
 
 class Series(NamedTuple):
-    """The layouts of one strategy, variant and network.
+    """What the document says on the layouts of one strategy, variant and network.
 
     Attributes
     ----------
-    heading : its name.
+    heading : names the series.
     statement : a paragraph to paste.
     tables : tables of text, by their captions.
     notes : what is unavailable and why, and what weakens the series.
@@ -63,7 +64,7 @@ class Study(NamedTuple):
 
     Attributes
     ----------
-    kind : what the document is, one sentence.
+    kind : a sentence that says what the document is.
     about : names and values on how it was measured.
     script : the job script, None if there is none.
     """
@@ -93,12 +94,13 @@ def study(
     """
     groups = tables["scaling"].groupby(SERIES, sort=False)
     series = [_series(rows, tables, settings) for _, rows in groups]
-    where = f" on {EMULATED}" if tables["scaling"]["emulated"].eq(True).any() else ""
-    kind = f"Scaling study, of measured runs{where}."
+    is_emulated = tables["scaling"]["emulated"].eq(True).any()
+    kind = f"Scaling study, of measured runs{f' on {EMULATED}' if is_emulated else ''}."
     return Study(title, kind, series, list(provenance(tables, settings, runs)), script)
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
+    """Return what the document says on rows of the table `scaling`, those of one series."""
     first, rule = rows.iloc[0], settings["rules"]
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
@@ -106,7 +108,7 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
         f"{strategy_in_words(first['study_strategy'])}, variant {first['variant']}{network}"
     )
     has_gpus = rows["gpus"].fillna(0).max() > 0
-    a_run = unit(tables, first["workload"])
+    epoch_or_run = unit(tables, first["workload"])
     weak = "weak " if settings["kind"] == WEAK else ""
     against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
     judged = f"efficiency of {'whole runs' if rule['time'] == RUN else 'steps'} {against}"
@@ -116,17 +118,13 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
             "nodes": str(row["nodes"]),
             "ranks": str(row["ranks"]),
             "cores": number(row["cores"], ".0f"),
-            f"s per {a_run}": interval(row, "seconds_per_epoch"),
+            f"s per {epoch_or_run}": interval(row, "seconds_per_epoch"),
             "rows/s": interval(row, "samples_per_second"),
             "speed-up": interval(row, "speedup"),
             f"{weak}efficiency": interval(row, "efficiency"),
             "speed-up of whole runs": interval(row, "whole_speedup"),
             judged: "–" if row["layout"] == row["baseline"] else interval(row, "rule_efficiency"),
-            f"≥ {rule['efficiency']:.0%}": "baseline"
-            if row["layout"] == row["baseline"]
-            else "shares cores"
-            if row["shares_cores"]
-            else row["passes"] or "not judged",
+            f"≥ {rule['efficiency']:.0%}": _verdict(row),
         }
         for row in records(rows)
     )
@@ -142,13 +140,22 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     )
 
 
+def _verdict(row: Mapping) -> str:
+    """Return whether a size passes the rule, or why it has no verdict."""
+    if row["layout"] == row["baseline"]:
+        return "baseline"
+    if row["shares_cores"]:
+        return "shares cores"
+    return row["passes"] or "not judged"
+
+
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
+    """Return the parts of a whole run, and what it and the planned runs use, for each layout."""
     planned, margin = settings["planned_runs"], settings["margin"]
     unit_name = settings["unit"]["name"]
     lines = []
     for row in records(rows):
-        memory, sent = row["node_memory_bytes"], row["sent_bytes_per_step"]
-        one_node = row["nodes"] == 1
+        sent = "–" if row["nodes"] == 1 else _bytes(row["sent_bytes_per_step"])
         columns = {
             "layout": layout(row),
             "whole run (s)": number(row["wall_seconds"]),
@@ -159,12 +166,8 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
             "test and saving (s)": number(row["closing_seconds"]),
             "not accounted for (s)": number(row["unaccounted_seconds"]),
             "input, in the set-up (s)": number(row["loading_seconds"]),
-            "memory of a node": UNAVAILABLE if pd.isna(memory) else size(memory),
-            "sent by a node in a step": "–"
-            if one_node
-            else UNAVAILABLE
-            if pd.isna(sent)
-            else size(sent),
+            "memory of a node": _bytes(row["node_memory_bytes"]),
+            "sent by a node in a step": sent,
             "node-hours": number(row["node_hours"]),
             "core-hours": number(row["core_hours"]),
             "use of cores (%)": number(row["core_percent"]),
@@ -177,22 +180,25 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
     return pd.DataFrame(lines)
 
 
+def _bytes(value: float | None) -> str:
+    return UNAVAILABLE if pd.isna(value) else size(value)
+
+
 def _further_table(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    a_run = unit(tables, rows.iloc[0]["workload"])
+    """Return the scores and the predicted times of each layout."""
+    epoch_or_run = unit(tables, rows.iloc[0]["workload"])
     scores = _scores(rows, tables)
     lines = []
     for row in records(rows):
         measured, predicted = row["seconds_per_epoch"], row["predicted_seconds_per_epoch"]
-        matching = scores[
-            (scores[list(CONFIGURATION)] == [row[key] for key in CONFIGURATION]).all(axis=1)
-        ]
-        values = {score["score"]: interval(score, "mean") for score in records(matching)}
+        is_of_row = (scores[list(CONFIGURATION)] == [row[key] for key in CONFIGURATION]).all(axis=1)
+        means = {score["score"]: interval(score, "mean") for score in records(scores[is_of_row])}
         lines.append(
             {
                 "layout": layout(row),
                 "rows in a step": number(row["global_batch"], ".0f"),
-                **{name: values.get(name, UNAVAILABLE) for name in scores["score"].unique()},
-                f"predicted s per {a_run}": interval(row, "predicted", "_seconds_per_epoch"),
+                **{name: means.get(name, UNAVAILABLE) for name in scores["score"].unique()},
+                f"predicted s per {epoch_or_run}": interval(row, "predicted", "_seconds_per_epoch"),
                 "predicted / measured": number(
                     None if None in (predicted, measured) else predicted / measured
                 ),
@@ -202,7 +208,7 @@ def _further_table(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 
 
 def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Return the means of the first scores of the layouts, one row for each and score."""
+    """Return the means of the first scores of the layouts, a row for each layout and score."""
     scores = tables["mean_scores"].merge(rows[list(CONFIGURATION)])
     scores = scores[scores["score"].isin(scores["score"].unique()[:_MOST_SCORES])]
     return scores.drop_duplicates([*CONFIGURATION, "score"])
@@ -249,13 +255,13 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     batches = rows["global_batch"].dropna().unique()
     if len(batches) > 1:
         yield "The rows of a step grow with the processes. Compare the scores of layouts."
-    yield from _tell_what_was_not_measured(rows, tables)
+    yield from _unmeasured_notes(rows, tables)
 
 
-def _tell_what_was_not_measured(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    """Yield what a law expects beyond the sizes measured, and how to get unavailable quantities.
+def _unmeasured_notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    """Yield what a law expects of twice the largest size, and how to get unavailable quantities.
 
-    The law is fitted to the series, and expects something of twice its largest size.
+    The law is fitted to the times of the series.
     """
     last = sizes_to_state(rows).tail(1)
     laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
@@ -268,16 +274,16 @@ def _tell_what_was_not_measured(rows: pd.DataFrame, tables: Tables) -> Iterator[
             f"{layout_in_words(law['reference_layout'])} "
             f"are {number(law['extrapolated_speedup'])} times as fast: an extrapolation."
         )
-    names = list(CONFIGURATION)
-    lacking = rows[rows["node_memory_bytes"].isna()][names]
+    keys = list(CONFIGURATION)
+    without_memory = rows[rows["node_memory_bytes"].isna()][keys]
     sampled = tables["resources"].query("status == 'ok'")
-    short = lacking.merge(sampled[names].drop_duplicates())
-    for row in short.itertuples():
+    too_short = without_memory.merge(sampled[keys].drop_duplicates())
+    for row in too_short.itertuples():
         yield (
             f"An epoch of {layout_in_words(row.layout, row.strategy)} is too short for samples of "
             "its memory: write resources: {enabled: true, seconds: 0.05}, or train on more rows."
         )
-    if len(lacking) > len(short):
+    if len(without_memory) > len(too_short):
         yield (
             "Memory and bytes that are unavailable need runs of the probe resources: write "
             "resources: {enabled: true}."
@@ -291,14 +297,13 @@ def _tell_what_was_not_measured(rows: pd.DataFrame, tables: Tables) -> Iterator[
 def provenance(
     tables: Tables, settings: Mapping[str, Any], runs: Sequence[Mapping]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and values, in the order in which a reviewer asks for them."""
+    """Yield names and values on how the runs were made, in the order that a reviewer expects."""
     ok = [run for run in runs if run["status"] == "ok"]
     dates = sorted(run["started"][:10] for run in ok)
     yield "date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else UNAVAILABLE
     yield "software", _versions(ok)
     current = tables["runs"][tables["runs"]["current"]]
     for workload in tables["scaling"]["workload"].unique():
-        # What was trained.
         rows = current[current["workload"] == workload]
         columns = {
             "training rows": "train_rows",
@@ -306,8 +311,10 @@ def provenance(
             "epochs": "epochs_asked",
         }
         parts = {name: rows[column].dropna() for name, column in columns.items()}
-        case = ", ".join(f"{name} {span(values)}" for name, values in parts.items() if len(values))
-        yield f"case: {workload}", next(iter(rows["command"].dropna()), None) or case
+        network = ", ".join(
+            f"{name} {span(values)}" for name, values in parts.items() if len(values)
+        )
+        yield f"case: {workload}", next(iter(rows["command"].dropna()), network)
     strategies = ", ".join(
         f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
     )
@@ -326,13 +333,13 @@ def provenance(
     launchers = {str(run["ranks"]["launcher"]) for run in ok}
     yield "started by", ", ".join(sorted(launchers)) or UNAVAILABLE
     yield "jobs", _jobs(ok)
-    pairs, how = tables["speedup"].dropna(subset=["same_nodes"]), UNAVAILABLE
-    pairs = pairs[pairs["decides"]]
-    if len(pairs):
-        where = "the same nodes" if pairs["same_nodes"].all() else "other nodes in some pairs"
-        apart = pairs["seconds_apart"].median()
-        how = f"the two runs of a ratio on {where}, begun {apart:.0f} s apart"
-    yield "paired runs", how
+    ratios = tables["speedup"].dropna(subset=["same_nodes"])
+    ratios, how_paired = ratios[ratios["decides"]], UNAVAILABLE
+    if len(ratios):
+        where = "the same nodes" if ratios["same_nodes"].all() else "other nodes in some pairs"
+        apart = ratios["seconds_apart"].median()
+        how_paired = f"the two runs of a ratio on {where}, begun {apart:.0f} s apart"
+    yield "paired runs", how_paired
     yield "rule", f"{settings['rules']['name']}: {rule_in_words(settings['rules'])}"
     yield (
         "method",
@@ -343,7 +350,7 @@ def provenance(
 
 
 def _versions(ok: Sequence[Mapping]) -> str:
-    """Return the versions of the packages that decide, of all runs."""
+    """Return the versions in all runs of the packages of `_VERSIONS`."""
     versions: dict[str, set[str]] = {}
     for run in ok:
         for name in _VERSIONS:
@@ -360,10 +367,10 @@ def _interconnect(ok: Sequence[Mapping]) -> str:
     across = [run for run in ok if run["layout"].nodes > 1]
     if not across:
         return "one node: ranks exchange through its memory or loopback interface"
-    named = sorted({f"interface {run['ranks']['interface']}" for run in across})
+    described = sorted({f"interface {run['ranks']['interface']}" for run in across})
     transports = [transport for run in across if (transport := run["ranks"].get("transport"))]
-    chosen = {"/".join([parts["pml"], *(parts["btl"] or ())]) for parts in transports}
-    named += sorted(f"transport {name}" for name in chosen) or [f"transport {UNAVAILABLE}"]
+    names = {"/".join([parts["pml"], *(parts["btl"] or ())]) for parts in transports}
+    described += sorted(f"transport {name}" for name in names) or [f"transport {UNAVAILABLE}"]
     links = [run["link"] for run in across if run["link"]]
     for key, name, text in (
         ("mbit_per_second", "rate", "{:.0f} Mbit/s"),
@@ -371,10 +378,10 @@ def _interconnect(ok: Sequence[Mapping]) -> str:
     ):
         known = [link[key] for link in links if link[key] is not None]
         value = text.format(pd.Series(known).median()) if known else UNAVAILABLE
-        named.append(f"{name} {value}")
+        described.append(f"{name} {value}")
     if any(link.get("measured_by") for link in links):
-        named[-1] += " (of one TCP connection between two nodes, once a job)"
-    return ", ".join(named)
+        described[-1] += " (of one TCP connection between two nodes, once a job)"
+    return ", ".join(described)
 
 
 def _jobs(ok: Sequence[Mapping]) -> str:
@@ -384,7 +391,8 @@ def _jobs(ok: Sequence[Mapping]) -> str:
         return "none: the runs were not in a job of SLURM, or are from older files"
     numbers = sorted({str(job["number"]) for job in jobs}, key=lambda number: (len(number), number))
     versions = sorted({job["slurm"] for job in jobs} - {None})
-    shared = {job["exclusive"] for job in jobs}
-    nodes = "exclusive nodes" if shared == {True} else "nodes that others could use"
-    nodes = nodes if None not in shared else f"exclusive nodes: {UNAVAILABLE}"
+    exclusive = {job["exclusive"] for job in jobs}
+    nodes = "exclusive nodes" if exclusive == {True} else "nodes that others could use"
+    if None in exclusive:
+        nodes = f"exclusive nodes: {UNAVAILABLE}"
     return ", ".join([*numbers, *(f"SLURM {version}" for version in versions), nodes])

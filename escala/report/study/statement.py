@@ -1,7 +1,7 @@
 """The paragraph on a series of a scaling study, the largest size that passes its rule, and words.
 
-`statement.txt` is the template of the paragraph. A row is one of the table `scaling`, as
-`escala.analysis.tables.records` has it.
+`statement.txt` is the template of the paragraph. A row is a row of the table `scaling` as a
+dictionary (`escala.analysis.tables.records`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from escala.report.findings.words import Tables, a, join_words
 from escala.report.tables.scaling import PASSES
 from escala.report.tables.views import unit
 
-#: How an emulated cluster is named.
+#: Words for an emulated cluster.
 EMULATED = "an emulated cluster, whose nodes are parts of one machine"
 
 
@@ -36,7 +36,7 @@ def layout(row: Mapping) -> str:
 
 
 def in_words(row: Mapping) -> str:
-    """Describe the layout of a row, as `layout` does, in words."""
+    """Return in words what `layout` returns."""
     text = layout_in_words(row["layout"], row["strategy"])
     if row["strategy"] == row["study_strategy"] or text == layout_in_words("1x1"):
         return text
@@ -51,7 +51,7 @@ def interval(row: Mapping, name: str, unit: str = "") -> str:
 def units(row: Mapping, settings: Mapping) -> float:
     """Return the compute time of the planned runs with their margin, in the unit of the site.
 
-    NaN if nothing of what the site counts was used, such as GPUs.
+    NaN if the runs used nothing that the site counts, such as GPUs.
     """
     unit = settings["unit"]
     hours = (row[f"{unit['hours_of']}_hours"] or math.nan) * unit["per_hour"]
@@ -59,7 +59,7 @@ def units(row: Mapping, settings: Mapping) -> float:
 
 
 def sizes_to_state(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the sizes of a series that a statement may tell of: the baseline and those with pairs.
+    """Return the sizes of a series for its statement: the baseline, and those with an interval.
 
     They do not share cores, and have as many paired runs with the baseline as an interval needs.
     """
@@ -71,7 +71,7 @@ def sizes_to_state(rows: pd.DataFrame) -> pd.DataFrame:
 def largest_passing(rows: pd.DataFrame) -> dict | None:
     """Return the row of the largest size up to which all pass; None without the baseline.
 
-    The baseline has nothing to pass. A size that is not decided, or not judged, does not pass.
+    The baseline always passes. A size that is not decided, or not judged, does not pass.
     """
     sizes = rows[rows["baseline"].notna()]
     if sizes.empty:
@@ -105,8 +105,8 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
     months = sorted(runs["started"].str[:7])
 
     def hours(row: Mapping) -> list[str]:
-        of = ["node", "core", *(["GPU"] if row["gpu_hours"] else [])]
-        return [f"{number(row[f'{what.lower()}_hours'])} {what}-hours" for what in of]
+        resources = ["node", "core", *(["GPU"] if row["gpu_hours"] else [])]
+        return [f"{number(row[f'{name.lower()}_hours'])} {name}-hours" for name in resources]
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
@@ -124,7 +124,7 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
             strategy_in_words,
         )
     }
-    # Forms of the document escape its text.
+    # The text is not escaped here: each form of the document escapes it in its way.
     text = environment.get_template("statement.txt").render(
         rows=records(rows),
         sizes=records(sizes),
