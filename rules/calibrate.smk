@@ -13,6 +13,11 @@
 # No run of the experiment itself is needed. Advice takes memory and speed-ups from those that exist.
 # The report shows predictions alongside what was measured, as soon as predictions.json exists.
 
+from escala.analysis.cost_model.works import plan_works, plans
+from escala.workflow.calibrations import Calibrations, times_of_tables
+
+CALIBRATIONS = Calibrations(STUDY, has_links)
+
 
 rule calibration:
     input:
@@ -24,7 +29,7 @@ rule calibration:
 
 rule calibrate:
     input:
-        files=calibrating_files,
+        files=CALIBRATIONS.files,
     output:
         calibration="results/{experiment}/calibration.json",
     log:
@@ -53,7 +58,7 @@ use rule calibrate as predict_times with:
     params:
         job=job(
             "predict_times",
-            lambda wildcards: {"configurations": plan_works(calibrating(wildcards))},
+            lambda wildcards: {"configurations": plan_works(CALIBRATIONS.experiment(wildcards))},
         ),
     message:
         "Predict the configurations of {wildcards.experiment}"
@@ -69,14 +74,14 @@ use rule predict_times as advise with:
     localrule: True
     params:
         measured=times_of_tables,
-        job=job("advise", lambda wildcards: {"plans": plans(calibrating(wildcards))}),
+        job=job("advise", lambda wildcards: {"plans": plans(CALIBRATIONS.experiment(wildcards))}),
     message:
         "Advise on {wildcards.experiment}"
 
 
 use rule calibrate as gradients with:
     input:
-        split=first_split,
+        split=CALIBRATIONS.split,
     output:
         gradients="results/{experiment}/gradients/{dataset}/{workload}/{strategy}/{variant}.json",
     log:
@@ -87,7 +92,7 @@ use rule calibrate as gradients with:
         job=job(
             "gradients",
             lambda wildcards: {"workload": wildcards.workload, "strategy": wildcards.strategy}
-            | settings_of(model_settings(wildcards), "training", "knobs"),
+            | settings_of(CALIBRATIONS.model_settings(wildcards), "training", "knobs"),
         ),
     message:
         "Describe the gradients of {wildcards.workload} on {wildcards.dataset}"

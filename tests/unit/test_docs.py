@@ -1,8 +1,11 @@
-"""The documentation: its links, its examples, its generated reference, and how long it is."""
+"""The documentation: links, examples, generated reference, length, its site and its course."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,16 +13,20 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from escala.experiment import Experiment
+from escala.experiment import Experiment, load
 from escala.experiment import schema as experiment
+from escala.probes import PROBES
 from escala.programs.program import PLACEHOLDERS
 from escala.report.tables import TABLES, schema
+from escala.report.tables.base import dtypes
 from escala.strategies import STRATEGIES
 from scripts.docs_reference import describe, pages, stale_pages
 from tests.conftest import ROOT
 from tests.documented import PAGES, files, tokens
 
 DOCS = ROOT / "docs"
+EXERCISES = sorted((DOCS / "course").glob("[0-9]-*.md"))
+EXPERIMENTS = sorted((ROOT / "experiments" / "course").glob("*.yaml"))
 
 
 def _anchors(page: Path) -> set[str]:
@@ -55,14 +62,22 @@ def test_links_lead_somewhere_on_a_git_host(tmp_path):
     assert broken_links(page) == ["#b", "b.md"]
 
 
-def test_experiments_that_pages_name_exist_but_for_those_of_the_archive():
+#: Files of the project as pages name them. In the archive, those of its history have a commit.
+NAMED_FILE = re.compile(
+    r"(?<![\w/:.<-])(?:experiments/[a-z]+|benchmarks|docs|escala|rules|schemas|scripts|tests)/"
+    r"[\w/-]+\.(?:cc|md|py|sed|smk|yaml)\b"
+)
+
+
+def test_files_that_pages_name_exist():
     named = {
         file: page.name
         for page in PAGES
-        if page.parent.name != "decisions"
-        for file in re.findall(r"experiments/[a-z]+/[\w-]+\.(?:yaml|sed)", page.read_text())
-        if not file.endswith("-torch.yaml") or not file.startswith("experiments/course/")
+        for file in NAMED_FILE.findall(page.read_text())
+        # Exercises make these.
+        if not re.fullmatch(r"experiments/course/.*-torch\.yaml|.*NAME.*", file)
     }
+    assert len(named) > 100
     assert {file: page for file, page in named.items() if not (ROOT / file).is_file()} == {}
 
 
@@ -152,3 +167,53 @@ def test_what_a_key_may_be_is_told_and_what_sections_describe_alike_stands_once(
         "[Described above](#keys-of-several-sections): `b`.",
         "- `d` (list of integer, ≥ 2): Many.",
     ]
+
+
+@pytest.mark.sweep
+@pytest.mark.docs
+def test_the_site_is_built_without_a_broken_link_and_loads_nothing_from_elsewhere(tmp_path):
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    build = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(https?:[^\s\">]+)")
+    found = {u for page in tmp_path.rglob("*.html") for u in loaded.findall(page.read_text())}
+    assert found == set()
+
+
+def in_pytorch(file: Path, folder: Path) -> Path:
+    """Return the experiment of an exercise in PyTorch, as the course makes it."""
+    made = folder / file.name.replace(".yaml", "-torch.yaml")
+    call = ["sed", "-f", ROOT / "experiments/course/torch.sed", file]
+    made.write_text(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+    return made
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda path: path.stem)
+def test_an_exercise_trains_as_often_in_pytorch_and_as_its_page_says(file, tmp_path):
+    [page] = [each for each in EXERCISES if f"{file.stem}.yaml" in each.read_text()]
+    both = [load(file), load(in_pytorch(file, tmp_path))]
+    assert [each.name for each in both] == [file.stem, f"{file.stem}-torch"]
+    strategies = [{run.strategy for run in each.runs} for each in both]
+    assert strategies[0] <= {"single", "horovod-mpi", "hybrid"}
+    assert strategies[1] <= {"torch-single", "ddp-gloo", "ddp-hybrid"}
+    counts = [
+        len(each.runs) + sum(len(each.probe_runs(probe)) for probe in PROBES) for each in both
+    ]
+    if times := re.search(r"trains (\d+) times", page.read_text()):
+        assert counts == [int(times[1])] * 2
+    for name, path in re.findall(r"results/([\w-]+)/runs/([^*\s]*)/run\.json", page.read_text()):
+        *configuration, probe = path.split("/")
+        {each.name: each for each in both}[name].run(*configuration, None, probe)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("page", EXERCISES, ids=lambda path: path.stem)
+def test_tables_that_an_exercise_reads_have_its_columns(page):
+    read = r"tables/(\w+)\.csv'\)[^\n]*\n(.*?)(?:\n\w+ = pandas|\"$)"
+    for table, columns in re.findall(read, page.read_text(), re.M | re.S):
+        # A value that a column is compared with is no column.
+        names = re.sub(r"[!=]= '[^']*'", "", columns)
+        assert set(re.findall(r"'(\w+)'", names)) <= set(dtypes(table))

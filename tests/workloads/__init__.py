@@ -1,1 +1,0 @@
-"""Workloads of tests, in the form of those of the project."""

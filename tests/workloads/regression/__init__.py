@@ -1,1 +1,0 @@
-"""A workload of the tests."""
