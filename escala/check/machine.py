@@ -80,11 +80,11 @@ def answers(checks: Sequence[Check], limit_seconds: float = LIMIT_SECONDS) -> It
     deadline = time.monotonic() + limit_seconds
     queues: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
 
-    def put_answer(one: Check, into: queue.SimpleQueue[Answer]) -> None:
+    def answer_into(one: Check, into: queue.SimpleQueue[Answer]) -> None:
         into.put(_answer(one))
 
     for one, queue_of_one in zip(checks, queues, strict=True):
-        threading.Thread(target=put_answer, args=(one, queue_of_one), daemon=True).start()
+        threading.Thread(target=answer_into, args=(one, queue_of_one), daemon=True).start()
     for one, queue_of_one in zip(checks, queues, strict=True):
         try:
             yield queue_of_one.get(timeout=max(0.0, deadline - time.monotonic()))

@@ -184,8 +184,8 @@ def subject(
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
     of_steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}
-    asked_for = (of_steps if declared.takes_steps else {}) | dict(settings)
-    complete = workload_settings(NAME, asked_for, "settings") | {"save_model": True}
+    with_steps = (of_steps if declared.takes_steps else {}) | dict(settings)
+    complete = workload_settings(NAME, with_steps, "settings") | {"save_model": True}
     split = scratch / "split"
     split.mkdir()
     if dataset:
@@ -198,7 +198,7 @@ def subject(
     return Subject(complete, split, scratch, engine)
 
 
-def _check_kept_model(subject: Subject) -> str:
+def kept_model(subject: Subject) -> str:
     """Check that the model on disk predicts what it did after the training."""
     inputs, _ = subject.arrays.gather("test", slice(None))
     predictions, model = subject.predictions, load(subject.scratch / subject.alone)
@@ -217,7 +217,7 @@ def _fit_weights(subject: Subject) -> dict[str, np.ndarray]:
     return subject.module.fit(inputs, targets, counts, subject.settings)
 
 
-def _fit(subject: Subject) -> str:
+def fit(subject: Subject) -> str:
     """Check that two fits give equal weights, of the shapes that the module names."""
     require(subject.module, "OPTIMIZER", "fit", "shapes", "probabilities")
     models.require_classes(subject.module, subject.arrays.description)
@@ -238,7 +238,7 @@ def _list_shapes(weights: Mapping[str, np.ndarray]) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in weights.items())
 
 
-def _probabilities(subject: Subject) -> str:
+def probabilities(subject: Subject) -> str:
     """Check that there is a probability for each row and class."""
     inputs, targets = subject.arrays.gather("train", slice(None))
     outputs = np.asarray(subject.module.probabilities(_fit_weights(subject), inputs))
@@ -251,7 +251,7 @@ def _probabilities(subject: Subject) -> str:
     return "for each class, and their sum is 1"
 
 
-def _two_ranks(subject: Subject) -> str:
+def two_ranks(subject: Subject) -> str:
     """Check that the losses of two ranks are those of one rank."""
     one, two = subject.run(subject.alone, "1x1"), subject.run(subject.together, "1x2")
     # A run whose ranks end with different weights does not end ok.
@@ -268,18 +268,18 @@ def _two_ranks(subject: Subject) -> str:
     return f"{equal}, and their loss is that of one rank"
 
 
-def _scores(subject: Subject) -> str:
+def scores(subject: Subject) -> str:
     """Check `counts` and `scores_of` of the module `scores`, if it has them."""
-    scores = scores_module(NAME)
-    offered = [name for name in ("counts", "scores_of") if hasattr(scores, name)]
+    module = scores_module(NAME)
+    offered = [name for name in ("counts", "scores_of") if hasattr(module, name)]
     if not offered:
-        return "those of a classification" if scores is None else "computed from all rows at once"
+        return "those of a classification" if module is None else "computed from all rows at once"
     if len(offered) < 2:
         raise Refused(f"scores.py has only {offered[0]}", "offer both counts and scores_of")
     (_, targets), predictions = subject.arrays.gather("test", slice(None)), subject.predictions
 
     def counts(rows: slice) -> np.ndarray:
-        return np.asarray(scores.counts(targets[rows], predictions[rows]))
+        return np.asarray(module.counts(targets[rows], predictions[rows]))
 
     whole, of_none, rows = counts(slice(None)), counts(slice(0, 0)), len(targets)
     if whole.ndim != 2 or len(whole) != rows or of_none.shape != (0, whole.shape[1]):
@@ -292,7 +292,7 @@ def _scores(subject: Subject) -> str:
             "the counts of a row depend on the other rows",
             "compute each row's counts from this row only",
         )
-    values = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
+    values = module.scores_of(whole.sum(axis=0, dtype=np.float64))
     if problem := not_finite(values):
         raise Refused(problem, "let scores_of leave out a score that these rows do not define")
     if twice := values.keys() & subject.facts["row_scores"]:
@@ -301,8 +301,8 @@ def _scores(subject: Subject) -> str:
     return f"{', '.join(values)} from {whole.shape[1]} sums over rows"
 
 
-FIT_CHECKS = {"fit": _fit, "probabilities": _probabilities, "kept model": _check_kept_model}
-STEPS_CHECKS = {"two ranks": _two_ranks, "kept model": _check_kept_model, "scores": _scores}
+FIT_CHECKS = {"fit": fit, "probabilities": probabilities, "kept model": kept_model}
+STEPS_CHECKS = {"two ranks": two_ranks, "kept model": kept_model, "scores": scores}
 
 
 def answers(

@@ -257,8 +257,13 @@ def test_the_darkest_score_is_near_the_lowest_one_that_is_not_useless(
 ):
     frames = made("three")
     pooled = frames["pooled"].assign(precision=1.0, recall=0.995, f1=lowest)
+    fewer = pooled[pooled["class"] != CLASSES[0]]
     with common.style():
-        drawn = figure("classification_reports").draw(frames | {"pooled": pooled})
+        drawn, lower = (
+            figure("classification_reports").draw(frames | {"pooled": rows})
+            for rows in (pooled, fewer)
+        )
+    assert lower.get_figheight() < drawn.get_figheight(), "a class less is a row less"
     [colours] = [axes._colorbar for axes in drawn.axes if hasattr(axes, "_colorbar")]
     assert colours.extend == extend
     panels = [axes.collections[0] for axes in drawn.axes if not hasattr(axes, "_colorbar")]

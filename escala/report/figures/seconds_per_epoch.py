@@ -96,6 +96,7 @@ def draw(tables: common.Tables) -> Figure:
     figure = common.new(common.NARROW, sum(heights) + 0.8 * len(panels))
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
+        # An inch in units of the vertical axis, on which a row takes 1.
         inch, farthest = 1 / height, 0.0
         for place, row in enumerate(panel.rows):
             low, middle, high = row.predicted

@@ -112,41 +112,35 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     weak = "weak " if settings["kind"] == WEAK else ""
     against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
     judged = f"efficiency of {'whole runs' if rule['time'] == RUN else 'steps'} {against}"
-    times = pd.DataFrame(
-        {
-            "layout": layout(row),
-            "nodes": str(row["nodes"]),
-            "ranks": str(row["ranks"]),
-            "cores": number(row["cores"], ".0f"),
-            f"s per {epoch_or_run}": interval(row, "seconds_per_epoch"),
-            "rows/s": interval(row, "samples_per_second"),
-            "speed-up": interval(row, "speedup"),
-            f"{weak}efficiency": interval(row, "efficiency"),
-            "speed-up of whole runs": interval(row, "whole_speedup"),
-            judged: "–" if row["layout"] == row["baseline"] else interval(row, "rule_efficiency"),
-            f"≥ {rule['efficiency']:.0%}": _verdict(row),
-        }
-        for row in records(rows)
-    )
+    lines = []
+    for row in records(rows):
+        is_baseline = row["layout"] == row["baseline"]
+        passes = "shares cores" if row["shares_cores"] else row["passes"] or "not judged"
+        lines.append(
+            {
+                "layout": layout(row),
+                "nodes": str(row["nodes"]),
+                "ranks": str(row["ranks"]),
+                "cores": number(row["cores"], ".0f"),
+                f"s per {epoch_or_run}": interval(row, "seconds_per_epoch"),
+                "rows/s": interval(row, "samples_per_second"),
+                "speed-up": interval(row, "speedup"),
+                f"{weak}efficiency": interval(row, "efficiency"),
+                "speed-up of whole runs": interval(row, "whole_speedup"),
+                judged: "–" if is_baseline else interval(row, "rule_efficiency"),
+                f"≥ {rule['efficiency']:.0%}": "baseline" if is_baseline else passes,
+            }
+        )
     return Series(
         heading,
         statement(rows, tables, settings),
         {
-            "Time and efficiency": times,
+            "Time and efficiency": pd.DataFrame(lines),
             "What a run takes": _cost_table(rows, settings, has_gpus),
             "Scores, and predicted times": _further_table(rows, tables),
         },
         list(_notes(rows, tables)),
     )
-
-
-def _verdict(row: Mapping) -> str:
-    """Return whether a size passes the rule, or why it has no verdict."""
-    if row["layout"] == row["baseline"]:
-        return "baseline"
-    if row["shares_cores"]:
-        return "shares cores"
-    return row["passes"] or "not judged"
 
 
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
@@ -255,10 +249,10 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     batches = rows["global_batch"].dropna().unique()
     if len(batches) > 1:
         yield "The rows of a step grow with the processes. Compare the scores of layouts."
-    yield from _unmeasured_notes(rows, tables)
+    yield from _notes_on_gaps(rows, tables)
 
 
-def _unmeasured_notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
+def _notes_on_gaps(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what a law expects of twice the largest size, and how to get unavailable quantities.
 
     The law is fitted to the times of the series.
