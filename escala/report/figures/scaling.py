@@ -39,7 +39,7 @@ def draw(tables: common.Tables) -> Figure:
     """Draw a panel for each dataset and workload, and in a study one of the speed-up beside it."""
     study, tables = not tables["scaling"].empty, without_fits(tables)
     table = tables["scaling"] if study else with_series(tables["configurations"], tables["runs"])
-    left_out = table["shares_cores"].eq(True) if study else table["nodes"] == 1
+    left_out = table["shares_cores"].fillna(False).astype(bool) if study else table["nodes"] == 1
     measured = table[(table["kind"] != "unavailable") & ~left_out]
     gaps = common.gaps(tables["runs"])
     if measured.empty:
