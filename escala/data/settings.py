@@ -26,10 +26,10 @@ class Size(NamedTuple):
     numbers: int | None = None
 
 
-def derive(function: str, settings: Settings, *arguments: object, module: str = "settings") -> Any:
-    """Return a result of a function of a module of the kind, or else of the one below."""
-    derived = getattr(kind_of(settings).load(module), function, None) or globals()[function]
-    return derived(settings, *arguments)
+def derive(function: str, settings: Settings, *arguments: object) -> Any:
+    """Return the result of a function of the kind's package, or of this module if it has none."""
+    call = getattr(kind_of(settings).settings, function, None) or globals()[function]
+    return call(settings, *arguments)
 
 
 def acquisition(settings: Settings) -> dict[str, Any]:
@@ -64,6 +64,11 @@ def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
 def size(settings: Settings) -> Size:
     """Return that nothing is known before preparation."""
     return Size()
+
+
+def photographs(settings: Settings) -> Path | None:
+    """Return the folder of the photographs that figures show with test rows, if there is one."""
+    return None
 
 
 def paths_of(settings: Settings, role: str) -> dict[str, Path]:

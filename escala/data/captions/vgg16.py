@@ -14,7 +14,7 @@ from tqdm import tqdm
 from escala.core.engines import DEFAULT
 from escala.core.errors import InputError
 from escala.core.files import sha256_file, write_json
-from escala.data.captions.settings import EXTRACTION, FEATURES, NAMES
+from escala.data.captions import EXTRACTION, FEATURES, NAMES
 from escala.data.images.pictures import read_picture
 from escala.engines import elsewhere
 

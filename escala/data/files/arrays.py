@@ -1,4 +1,4 @@
-"""The description of a user's files: they are digested where they are, and not copied."""
+"""Describe a user's files, which are digested where they are, and not copied."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,8 +10,7 @@ from escala.cache.store import location
 from escala.core.console import progress
 from escala.core.files import write_json
 from escala.core.readable import size, with_noun
-from escala.data.files.settings import files, unreadable
-from escala.data.files.watch import remember
+from escala.data.files import STATES, files, state, unreadable
 
 KIND = "files"
 FORMAT = 1
@@ -24,10 +23,12 @@ def prepare(
 ) -> dict:
     """Describe the files and folders of a dataset; the program divides the rows, if at all.
 
-    `output` receives only `dataset.json`, and what `escala.data.files.watch` needs.
+    `output` receives only `dataset.json`, and the state of each path for `find_changes`.
     """
     where = f"datasets.{name}.paths"
-    remember(output, inputs, where)
+    # The description stays the same after a move of the files, and these states do not.
+    states = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
+    write_json(output / STATES, states)
     description = {
         "format": FORMAT,
         "kind": KIND,

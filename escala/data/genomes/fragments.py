@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from escala.data.base import Query, specs
-from escala.data.genomes.arrays import Genomes
-from escala.data.genomes.queries import query
+from escala.data.genomes.arrays import Genomes, query
 from escala.data.nucleotides import reverse_complement
 
 #: Letters of the fragments. A record is judged by the longest of these that it reaches.

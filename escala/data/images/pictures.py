@@ -11,7 +11,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from escala.core.errors import InputError
-from escala.data.images.settings import COLOURS
+from escala.data.images import COLOURS
 from escala.data.paths import is_hidden
 
 ENDINGS = (".png", ".jpg", ".jpeg")

@@ -12,9 +12,9 @@ from tqdm import tqdm
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.base import require_class_names
+from escala.data.images import OUTLINE_SIZE, OUTLINES
 from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture, sides_of
 from escala.data.images.published import cifar10, mnist
-from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
 from escala.data.splits import ArrayWriter, open_array
 
 #: Harmonics that give a class its form, and a single outline its own.
