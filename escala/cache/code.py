@@ -31,8 +31,8 @@ class Code:
 
     Attributes
     ----------
-    paths : files and folders by what they are to the step. Their own paths are in no digest, so a
-        folder that is moved changes nothing.
+    paths : files and folders, by a name that says what they are to the step. Digests hold these
+        names and not the paths, so a folder that is moved changes nothing.
     versions : of packages, by distribution.
     """
 
@@ -40,7 +40,7 @@ class Code:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def files(self) -> dict[str, str]:
-        """Return the SHA-256 of every file, in hexadecimal, by its name from those of `paths`.
+        """Return the SHA-256 of every file, in hexadecimal, by its path below a name of `paths`.
 
         Hidden files and compiled modules are left out.
 
@@ -49,9 +49,9 @@ class Code:
         OSError : a file is missing or cannot be read.
         """
         return {
-            name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for start, whole in self.paths.items()
-            for name, path in _inside(start, whole)
+            inner: hashlib.sha256(file.read_bytes()).hexdigest()
+            for name, path in self.paths.items()
+            for inner, file in _list_files(name, path)
         }
 
     def digest(self) -> str:
@@ -59,13 +59,13 @@ class Code:
         return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
 
 
-def _inside(name: str, path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a file, or those in a folder, with their names."""
+def _list_files(name: str, path: Path) -> Iterator[tuple[str, Path]]:
+    """Yield a file, or those in a folder, each after its path below `name`."""
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        whole = PurePath(name, file.relative_to(path))
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in whole.parts)
+        inner = PurePath(name, file.relative_to(path))
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
         if not hidden and not file.is_dir():
-            yield str(whole), file
+            yield str(inner), file
 
 
 def modules(folder: Path) -> dict[str, Path]:
