@@ -34,16 +34,17 @@ def check(settings: Settings) -> None:
     train = headers["train"]
     for side, arrays in headers.items():
         if list(arrays) != list(train):
-            given, wanted = (", ".join(list(named)[:-1]) for named in (arrays, train))
-            reason = f"differ from those of train: {wanted}"
-            raise InputError(f"{side}.inputs", given, reason, "give every side the same inputs")
+            # The targets are the last array.
+            of_side, of_train = (", ".join(list(names)[:-1]) for names in (arrays, train))
+            reason = f"differ from those of train: {of_train}"
+            raise InputError(f"{side}.inputs", of_side, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
         for key, header in arrays.items():
-            form, wanted = _form(header), _form(train[key])
-            if header.shape[0] == rows and form == wanted:
+            form, form_in_train = _form(header), _form(train[key])
+            if header.shape[0] == rows and form == form_in_train:
                 continue
-            reason = f"has {header.shape[0]} rows of {form}, and wanted are {rows} of {wanted}: as "
-            reason += "many as the targets have, in the form of train"
+            reason = f"has {header.shape[0]} rows of {form}, and wanted are {rows} of "
+            reason += f"{form_in_train}: as many as the targets have, in the form of train"
             text = settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]
             raise InputError(place(side, key), text, reason, "save it in that form")
     names, targets = class_names(settings), train[TARGETS]
@@ -108,8 +109,8 @@ def place(side: str, key: str) -> str:
 
 def _split(settings: Settings) -> dict[str, Any]:
     """Return the split of `train`, with the fraction 0 for each side that has its own files."""
-    given = {f"{side}_fraction": 0 for side in SIDES if side != "train" and side in settings}
-    return split_of(settings) | given
+    sides = [side for side in SIDES if side != "train" and side in settings]
+    return split_of(settings) | {f"{side}_fraction": 0 for side in sides}
 
 
 def _arrays(settings: Settings) -> Iterator[tuple[str, str, Named]]:
@@ -139,4 +140,5 @@ def _headers(settings: Settings) -> dict[str, dict[str, Header]]:
 
 
 def _form(header: Header) -> str:
+    """Return the dtype and the shape of a row, as text."""
     return f"{header.dtype.name} of shape {header.shape[1:]}"

@@ -165,9 +165,9 @@ def scene_name(scene: Sequence[int]) -> str:
 
 
 def parse_scene(text: str, where: str) -> np.ndarray:
-    """Return the scene of a name, int64 (4,); the preposition may be absent.
+    """Return the numbers of a scene's values from its name, int64 (4,).
 
-    Another text is refused; `where` is its place.
+    The preposition may be absent. Another text is refused; `where` is its place.
     """
     words = [word for word in text.lower().split() if word not in set(PREPOSITIONS.values())]
     if len(words) != len(PARTS):
@@ -227,6 +227,7 @@ def simulate(
 
 
 def _values(scene: Sequence[int]) -> list[str]:
+    """Return the words of a scene's four values."""
     return [values[number] for values, number in zip(PARTS.values(), scene, strict=True)]
 
 

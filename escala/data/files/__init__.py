@@ -23,7 +23,7 @@ def check(settings: Settings) -> None:
     Only the first file of a folder is looked for.
     """
     for key, path in paths(settings).items():
-        if next(_files(path, f"paths.{key}"), None) is None:
+        if next(_walk(path, f"paths.{key}"), None) is None:
             reason = f"the folder {path} holds no files"
             remedy = "name the folder of your data, or mount its disk"
             raise InputError(f"paths.{key}", settings["paths"][key], reason, remedy)
@@ -84,7 +84,7 @@ def files(path: Path, where: str) -> list[File]:
     """
     say = progress(f"escala: {where}: %d files found so far")
     listed = []
-    for file in _files(path, where):
+    for file in _walk(path, where):
         listed.append(file)
         say(len(listed))
     return sorted(listed)
@@ -93,14 +93,14 @@ def files(path: Path, where: str) -> list[File]:
 def state(named: Mapping[str, Path], where: str) -> str:
     """Return a digest of names, sizes and times of all files of several paths, in hexadecimal.
 
-    Another state need not mean another content; another content means another state.
+    Other content has another state. Equal content may have another state, as after a copy.
     """
     digest = hashlib.sha256()
     for key, path in sorted(named.items()):
         for file in files(path, f"{where}.{key}"):
-            about = file.status
-            times = about.st_mtime_ns, about.st_ctime_ns
-            digest.update(repr((key, file.name, about.st_size, *times)).encode())
+            status = file.status
+            times = status.st_mtime_ns, status.st_ctime_ns
+            digest.update(repr((key, file.name, status.st_size, *times)).encode())
     return digest.hexdigest()
 
 
@@ -113,7 +113,8 @@ def unreadable(where: str, path: object, error: OSError) -> InputError:
     return InputError(where, str(path), reason, "get the right to read it, or name another path")
 
 
-def _files(path: Path, where: str) -> Iterator[File]:
+def _walk(path: Path, where: str) -> Iterator[File]:
+    """Yield the files that `files` lists, in the order of the file system."""
     try:
         status = path.stat()
         if stat.S_ISREG(status.st_mode):
@@ -133,11 +134,11 @@ def _files(path: Path, where: str) -> Iterator[File]:
             for name in names:
                 file = f"{folder}/{name}"
                 try:
-                    about = Path(file).stat()
+                    file_status = Path(file).stat()
                 except FileNotFoundError:  # A link to nothing, or a file that was just removed.
                     continue
-                if stat.S_ISREG(about.st_mode):
-                    yield File(prefix + name, file, about)
+                if stat.S_ISREG(file_status.st_mode):
+                    yield File(prefix + name, file, file_status)
     except OSError as error:
         raise unreadable(where, error.filename or path, error) from error
 

@@ -14,7 +14,7 @@ from escala.data.files import STATES, files, state, unreadable
 
 KIND = "files"
 FORMAT = 1
-#: So many bytes take seconds to read, which is said.
+#: Bytes that take seconds to read, so that a line says so.
 LARGE = 2**28
 
 
@@ -50,12 +50,15 @@ def prepare(
 
 
 def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
-    """Return the number of files, their bytes, and one digest of them and their names."""
+    """Return the number of files, their bytes, and one digest of all.
+
+    It is of their names and sizes, and of their contents, or, `by` time, of when they changed.
+    """
     listed = files(path, where)
-    whole = sum(file.status.st_size for file in listed)
-    say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(whole)}")
-    if by == "content" and whole >= LARGE:
-        print(f"{where}: reads {with_noun(len(listed), 'file')}, {size(whole)}", flush=True)
+    total = sum(file.status.st_size for file in listed)
+    say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(total)}")
+    if by == "content" and total >= LARGE:
+        print(f"{where}: reads {with_noun(len(listed), 'file')}, {size(total)}", flush=True)
     digest, done = hashlib.sha256(), 0
     for number, file in enumerate(listed):
         say(number, size(done))
@@ -67,4 +70,4 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
                 raise unreadable(where, file.path, error) from error
         digest.update(repr((file.name, file.status.st_size, content)).encode())
         done += file.status.st_size
-    return {"files": len(listed), "bytes": whole, "identified_by": by, "sha256": digest.hexdigest()}
+    return {"files": len(listed), "bytes": total, "identified_by": by, "sha256": digest.hexdigest()}

@@ -45,8 +45,9 @@ def fragments(
         long = tested[genomes.letters[tested] >= length]
         if not len(labels) or set(genomes.labels[long]) != set(labels):
             return
-        read = max(length, *spec.shape)
-        count = max(MIN_PER_CLASS, min(MAX_FRAGMENTS, LETTER_BUDGET // read) // len(labels))
+        letters_read = max(length, *spec.shape)
+        most = min(MAX_FRAGMENTS, LETTER_BUDGET // letters_read)
+        count = max(MIN_PER_CLASS, most // len(labels))
         drawn = []
         for label in labels.tolist():
             for genome in random.choice(long[genomes.labels[long] == label], count):

@@ -125,8 +125,8 @@ class Client:
         The class of a `Failure` tells whether a retry may help.
         """
         key = _key()
-        given = {"db": "nuccore", "tool": "escala", "email": self.email} | parameters
-        body = urlencode(given | ({"api_key": key} if key else {})).encode()
+        values = {"db": "nuccore", "tool": "escala", "email": self.email} | parameters
+        body = urlencode(values | ({"api_key": key} if key else {})).encode()
         if self._is_ncbi:
             time.sleep(max(0.0, self._next - time.monotonic()))
             self._next = time.monotonic() + (0.1 if key else 0.37)
@@ -180,6 +180,7 @@ def failure_of(text: str, introduction: str = "the server answers") -> Failure:
 
 
 def _failure_of(error: HTTPError) -> Failure:
+    """Return the failure that an answer with an error's status reports."""
     with error:
         try:
             text = error.read(4000).decode("utf-8", "replace")
@@ -206,6 +207,7 @@ def excerpt(text: str) -> str:
 
 
 def _without_key(text: str) -> str:
+    """Return a text with stars in place of the API key."""
     key = _key()
     for form in (key, quote_plus(key)) if key else ():
         text = text.replace(form, "***")
