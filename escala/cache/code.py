@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from escala.core import packages
+from escala.core.files import sha256_file
 
 #: The folder of the package `escala`.
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -48,24 +49,18 @@ class Code:
         ------
         OSError : a file is missing or cannot be read.
         """
-        return {
-            inner: hashlib.sha256(file.read_bytes()).hexdigest()
-            for name, path in self.paths.items()
-            for inner, file in _list_files(name, path)
-        }
+        digests = {}
+        for name, path in self.paths.items():
+            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+                inner = PurePath(name, file.relative_to(path))
+                hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
+                if not hidden and not file.is_dir():
+                    digests[str(inner)] = sha256_file(file)
+        return digests
 
     def digest(self) -> str:
         """Return one digest of all files, in hexadecimal, or raise as `files`."""
         return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
-
-
-def _list_files(name: str, path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a file, or those in a folder, each after its path below `name`."""
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        inner = PurePath(name, file.relative_to(path))
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
-        if not hidden and not file.is_dir():
-            yield str(inner), file
 
 
 def modules(folder: Path) -> dict[str, Path]:

@@ -75,10 +75,10 @@ def write_split(
     with ExitStack() as files:
         for side, (inputs, targets) in sides.items():
             arrays = {input_file.format(side=side, name=key): inputs[key] for key in inputs}
-            file_of_targets = targets_file.format(side=side)
-            for file, array in (arrays | {file_of_targets: targets}).items():
+            arrays[targets_file.format(side=side)] = targets
+            for file, array in arrays.items():
                 path = files.enter_context(atomic(output / file))
-                if file == file_of_targets:
+                if array is targets:
                     targets_paths[side] = path
                 if isinstance(array, Blocks):
                     write_blocks(path, array.shape[1:], array.dtype, array.blocks)

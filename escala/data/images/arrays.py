@@ -45,9 +45,7 @@ def prepare(
     sides = {}
     for side, selected in rows.items():
         images, labels = arrays.get(side, arrays["train"])
-        blocks = take_blocks(images, selected, ROWS)
-        if store == np.float16:
-            blocks = ((block / np.float32(255)).astype(store) for block in blocks)
+        blocks = (_scale(block, store) for block in take_blocks(images, selected, ROWS))
         stored = Blocks((len(selected), *images.shape[1:]), store, blocks)
         sides[side] = Side({"image": stored}, np.asarray(labels)[selected])
     return write_split(
@@ -73,8 +71,9 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     paths = list(files_of(path)) if path.is_dir() else [path]
     for file in tqdm(paths, desc=path.name, disable=None):
         picture = read_picture(file, "grey" if channels == 1 else "rgb", (height, width))
-        # As in the rows that the model was trained on: float16 is from 0 to 1. uint8 is from 0 to
-        # 255, and the model scales it.
-        if spec.dtype == "float16":
-            picture = (picture / np.float32(255)).astype(np.float16)
-        yield Query({"file": file.name}, (picture[None],))
+        yield Query({"file": file.name}, (_scale(picture[None], np.dtype(spec.dtype)),))
+
+
+def _scale(pictures: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return pictures, uint8, from 0 to 1 if `dtype` is float16; else the model scales them."""
+    return (pictures / np.float32(255)).astype(dtype) if dtype == np.float16 else pictures
