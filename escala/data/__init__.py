@@ -35,8 +35,8 @@ library:
 `arrays`:
     `prepare(name, preparation, seed, inputs, output)` writes the arrays of one split and
         `dataset.json` into `output`, and returns the content of `dataset.json`. `name` is the
-        dataset's, `inputs` are the files of `preparation_inputs`. It ends in a call of
-        `escala.data.splits.write_split`. If it raises, no `dataset.json` is written.
+        dataset's, `inputs` are the files of `preparation_inputs`. Most kinds write all by
+        `escala.data.splits.write_split`. If `prepare` raises, no `dataset.json` is written.
     `queries(path, description)`, if a user's own data can be predicted, yields a `Query` for each
         item in a user's file; `description` is the `dataset.json` that the model was trained on.
 

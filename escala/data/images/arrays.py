@@ -28,6 +28,7 @@ def prepare(
     """
     source, split = inputs["source"], preparation["split"]
     content = read_json(source / "images.json")
+    # Pictures and labels by side.
     arrays = {
         side: [
             np.load(source / f"{side}_{part}.npy", mmap_mode="r", allow_pickle=False)
