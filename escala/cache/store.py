@@ -177,6 +177,7 @@ class Shelf:
                         continue
                     restore(self._store, stored, outputs)
                 except OSError as error:
+                    # Of an output: raised behind the block, which takes errors of the store.
                     unwritable = error
                     break
                 except Damaged as error:
