@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from escala.core import packages
+from escala.core.files import sha256_file
 
 #: The folder of the package `escala`.
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -31,8 +32,8 @@ class Code:
 
     Attributes
     ----------
-    paths : files and folders by what they are to the step. Their own paths are in no digest, so a
-        folder that is moved changes nothing.
+    paths : files and folders, by a name that says what they are to the step. Digests hold these
+        names and not the paths, so a folder that is moved changes nothing.
     versions : of packages, by distribution.
     """
 
@@ -40,7 +41,7 @@ class Code:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def files(self) -> dict[str, str]:
-        """Return the SHA-256 of every file, in hexadecimal, by its name from those of `paths`.
+        """Return the SHA-256 of every file, in hexadecimal, by its path below a name of `paths`.
 
         Hidden files and compiled modules are left out.
 
@@ -48,24 +49,18 @@ class Code:
         ------
         OSError : a file is missing or cannot be read.
         """
-        return {
-            name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for start, whole in self.paths.items()
-            for name, path in _inside(start, whole)
-        }
+        digests = {}
+        for name, path in self.paths.items():
+            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+                inner = PurePath(name, file.relative_to(path))
+                hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
+                if not hidden and not file.is_dir():
+                    digests[str(inner)] = sha256_file(file)
+        return digests
 
     def digest(self) -> str:
         """Return one digest of all files, in hexadecimal, or raise as `files`."""
         return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
-
-
-def _inside(name: str, path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a file, or those in a folder, with their names."""
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        whole = PurePath(name, file.relative_to(path))
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in whole.parts)
-        if not hidden and not file.is_dir():
-            yield str(whole), file
 
 
 def modules(folder: Path) -> dict[str, Path]:

@@ -11,10 +11,10 @@
 Blobs and entries are written whole, by a rename, and a blob before the entry that names it.
 
 The digest of a large file is computed again only if the file changed. No program can set the ctime,
-so a file that was changed and whose mtime was set back is still read
-again. The digest of a file that changed just before it was read is not stored: the file could
-change again within the same tick of the file system's clock. If a program writes through a shared
-memory map, both times may change only some seconds later; nothing in Escala writes that way.
+so a file is also read again if it was changed and its mtime was set back. The digest of a file that
+changed just before it was read is not stored: the file could change again within the same tick of
+the file system's clock. If a program writes through a shared memory map, both times may change only
+some seconds later; nothing in Escala writes that way.
 """
 
 from __future__ import annotations
@@ -43,9 +43,15 @@ from escala.core.files import atomic, settle, sha256_file
 Content = dict[str, tuple[str, int] | None]
 
 _SHA256 = "[0-9a-f]" * 64
+#: Patterns of the paths in a store.
 BLOBS = f"blobs/??/{_SHA256}"
 ENTRIES = f"entries/??/{_SHA256}/{'[0-9]' * 20}.{_SHA256}.json"
 INCOMING = f"incoming/{'[0-9a-f]' * 32}"
+DIGESTS = "digests"
+#: Bytes of a large file. A smaller one is read each time, as fast as its digest is looked up.
+LEAST_BYTES = 2**20
+#: No clock of a file system of Linux has longer ticks (FAT: 2 s).
+TICK_SECONDS = 3.0
 
 _FICLONE = 0x40049409  # linux/fs.h
 _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
@@ -63,7 +69,7 @@ class Entry:
     ----------
     path : the file that describes it.
     created : when it was stored (ISO 8601, UTC).
-    determined : all that the key is the digest of.
+    determined : all that determines the outputs. The key is its digest.
     outputs : content of every output, by name; None for an output that was not made.
     """
 
@@ -116,8 +122,10 @@ def content(path: Path, store: Path | None = None) -> Content:
         return {"": (digest_file(path, store), path.stat().st_size)}
     files: Content = {}
 
+    # `above` are the folders that hold this one, by device and inode.
     def add(folder: Path, inside: str, above: dict[tuple[int, int], Path]) -> None:
-        identity = (status := folder.stat()).st_dev, status.st_ino
+        status = folder.stat()
+        identity = status.st_dev, status.st_ino
         if identity in above:
             reason = f"is a link to {above[identity]}, which holds it"
             raise InputError(folder, None, reason, "remove the link")
@@ -164,7 +172,7 @@ def read(path: Path) -> Entry:
 
 
 def _check(output: dict) -> Content:
-    """Return the content of an output; refuse paths that leave its folder, and other digests."""
+    """Return the content of an output; refuse a path out of its folder, and what is no digest."""
     for inner, file in output.items():
         path = PurePosixPath(inner)
         if path.is_absolute() or ".." in path.parts:
@@ -202,23 +210,25 @@ def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
     ------
     OSError : the store cannot be written, or an output changed meanwhile.
     """
-    made = {name: content(path) if path.exists() else None for name, path in outputs.items()}
+    contents = {name: content(path) if path.exists() else None for name, path in outputs.items()}
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    entry = {"created": created, "determined": determined, "outputs": made}
+    entry = {"created": created, "determined": determined, "outputs": contents}
     written = json.dumps(entry, indent=1, allow_nan=False).encode()
     inside = folder(store, digest(determined))
     # The newest is served, even if the clock was set back since the last one.
     last = max((int(path.name[:20]) for path in inside.glob("*.json")), default=0)
     name = f"{max(time.time_ns(), last + 1):020d}.{hashlib.sha256(written).hexdigest()}.json"
     with hold_lock(store):
-        for output, held in made.items():
-            for inner, (sha256, _) in ((i, file) for i, file in (held or {}).items() if file):
-                stored, source = blob(store, sha256), outputs[output] / inner
+        for output, files in contents.items():
+            for inner, file in (files or {}).items():
+                if file is None:  # A folder.
+                    continue
+                stored, source = blob(store, file[0]), outputs[output] / inner
                 if stored.exists() and damage(store, stored) is None:
                     continue
                 with temporary_file(store) as temporary:
                     _copy(source, temporary)
-                    if sha256_file(temporary) != sha256:
+                    if sha256_file(temporary) != stored.name:
                         raise OSError(errno.EBUSY, "changed while it was stored", str(source))
                     _protect(temporary)
                     settle(temporary, stored)
@@ -284,6 +294,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _protect(path: Path) -> None:
+    """Let nobody write to a file."""
     path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
 
 
@@ -316,13 +327,6 @@ def hold_lock(store: Path, alone: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
-DIGESTS = "digests"
-#: Smaller files are read each time, which is as fast as looking up their digest.
-LEAST_BYTES = 2**20
-#: No file system of Linux has a clock with longer ticks (FAT: 2 s).
-TICK_SECONDS = 3.0
-
-
 def digest_file(path: Path, store: Path | None) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal, computed or looked up.
 
@@ -351,7 +355,7 @@ def digest_file(path: Path, store: Path | None) -> str:
 
 
 def _digest_file(store: Path, stat: os.stat_result) -> Path:
-    """Return where the digest of a file with this place, size and times is stored."""
+    """Return the file for the digest of a file with this place, size and times."""
     times = stat.st_mtime_ns, stat.st_ctime_ns
     identity = os.uname().nodename, stat.st_dev, stat.st_ino, stat.st_size, *times
     name = hashlib.sha256(repr(identity).encode()).hexdigest()

@@ -133,23 +133,22 @@ class Shelf:
         self._key = digest(self._determined)
 
     def measurements(self, output: str) -> list[tuple[Entry, bytes]]:
-        """Return what is held, oldest first, with the bytes of one output, a file.
+        """Return the undamaged entries, oldest first, each with the bytes of one output, a file.
 
-        The list is empty without a store, or with `ESCALA_MEASURE_AGAIN`. Damaged ones are left
-        out.
+        The list is empty without a store, or with `ESCALA_MEASURE_AGAIN`.
         """
-        held: list[tuple[Entry, bytes]] = []
+        undamaged: list[tuple[Entry, bytes]] = []
         if self._store is None or not self._store.exists() or os.environ.get(AGAIN) == "1":
-            return held
-        with _without(self._store), hold_lock(self._store):
+            return undamaged
+        with _go_on_without(self._store), hold_lock(self._store):
             for path in sorted(folder(self._store, self._key).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):
                     entry = read(path)
                     ((sha256, _),) = filter(None, entry.outputs[output].values())
                     written = blob(self._store, sha256).read_bytes()
                     if hashlib.sha256(written).hexdigest() == sha256:
-                        held.append((entry, written))
-        return held
+                        undamaged.append((entry, written))
+        return undamaged
 
     def serve(self, outputs: Mapping[str, Path], entry: str = "*.json") -> bool | None:
         """Replace outputs by copies of the newest stored ones that are undamaged.
@@ -160,7 +159,7 @@ class Shelf:
 
         Returns
         -------
-        Whether they were; None if there is no store, or none that can be used.
+        Whether they were replaced; None if there is no store, or none that can be used.
 
         Raises
         ------
@@ -169,7 +168,7 @@ class Shelf:
         if self._store is None:
             return None
         unwritable = None
-        with _without(self._store), hold_lock(self._store):
+        with _go_on_without(self._store), hold_lock(self._store):
             for path in sorted(folder(self._store, self._key).glob(entry), reverse=True):
                 try:
                     stored = read(path)
@@ -178,6 +177,7 @@ class Shelf:
                         continue
                     restore(self._store, stored, outputs)
                 except OSError as error:
+                    # Of an output: raised behind the block, which takes errors of the store.
                     unwritable = error
                     break
                 except Damaged as error:
@@ -202,13 +202,13 @@ class Shelf:
         if self._read_key_parts() != self._determined:
             say(f"{self._step}: its inputs or its code changed while it ran: not stored")
             return
-        with _without(self._store):
+        with _go_on_without(self._store):
             keep(self._store, self._determined, outputs)
 
 
 @contextmanager
-def _without(store: Path) -> Iterator[None]:
-    """If the store fails in the block, print a line and go on."""
+def _go_on_without(store: Path) -> Iterator[None]:
+    """If the store fails in the block, print a line and go on behind the block."""
     try:
         yield
     except InputError as error:  # An output holds a link to a folder around it.

@@ -32,7 +32,7 @@ def entries(store: Path) -> Iterator[Entry]:
 
 def _files(store: Path, *patterns: str) -> list[Path]:
     """Return the files of a store that match patterns; other files in its folder are left out."""
-    return [path for one in patterns for path in sorted(store.glob(one)) if path.is_file()]
+    return [path for pattern in patterns for path in sorted(store.glob(pattern)) if path.is_file()]
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,9 @@ def size(store: Path) -> Size:
         for path in _files(store, BLOBS, ENTRIES, INCOMING):
             with suppress(FileNotFoundError):  # Another process has removed a damaged entry.
                 sizes[path] = path.stat().st_size
-        unneeded = (
-            written
-            for path, written in sizes.items()
-            if not path.match(ENTRIES) and path.name not in needed
-        )
-        return Size(steps, len(sizes), sum(sizes.values()), sum(unneeded))
+        unneeded = [path for path in sizes if not path.match(ENTRIES) and path.name not in needed]
+        unneeded_bytes = sum(sizes[path] for path in unneeded)
+        return Size(steps, len(sizes), sum(sizes.values()), unneeded_bytes)
 
 
 def verify(
@@ -117,9 +114,9 @@ def prune(
 ) -> Pruned:
     """Remove entries that were not used for long, and all files that no entry needs.
 
-    It holds the lock exclusively, so no other process stores or serves meanwhile. So files in
-    `incoming`, or in no entry, can only be left from a process that was killed. All digests of
-    large files are removed too.
+    It holds the lock exclusively, so no other process stores or serves meanwhile. A file in
+    `incoming`, or in no entry, is thus of a process that was killed. All digests of large files are
+    removed too.
 
     Parameters
     ----------

@@ -25,18 +25,19 @@ examples:
 
 
 def add(parser: Parser) -> None:
-    parser.add_argument("what", choices=[*sorted(ENGINES), OPERATIONS])
+    names = [*sorted(ENGINES), OPERATIONS]
+    parser.add_argument("name", metavar="ENGINE", choices=names, help=f"one of {', '.join(names)}")
     parser.add_argument(
         "--python", metavar="VERSION", help="its Python; default: Escala's own, if it can be"
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.what == OPERATIONS:
+    if arguments.name == OPERATIONS:
         enter(DEFAULT)
         print(*compile_operations(), sep="\n")
     else:
-        print(install(arguments.what, arguments.python))
+        print(install(arguments.name, arguments.python))
 
 
 def compile_operations() -> list[Path]:

@@ -15,6 +15,8 @@ from escala.core.console import say
 from escala.core.errors import InputError
 
 _CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.+)\)", re.DOTALL)
+#: So many values are named in a remedy if none of them is near.
+_MOST_NAMED = 6
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,16 +44,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if choice := _CHOICE.fullmatch(message):
-            name, word, known = choice.groups()
-            self._refuse(name, word, "is unknown", re.findall("'([^']+)'", known))
+            name, word, values = choice.groups()
+            # Newer versions of Python leave the quotes out.
+            self._refuse(name, word, "is unknown", re.findall("[^', ]+", values))
         self._end(InputError("the call", None, message, f"`{self.prog} --help` describes it"))
 
     def _refuse(
         self, where: str, word: str, reason: str, known: Collection[str] = (), hint: str = ""
     ) -> NoReturn:
-        near = " or ".join(difflib.get_close_matches(word, known, 2))
-        remedies = f"perhaps it is {near}" * bool(near), f"`{self.prog} --help` lists all", hint
-        self._end(InputError(where, word, reason, "; ".join(filter(None, remedies))))
+        remedies = [f"`{self.prog} --help` lists all", *filter(None, [hint])]
+        if near := difflib.get_close_matches(word, known, 2):
+            remedies.insert(0, f"perhaps it is {' or '.join(near)}")
+        elif 0 < len(known) <= _MOST_NAMED:
+            remedies.insert(0, f"give one of {', '.join(known)}")
+        self._end(InputError(where, word, reason, "; ".join(remedies)))
 
     def _end(self, error: InputError) -> NoReturn:
         say(error)

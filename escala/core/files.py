@@ -1,4 +1,4 @@
-"""Write files whole or not at all, also if the power fails, and compute their digests."""
+"""Write files whole or not at all, also if the power fails; lock and digest them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from escala.core.console import say
 from escala.core.errors import InputError
 
 # A temporary folder holds the new content, in a folder named after the writer's machine, and the
@@ -106,6 +107,25 @@ def _folder_beside(path: Path) -> Iterator[Path]:
                 (folder / _NEW).mkdir()
                 break
         yield folder
+
+
+@contextmanager
+def take_turns(path: Path, waiting: str) -> Iterator[None]:
+    """Let one process at a time run the block, by a lock on a folder or on a file, which is made.
+
+    A process that finds the lock held says `waiting`. The kernel frees the lock of one that ends.
+    """
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    lock = os.open(path, flags, 0o666)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(waiting)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def settle(temporary: Path, target: Path) -> None:

@@ -15,14 +15,18 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
     `escala.cache.code.LIBRARIES`.
 `audits` : optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
 
-A kind has the name of its folder, with `-` for `_`. Its modules have fixed names. They raise an
-`InputError` for input that they cannot use.
+A kind has the name of its folder, with `-` for `_`. The folder is a package, and its modules have
+fixed names. They raise an `InputError` for input that they cannot use.
 
-`settings`, which the workflow imports at every start, so it imports no heavy library:
+The package itself, `__init__`, is imported by the workflow at every start, so it imports no heavy
+library:
     `check(settings)` refuses what the schema cannot express. The place of an `InputError` is the
         key below `datasets.NAME`.
-    Optional are its own `acquisition`, `inputs`, `preparation`, `preparation_inputs` and `size`.
-    Without them those of `escala.data.settings` are called, which read the roles.
+    `acquisition`, `inputs`, `preparation`, `preparation_inputs`, `size` and `photographs` are
+        optional. In place of those that it lacks, `escala.data.settings` has functions that read
+        the roles.
+    `paths(settings)` and `find_changes(split)` are of a kind whose files a program reads where they
+        are: their paths by name, and the names of what was changed since it was described.
 
 `source`, if data must be acquired before any split:
     `acquire(acquisition, inputs, folder)` fills the empty `folder`, which is `source` in the
@@ -31,30 +35,23 @@ A kind has the name of its folder, with `-` for `_`. Its modules have fixed name
 `arrays`:
     `prepare(name, preparation, seed, inputs, output)` writes the arrays of one split and
         `dataset.json` into `output`, and returns the content of `dataset.json`. `name` is the
-        dataset's, `inputs` are the files of `preparation_inputs`. `escala.data.splits` offers a
-        function for both. If it raises, no `dataset.json` is written.
+        dataset's, `inputs` are the files of `preparation_inputs`. Most kinds write all by
+        `escala.data.splits.write_split`. If `prepare` raises, no `dataset.json` is written.
+    `queries(path, description)`, if a user's own data can be predicted, yields a `Query` for each
+        item in a user's file; `description` is the `dataset.json` that the model was trained on.
 
 `reader`, if `escala.data.base.Arrays` cannot read these arrays:
     `Arrays(folder)` has the same attributes and methods.
-
-`watch`, if programs read the user's files where they are:
-    `find_changes(split)` returns the names of what was changed since it was described.
-
-`queries`, if a user's own data can be predicted:
-    `queries(path, description)` yields a `Query` for each item in a user's file; `description` is
-        the `dataset.json` that the model was trained on.
 
 `familiarity`, if the kind measures how similar a query is to the training rows:
     `learn(split, output)` writes a summary of the training rows of a split, and returns it as a
         `Familiarity`, which `Familiarity.load(path)` reads.
 
-`fragments`, with `queries` and `familiarity`, if items may be of any length, which is the column
-`letters` of a `Query`:
+`fragments`, if items may be of any length. Their `Query` then has its length as the column
+`letters`, and the kind also has `familiarity`:
     `fragments(split, description)` yields lengths with pieces of the test side, each a `Query` and
-        its label, and `inputs(split)` returns the files that it reads, by name.
-
-`examples`, if figures show photographs of its test rows (`escala.report.figures`):
-    `pictures(settings)` returns the folder of the photographs, or None if the dataset has none.
+        its label.
+    `inputs(split)` returns the files that `fragments` reads, by name.
 
 A kind may have further modules, and rules for its own steps, like those of genomes in `rules/`.
 """
@@ -103,6 +100,11 @@ class Kind:
         return read_yaml(self.folder / DECLARATION)
 
     @property
+    def settings(self) -> ModuleType:
+        """Its package, which tells what the settings of a dataset decide."""
+        return import_module(self.package)
+
+    @property
     def audits(self) -> tuple[str, ...]:
         return tuple(self.declared.get("audits", ()))
 
@@ -121,13 +123,15 @@ class Kind:
 
         Parameters
         ----------
-        part : a file or folder in its own, of a step that only this determines.
+        part : the name of a file or folder in the kind's folder, if it alone determines a step.
         """
-        names = LIBRARIES + tuple(self.declared.get("packages", ()))
-        inside = [part] if part else [path.name for path in self.folder.iterdir()]
-        paths = {f"kind/{name}": self.folder / name for name in inside if part or name != ACQUIRE}
-        shared = {} if part else modules(Path(__file__).parent)
-        return Code(paths | shared, packages.versions(names))
+        distributions = LIBRARIES + tuple(self.declared.get("packages", ()))
+        names, shared = [part], {}
+        if not part:
+            names = [path.name for path in self.folder.iterdir() if path.name != ACQUIRE]
+            shared = modules(Path(__file__).parent)
+        paths = {f"kind/{name}": self.folder / name for name in names}
+        return Code(paths | shared, packages.versions(distributions))
 
     def has(self, part: str) -> bool:
         """Return whether it has a module of that name."""

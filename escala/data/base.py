@@ -24,7 +24,7 @@ from escala.core.files import read_json
 from escala.data.settings import SIDES
 
 DESCRIPTION = "dataset.json"
-#: `touch` reads one byte in each block of this size, so at least one in each page of memory.
+#: `Arrays.touch` reads one byte in each block of this size: at least one in each page of memory.
 _PAGE_BYTES = 4096
 #: Maximum length of the name of a class, in characters.
 LONGEST_CLASS = 64
@@ -103,12 +103,11 @@ def description(folder: Path) -> dict:
     """Return the content of a split's `dataset.json`; refuse one that describes no arrays."""
     try:
         content = read_json(folder / DESCRIPTION)
-        for entry in _entries(content):
-            _spec(entry), entry["file"]
-        whole = {"train", "test"} <= content["rows"].keys() <= set(SIDES)
+        usable = {"train", "test"} <= content["rows"].keys() <= set(SIDES)
+        usable &= all(_spec(entry) and entry["file"] for entry in _entries(content))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
+        usable = False
+    if not usable:
         reason = "is missing, damaged, or of an older version"
         raise InputError(folder, DESCRIPTION, reason, f"remove {folder} and run again")
     return content
@@ -122,7 +121,7 @@ def files(description: dict) -> list[str]:
 
 
 def _entries(description: dict) -> list[dict]:
-    """Return the entries of all arrays; data that a program reads itself have none."""
+    """Return the entries of all arrays in a description; data that a program reads have none."""
     return [*description["inputs"], *filter(None, [description["targets"]])]
 
 
@@ -193,6 +192,6 @@ class Query(NamedTuple):
 
 
 def invalid(key: str, wrong: str) -> InputError:
-    """Return the error about a value of `model.json`, which may be of an unknown source."""
+    """Return the error about a key of `model.json`, which may be of an unknown source."""
     remedy = "get the model's folder again, or train the model again"
     return InputError("model.json", key, f"is missing, or {wrong}", remedy)

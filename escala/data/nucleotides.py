@@ -25,6 +25,7 @@ _EITHER_CASE = NUCLEOTIDES + NUCLEOTIDES.lower()
 #: `COMPLEMENT[code]` is the code of the complementary base (Watson and Crick, 1953); 0 stays 0.
 COMPLEMENT = np.array([0, 4, 3, 2, 1], np.uint8)
 
+#: Letters of a line that is written, and of a text in a message.
 LINE = 70
 #: Maximum letters of a record and records of a file: 40 times the largest genome of a virus
 #: (Pandoravirus salinus, 2.5 million), and twice the number of SARS-CoV-2 genomes in GenBank.
@@ -68,23 +69,23 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
             remedy = "start every record with >ACCESSION"
             raise InputError(path, first.strip()[:LINE], reason, remedy)
         handle.seek(0)
-        seen = set()
+        accessions = set()
         for header, sequence in SimpleFastaParser(_lines(handle, path)):
             accession = (header.split() or [""])[0]
             if not accession:
-                reason = f"record {len(seen) + 1} has no accession"
+                reason = f"record {len(accessions) + 1} has no accession"
                 remedy = "start its header with one, right after the >"
                 raise InputError(path, f">{header}", reason, remedy)
             if accession.startswith(_FORMULA):
                 reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
                 raise InputError(path, accession, reason, "rename the record")
-            if accession in seen:
+            if accession in accessions:
                 reason, remedy = "two records have this accession", "remove or rename one"
                 if header.strip() != accession:
                     reason += f", which ends at the first space: >{header[:LINE]}"
                     remedy += "; in names with spaces, write another sign in their place"
                 raise InputError(path, accession, reason, remedy)
-            seen.add(accession)
+            accessions.add(accession)
             yield header, sequence
 
 
@@ -100,12 +101,12 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
             raise InputError(path, accession, "the record has no sequence", remedy)
         sequence = letters(text)
         if not nucleotides_only(sequence):
-            kinds = sorted(set(text) - _NUCLEOTIDES)
-            shown = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in kinds)
+            wrong = sorted(set(text) - _NUCLEOTIDES)
+            shown = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in wrong)
             reason = f"holds letters that are not nucleotides ({shown})"
             remedy = "write nucleotides in IUPAC letters, N for an unknown one; proteins are not "
             remedy += "read"
-            raise InputError(path, accession, reason + _place(accession, kinds, path), remedy)
+            raise InputError(path, accession, reason + _place(accession, wrong, path), remedy)
         if not (genome := sequence.translate(None, GAPS)):
             raise InputError(path, accession, "the record holds gaps only", "remove it")
         yield accession, genome
@@ -165,8 +166,9 @@ def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
     numbers = _numbers(digits, k)
     if strands:
         numbers = np.minimum(numbers, _numbers(3 - digits[::-1], k)[::-1])
-    unclear = np.concatenate([[0], np.cumsum(codes == 0)])
-    return numbers[unclear[k:] == unclear[:-k]]
+    # The ambiguous letters before each position: as many at both ends of a k-mer without any.
+    ambiguous = np.concatenate([[0], np.cumsum(codes == 0)])
+    return numbers[ambiguous[k:] == ambiguous[:-k]]
 
 
 def _numbers(digits: np.ndarray, k: int) -> np.ndarray:

@@ -43,20 +43,21 @@ def expand_path(text: str, where: str) -> str:
 
 def require_past(where: str, paths: Iterable[str | Path]) -> None:
     """Refuse files that are dated in the future: what is made from one would always look older."""
-    late = {}
+    # Times by path.
+    future: dict[Path, float] = {}
     for path in map(Path, paths):
         if os.path.lexists(path):
             times = [path.lstat().st_mtime, *([path.stat().st_mtime] if path.exists() else [])]
             if max(times) > time.time():
-                late[path] = max(times)
-    if late:
-        first, *others = late
+                future[path] = max(times)
+    if future:
+        first, *others = future
         more = f", as {len(others)} more are," if others else ""
-        shown = datetime.fromtimestamp(late[first]).isoformat(" ", "seconds")
+        shown = datetime.fromtimestamp(future[first]).isoformat(" ", "seconds")
         reason = f"is dated {shown}{more} in the future, so all that is made from it looks older"
-        touch = shlex.join(["touch", *map(str, late)])
-        if len(late) > _MOST_NAMED:
-            folder = os.path.commonpath([path.parent.absolute() for path in late])
+        touch = shlex.join(["touch", *map(str, future)])
+        if len(future) > _MOST_NAMED:
+            folder = os.path.commonpath([path.parent.absolute() for path in future])
             touch = f"find {shlex.quote(folder)} -newermt now -exec touch {{}} +"
         raise InputError(where, str(first), reason, f"date it now: {touch}; or use a copy")
 

@@ -26,10 +26,10 @@ class Size(NamedTuple):
     numbers: int | None = None
 
 
-def derive(function: str, settings: Settings, *arguments: object, module: str = "settings") -> Any:
-    """Return a result of a function of a module of the kind, or else of the one below."""
-    derived = getattr(kind_of(settings).load(module), function, None) or globals()[function]
-    return derived(settings, *arguments)
+def derive(function: str, settings: Settings, *arguments: object) -> Any:
+    """Return the result of a function of the kind's package, or of this module if it has none."""
+    call = getattr(kind_of(settings).settings, function, None) or globals()[function]
+    return call(settings, *arguments)
 
 
 def acquisition(settings: Settings) -> dict[str, Any]:
@@ -57,8 +57,9 @@ def preparation(settings: Settings) -> dict[str, Any]:
 
 def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return what preparation reads, by name: what was made in `folder`, or the user's files."""
-    made = ["source"] * kind_of(settings).has("source") + ["features"] * bool(extraction(settings))
-    return {part: folder / part for part in made} or paths_of(settings, "path")
+    made = {"source": kind_of(settings).has("source"), "features": bool(extraction(settings))}
+    parts = {part: folder / part for part, is_made in made.items() if is_made}
+    return parts or paths_of(settings, "path")
 
 
 def size(settings: Settings) -> Size:
@@ -66,13 +67,18 @@ def size(settings: Settings) -> Size:
     return Size()
 
 
+def photographs(settings: Settings) -> Path | None:
+    """Return the folder of the photographs that figures show with test rows, if there is one."""
+    return None
+
+
 def paths_of(settings: Settings, role: str) -> dict[str, Path]:
-    """Return the paths of a role by key, expanded."""
-    inside = settings.get("source", {})
+    """Return the expanded paths of the keys with a role, by key."""
+    source = settings.get("source", {})
     return {
-        key: Path(expand_path(value, f"source.{key}" if key in inside else key))
-        for key, value, known in _keys(settings)
-        if known == role
+        key: Path(expand_path(value, f"source.{key}" if key in source else key))
+        for key, value, role_of_key in _keys(settings)
+        if role_of_key == role
     }
 
 

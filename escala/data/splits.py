@@ -1,4 +1,4 @@
-"""Division of rows among sides, and writer of splits: arrays, whole or in blocks, and digests."""
+"""Divide rows among the sides of a split, and write its arrays, whole or in blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Side(NamedTuple):
     """The rows of one side of a split: arrays of shape (rows, …).
 
     The inputs are by name, in the order of the model's inputs. Arrays may be computed while they
-    are written; who computes an input keeps it below its limit.
+    are written; `write_split` does not compare the numbers of these with their limits.
     """
 
     inputs: Mapping[str, np.ndarray | Blocks]
@@ -59,31 +59,35 @@ def write_split(
     names : of the files of an input and of the targets.
     more : further entries of the description, as JSON values.
     """
-    # A model would look up other numbers in no row.
-    for side, key in ((side, key) for side in sides for key in below):
-        array = sides[side].inputs[key]
-        if isinstance(array, Blocks) or not array.size:
-            continue
-        if not 0 <= int(array.min()) <= int(array.max()) < below[key]:
-            raise ValueError(
-                f"{key} of {side} holds numbers from {array.min()} to {array.max()}, "
-                f"and its limit is {below[key]}"
-            )
-    first, (input_file, targets_file) = sides["train"], names
-    digests, written = {}, {}
+    for side, (inputs, _) in sides.items():
+        for key, limit in below.items():
+            array = inputs[key]
+            if isinstance(array, Blocks) or not array.size:
+                continue
+            # A table of a model has no row for another number.
+            if not 0 <= int(array.min()) <= int(array.max()) < limit:
+                raise ValueError(
+                    f"{key} of {side} holds numbers from {array.min()} to {array.max()}, "
+                    f"and its limit is {limit}"
+                )
+    input_file, targets_file = names
+    digests, targets_paths = {}, {}
     with ExitStack() as files:
         for side, (inputs, targets) in sides.items():
             arrays = {input_file.format(side=side, name=key): inputs[key] for key in inputs}
-            for file, array in (arrays | {targets_file.format(side=side): targets}).items():
+            arrays[targets_file.format(side=side)] = targets
+            for file, array in arrays.items():
                 path = files.enter_context(atomic(output / file))
+                if array is targets:
+                    targets_paths[side] = path
                 if isinstance(array, Blocks):
                     write_blocks(path, array.shape[1:], array.dtype, array.blocks)
                 else:
                     np.save(path, array, allow_pickle=False)
                 digests[file] = sha256_file(path)
-            written[side] = path
-        counts = {"classes": classes, "counts": _counts(written, classes)} if classes else {}
-    described = [
+        counts = {"classes": classes, "counts": _counts(targets_paths, classes)} if classes else {}
+    first = sides["train"]
+    described_inputs = [
         array_entry(key, array.shape[1:], array.dtype, input_file.format(side="{side}", name=key))
         | ({"below": below[key]} if key in below else {})
         for key, array in first.inputs.items()
@@ -96,7 +100,7 @@ def write_split(
         "provenance": provenance,
         "leaky": False,
         "split_seed": seed,
-        "inputs": described,
+        "inputs": described_inputs,
         "targets": array_entry("labels", shape, dtype, targets_file),
         "rows": {side: rows.targets.shape[0] for side, rows in sides.items()},
         **counts,
@@ -121,21 +125,21 @@ def stratify(
 ) -> dict[str, np.ndarray]:
     """Divide rows among the sides, each class in proportion.
 
-    `labels` are int64 (rows,). The result are row numbers of each side, int64, ascending;
-    `validation` where its fraction is not 0. A class with too few rows for every side is refused;
-    `if_one` is what else may help if it has a single row.
+    `labels` are int64 (rows,), and `settings` hold `test_fraction` and `validation_fraction`. The
+    result are the row numbers of `train`, and of each side whose fraction is not 0: int64,
+    ascending. A class with too few rows is refused; `if_one` is a further remedy if it has one.
     """
     # Reading a split takes no scikit-learn.
     from sklearn.model_selection import train_test_split
 
     fractions = {side: settings[f"{side}_fraction"] for side in ("test", "validation")}
     fractions = {side: fraction for side, fraction in fractions.items() if fraction}
-    rest, sides = np.arange(len(labels)), {}
+    train, sides = np.arange(len(labels)), {}
     for side, fraction in fractions.items():
         size = max(1, round(fraction * len(labels)))
         try:
-            rest, taken = train_test_split(
-                rest, test_size=size, stratify=labels[rest], random_state=seed
+            train, taken = train_test_split(
+                train, test_size=size, stratify=labels[train], random_state=seed
             )
         except ValueError as error:
             counts = np.bincount(labels, minlength=len(classes))
@@ -148,16 +152,16 @@ def stratify(
             remedy += f"; {if_one}" if if_one and counts[fewest] == 1 else ""
             raise InputError("split", value, reason, remedy) from error
         sides[side] = np.sort(taken)
-    return {"train": np.sort(rest)} | sides
+    return {"train": np.sort(train)} | sides
 
 
-def _counts(written: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return the number of rows of each class on each side; nothing is oversampled.
+def _counts(paths: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str, int]]:
+    """Return the rows of each class: of every side, and `balanced`, those of `train` once more.
 
-    `written` is the file of the targets of each side, which is read in blocks.
+    `paths` are the files of the targets of each side, which are read in blocks.
     """
-    counted = {side: np.zeros(len(classes), np.int64) for side in written}
-    for side, path in written.items():
+    counted = {side: np.zeros(len(classes), np.int64) for side in paths}
+    for side, path in paths.items():
         targets = np.load(path, mmap_mode="r", allow_pickle=False).reshape(-1)
         for begin in range(0, len(targets), _COUNTED_AT_ONCE):
             block = targets[begin : begin + _COUNTED_AT_ONCE]

@@ -33,7 +33,7 @@ def source(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> None
 
 @cli.step(
     _code,
-    # Of data that stay where they are, nothing is written.
+    # A kind without files leaves the user's data where they are, and so the store holds nothing.
     outputs=lambda given, output: {
         name: output["description"].with_name(name)
         for name in (*KINDS[given.kind].files, DESCRIPTION)
@@ -50,7 +50,7 @@ def arrays(output: cli.Files, given: SimpleNamespace, **inputs: Path) -> None:
     if description is None:
         reason, remedy = "prepare returned None", "return what write_split returns"
         raise InputError(kind.folder / "arrays.py", None, reason, remedy)
-    # Their reader is selected by this kind.
+    # The kind in the description selects the reader of the arrays.
     if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
         reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
         remedy = "use the kind's name in its module arrays"

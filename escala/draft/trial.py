@@ -310,9 +310,8 @@ def _describe_data(experiment: Experiment, run: Run, folder: Path) -> None:
     """Describe the dataset of a run; the content of its files is not read for a trial."""
     settings, seed = experiment.datasets[run.dataset], experiment.split_seed(run.dataset, 1)
     kind = kind_of(settings)
-    module = kind.load("settings")
-    preparation = module.preparation(settings) | {"identify": "time"}
-    inputs = module.preparation_inputs(settings, folder)
+    preparation = kind.settings.preparation(settings) | {"identify": "time"}
+    inputs = kind.settings.preparation_inputs(settings, folder)
     folder.mkdir()
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 

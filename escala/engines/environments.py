@@ -7,7 +7,6 @@ not at all.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import re
@@ -16,8 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +26,7 @@ from escala.core.console import say
 from escala.core.engines import ENGINES, FOLDER
 from escala.core.environment import call
 from escala.core.errors import InputError, Unavailable
+from escala.core.files import take_turns
 from escala.core.variables import for_ranks
 from escala.runtime.mpi import project_mpi
 
@@ -303,7 +302,7 @@ def install(engine: str, python: str | None = None) -> str:
         raise InputError(separate.variable, named, reason, "unset it, and call this again")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.partial")
-    with _alone(target.parent):
+    with take_turns(target.parent, "waiting: another call makes an environment here"):
         try:
             description = describe(engine, str(target / "bin" / "python"))
             again = f"To make it again: rm -r {shlex.quote(str(target))}"
@@ -321,21 +320,6 @@ def install(engine: str, python: str | None = None) -> str:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return f"{target} is made: {description}; it took {time.monotonic() - begun:.0f} s"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time make an environment in a folder."""
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting: another call makes an environment here")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _make(engine: str, into: Path, python: str) -> None:

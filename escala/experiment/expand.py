@@ -257,8 +257,8 @@ def request(settings: Settings, run: Run) -> dict:
     if run.declared.workload.is_program:
         # What determines the results of a program, and where it and its data are.
         dataset, program = settings["datasets"][run.dataset], run.declared.workload.program()
-        kind = kind_of(dataset).load("settings")
-        paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
+        package = kind_of(dataset).settings
+        paths = package.paths(dataset) if hasattr(package, "paths") else {}
         where = {name: str(path) for name, path in paths.items()}
         start = {"program": program.as_plan(), "paths": where}
         about_program = {"program": identity(program), "start": start}

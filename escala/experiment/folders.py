@@ -62,7 +62,7 @@ class Part:
         return plugins.DECLARATIONS[self.key]
 
 
-_ARRAYS = (("settings.py",), ("arrays.py",))
+_ARRAYS = (("__init__.py",), ("arrays.py",))
 _FIT = f"{workloads.FIT}.py"
 _MODELS = ((*(f"{engine.module}.py" for engine in ENGINES.values()), _FIT),)
 KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
@@ -258,7 +258,7 @@ def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[st
 def _add_code(part: Part, name: str, folder: Path) -> None:
     """Add a folder; refuse modules that cannot be parsed, and those of a kind that do not serve.
 
-    Every start needs the module `settings` of a kind.
+    Every start imports the package of a kind.
 
     Raises
     ------
@@ -277,9 +277,9 @@ def _add_code(part: Part, name: str, folder: Path) -> None:
     part.add(name, folder)
     if part is not KINDS:
         return
-    file = folder / "settings.py"
+    file = folder / "__init__.py"
     try:
-        module = data.KINDS[name].load("settings")
+        module = data.KINDS[name].settings
     except Exception as error:
         where = errors.place_in(error, folder) or file
         reason = f"cannot be imported: {errors.text_of(error)}"

@@ -56,7 +56,7 @@ class Experiment:
         faults: list[Fault] = []
         for name, dataset in settings["datasets"].items():
             try:
-                kind_of(dataset).load("settings").check(dataset)
+                kind_of(dataset).settings.check(dataset)
             except InputError as error:
                 where = f"datasets.{name}.{error.where}"
                 faults.append((where, error.value, error.reason, error.remedy))

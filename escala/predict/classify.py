@@ -60,7 +60,7 @@ def predict(
     if classifier.columns:
         compute, columns = classifier.predictions, partial(classifier.columns, description=data)
     rows, tables = [], []
-    for query, outputs in compute_together(compute, kind.load("queries").queries(path, data)):
+    for query, outputs in compute_together(compute, kind.load("arrays").queries(path, data)):
         known, short = likeness(query.evidence), by_length(query.columns)
         rows.append({**query.columns, **columns(outputs), **known, **short})
         if len(rows) == _ROWS:  # A table takes a tenth of their memory.

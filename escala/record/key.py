@@ -148,8 +148,8 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
         return []
     known, now = request["program"]["files"], _digests_now(request)
     changes = [name for name, digest in known.items() if now.get(name) != digest]
-    kind = KINDS[read_json(data / DESCRIPTION)["kind"]]
-    return changes + (kind.load("watch").find_changes(data) if kind.has("watch") else [])
+    settings = KINDS[read_json(data / DESCRIPTION)["kind"]].settings
+    return changes + (settings.find_changes(data) if hasattr(settings, "find_changes") else [])
 
 
 def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:

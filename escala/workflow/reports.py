@@ -10,7 +10,6 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from escala.analysis import history
-from escala.data import kind_of
 from escala.experiment import Experiment
 from escala.report.figures import DECLARED
 from escala.report.products import STUDY_FILES
@@ -69,8 +68,7 @@ class Reports:
 
     def pictures(self, wildcards: Wildcards) -> str | None:
         """Return the folder of a run's photographs, for a figure that shows rows of their kind."""
-        kind = DECLARED[wildcards.run_figure].kind
-        if kind is None or not kind_of(self._study.dataset(wildcards)).has("examples"):
+        if DECLARED[wildcards.run_figure].kind is None:
             return None
-        folder = self._study.settings_result(wildcards, "pictures", module="examples")
+        folder = self._study.settings_result(wildcards, "photographs")
         return folder and str(folder)

@@ -14,7 +14,7 @@ from escala.cache.code import Code, project
 from escala.core.engines import DEFAULT, FOLDER
 from escala.core.files import read_json, sha256_file
 from escala.data import KINDS
-from escala.data.captions.settings import CAPTIONS_FILE
+from escala.data.captions import CAPTIONS_FILE
 from escala.engines.environments import provide
 
 #: By rule. Of those that are no `cli.Step`, nothing is kept in the store.

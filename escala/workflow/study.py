@@ -126,12 +126,10 @@ class Study:
             )
         return kind.name
 
-    def settings_result(
-        self, wildcards: Wildcards, function: str, *arguments: object, module: str = "settings"
-    ) -> Any:
+    def settings_result(self, wildcards: Wildcards, function: str, *arguments: object) -> Any:
         """Return a result of a function of a dataset's settings (`escala.data.settings`)."""
         settings = self.dataset(wildcards)
         try:
-            return derive(function, settings, *arguments, module=module)
+            return derive(function, settings, *arguments)
         except InputError as error:
             refuse(f"datasets.{wildcards.dataset}.{error}")

@@ -1,7 +1,7 @@
 # Inputs and parameters of the rules that scripts/step.py makes.
 
 from escala.data import kind_of
-from escala.data.genomes.settings import letters_kept
+from escala.data.genomes import letters_kept
 from escala.data.paths import expand_path, require_past
 from escala.predict import LENGTH_ERRORS
 from escala.workflow import steps
@@ -91,13 +91,15 @@ def length_errors_of(wildcards):
     return f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}".format(**wildcards)
 
 
-def prediction_settings(wildcards, *names, part="queries"):
-    """Return settings of a prediction; refuse a program, and a kind without a module."""
+def prediction_settings(wildcards, *names, part="arrays"):
+    """Return settings of a prediction; refuse a program, and a kind that offers no predictions."""
     if experiment(wildcards).settings.knows[wildcards.workload].is_program:
         refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")
-    kind_with(wildcards, "queries")
-    kind = {"kind": kind_with(wildcards, part), "workload": wildcards.workload}
-    return kind | settings_of(experiment(wildcards).settings["predict"], *names)
+    kind = kind_with(wildcards, part)
+    if not hasattr(kind_of(dataset(wildcards)).load("arrays"), "queries"):
+        refuse(f"datasets.{wildcards.dataset}: the kind {kind} offers no predictions")
+    settings = settings_of(experiment(wildcards).settings["predict"], *names)
+    return {"kind": kind, "workload": wildcards.workload} | settings
 
 
 def query_file(wildcards):

@@ -20,8 +20,8 @@ from PIL import Image
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Arrays, Spec
-from escala.data.captions import arrays, settings, source, vgg16
-from escala.data.captions.queries import queries
+from escala.data.captions import PATHS, arrays, source, vgg16
+from escala.data.captions.arrays import queries
 from escala.data.captions.words import END, PADDING, SPECIAL, START, UNKNOWN, bleu, counts, words_of
 from escala.data.splits import Side, write_split
 from escala.report.figures import OfRun, common
@@ -186,7 +186,7 @@ def prepared_flickr(files: dict[str, Path], folder: Path, digest=DIGEST, **chang
     made = {name: folder / name for name in ("source", "features")}
     for path in made.values():
         path.mkdir(parents=True)
-    source.acquire({"type": "flickr8k"}, [files[key] for key in settings.PATHS], made["source"])
+    source.acquire({"type": "flickr8k"}, [files[key] for key in PATHS], made["source"])
     pictures = source.picture_files(read_json(made["source"] / "captions.json"), files["pictures"])
     vgg16.extract(pictures, files["weights"], digest, made["features"])
     return arrays.prepare("d", FLICKR | changed, 4, made, folder)

@@ -16,6 +16,7 @@ import pytest
 from escala import command
 from escala.commands.report import SUMMARY
 from escala.core import console
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.record.schema import FORMAT
 from escala.workflow.call import PROJECT
@@ -215,6 +216,7 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
     ("arguments", "said"),
     [
         ("rnu", ["perhaps it is run"]),
+        ("install foo", ["ENGINE: 'foo'", *ENGINES, "operations", "`escala install --help`"]),
         ("completion csh", ["shell: 'csh'", "perhaps it is zsh", "`escala completion --help`"]),
         ("run --croes 2", ["'--croes': is not an option of escala run", "perhaps it is --cores"]),
         ("report results", ["the call: 'results': is one word too many"]),

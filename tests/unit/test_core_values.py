@@ -305,6 +305,32 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_le
     assert sorted(names(tmp_path)) == sorted(["table.csv", *(each.name for each in mine)])
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_process_waits_for_the_lock_of_another_and_says_so_until_that_is_killed(tmp_path, kind):
+    code = """if True:
+        import pathlib, sys, time
+        from escala.core.files import take_turns
+        with take_turns(pathlib.Path(sys.argv[1]), "it waits"):
+            print("inside", flush=True)
+            time.sleep(float(sys.argv[2]))
+    """
+    path = tmp_path / "lock" if kind == "file" else tmp_path
+
+    def start(seconds: int) -> subprocess.Popen:
+        words = [sys.executable, "-c", code, str(path), str(seconds)]
+        return subprocess.Popen(words, cwd=ROOT, stdout=-1, stderr=-1, text=True)
+
+    with start(600) as holder:
+        assert holder.stdout.readline() == "inside\n"
+        with start(0) as waiter:
+            assert waiter.stderr.readline() == "escala: it waits\n"
+            assert waiter.poll() is None
+            holder.kill()
+            assert waiter.communicate(timeout=60) == ("inside\n", "")
+    with start(0) as alone:
+        assert alone.communicate(timeout=60) == ("inside\n", ""), "nobody is waited for"
+
+
 @pytest.mark.parametrize("left", [[], [os.uname().nodename], [os.uname().nodename, "replaced"]])
 def test_what_a_writer_left_is_removed_whenever_it_was_killed(tmp_path, left):
     """What is of another machine stays: its lock may not be seen here."""

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from escala.core.errors import InputError
-from escala.data.arrays import arrays, queries, settings
+from escala.data import arrays as array_kind
+from escala.data import files as file_kind
+from escala.data.arrays import arrays
 from escala.data.base import Arrays, Spec, files, output_shape
 from escala.data.files import arrays as file_arrays
-from escala.data.files import settings as file_settings
 from escala.data.splits import Side, stratify, write_split
 from escala.experiment import Experiment
 from tests.programs import experiment_on
@@ -149,14 +150,14 @@ def stated(path: Path, **more: object) -> dict:
 
 
 def state(path: Path) -> str:
-    return file_settings.preparation(stated(path))["state"]
+    return file_kind.preparation(stated(path))["state"]
 
 
 def identity(path: Path, output: Path, **more: object) -> dict:
     given = stated(path, **more)
     output.mkdir(exist_ok=True)
-    read = file_settings.preparation_inputs(given, output)
-    prepared = file_arrays.prepare("own", file_settings.preparation(given), 1, read, output)
+    read = file_kind.preparation_inputs(given, output)
+    prepared = file_arrays.prepare("own", file_kind.preparation(given), 1, read, output)
     return prepared["paths"]["photos"]
 
 
@@ -185,7 +186,7 @@ def test_a_change_inside_a_folder_is_noticed(photos, tmp_path, change):
 
 def refusal(path: Path) -> str:
     with pytest.raises(InputError) as refused:
-        file_settings.check(stated(path))
+        file_kind.check(stated(path))
     return str(refused.value)
 
 
@@ -263,10 +264,10 @@ def prepared(seed: int = 4, **given: object) -> Arrays:
     done = checked(given)
     output = Path("split")
     output.mkdir(exist_ok=True)
-    read = settings.preparation_inputs(done, output)
-    arrays.prepare("own", settings.preparation(done), seed, read, output)
+    read = array_kind.preparation_inputs(done, output)
+    arrays.prepare("own", array_kind.preparation(done), seed, read, output)
     split = Arrays(output)
-    expected = settings.size(done)
+    expected = array_kind.size(done)
     assert split.rows("train") == pytest.approx(expected.rows, abs=1)
     assert expected.numbers == sum(prod(spec.shape) for spec in split.inputs)
     return split
@@ -441,7 +442,7 @@ def test_arrays_that_do_not_fit_together_are_refused(given, where, reason):
 def test_new_rows_are_read_in_the_form_of_the_model():
     given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}
     split = prepared(train=given)
-    found = list(queries.queries(Path("all.npz"), split.description))
+    found = list(arrays.queries(Path("all.npz"), split.description))
     assert [query.columns for query in found] == [{"row": row} for row in range(COUNT)]
     for place, expected in enumerate((WORDS, X)):
         rows = np.concatenate([query.inputs[place] for query in found])
@@ -452,4 +453,4 @@ def test_new_rows_are_read_in_the_form_of_the_model():
         ("new.npz", r"int32 of shape \(2,\), and the model takes int32 of shape \(4,\)"),
     ):
         with pytest.raises(InputError, match=reason):
-            list(queries.queries(Path(path), split.description))
+            list(arrays.queries(Path(path), split.description))

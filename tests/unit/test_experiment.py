@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.data.genomes import settings as genomes
+from escala.data import genomes
 from escala.experiment import Experiment, Run, check_name, load, load_by_name
 from escala.experiment.expand import turns
 from escala.experiment.files import ROOT, files_by_name

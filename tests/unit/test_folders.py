@@ -266,9 +266,9 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     with pytest.raises(InputError, match=r"properties\.split\.properties\.test_fraction\.role"):
         read()
     changed(folder / "kind.yaml", "          role: audit\n", "")
-    changed(folder / "settings.py", "def check", "def checks")
-    del sys.modules[f"{KINDS['blobs'].package}.settings"]
-    with pytest.raises(InputError, match=r"settings\.py: 'check': is not a function in it"):
+    changed(folder / "__init__.py", "def check", "def checks")
+    del sys.modules[KINDS["blobs"].package]
+    with pytest.raises(InputError, match=r"__init__\.py: 'check': is not a function in it"):
         read()
 
 

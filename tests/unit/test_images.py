@@ -19,8 +19,8 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.images import arrays, published, source
+from escala.data.images.arrays import queries
 from escala.data.images.pictures import count_pictures, read_picture
-from escala.data.images.queries import queries
 
 PREPARATION = {
     "provenance": "folders",

@@ -21,9 +21,9 @@ from escala.data.motifs.arrays import (
     TAL1,
     chance_sites,
     one_hot,
+    queries,
     simulate,
 )
-from escala.data.motifs.queries import queries
 from escala.workloads.tal1_cnn import model
 
 SETTINGS = {"filters": 16, "width": 15}

@@ -190,3 +190,7 @@ def test_blocks_bound_the_memory_and_change_nothing_but_their_size(tmp_path):
     with pytest.raises(InputError, match="4 codes at 100 positions take 12800 bytes"):
         next(new_rows(X, y, {1: 12}, 5, 5, block_bytes=12799))
     assert next(new_rows(X, y, {1: 12}, 5, 5, block_bytes=12800))[0] == 1
+    # The default, as docs/decisions/genomes.md has it, is 256 MiB; a position takes half a MiB.
+    X, y = np.arange(256, dtype=np.uint8)[:, None].repeat(513, axis=1), np.arange(256) % 2
+    with pytest.raises(InputError, match=f"block_bytes: {2**28}: tables of 256 codes at 513"):
+        next(new_rows(X, y, {0: 200}, 5, 5))

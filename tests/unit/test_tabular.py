@@ -17,7 +17,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.tabular import arrays, source, table
-from escala.data.tabular.queries import queries
+from escala.data.tabular.arrays import queries
 from escala.data.tabular.table import class_name, order_classes
 
 PREPARATION = {

@@ -104,6 +104,10 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, d
     assert pd.read_csv(tables / "leakage.csv").empty
     code, said = dry_run("results/plane/data/plane/codes.npy")
     assert code and "the kind blobs has no such file" in said
+    settings["predict"] = {"inputs": {"new": str(tmp_path / "dense" / "model.py")}}
+    new = run.replace("/runs/", "/predictions/").replace("run.json", "new.tsv")
+    code, said = dry_run(new, experiment=settings)
+    assert code and "the kind blobs offers no predictions" in said and "Traceback" not in said
 
 
 def _figures(made: tuple[int, str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Make the arrays of a split, to train and test on, from a user's arrays, block by block."""
+"""Make the arrays of a split from a user's arrays, block by block; and read rows to predict."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,10 @@ import numpy as np
 from escala.core.console import progress
 from escala.core.errors import InputError
 from escala.core.readable import size
-from escala.data.arrays import settings
-from escala.data.arrays.headers import Named, header, open_bytes
-from escala.data.arrays.settings import SIDES, TARGETS
+from escala.data.arrays import TARGETS, place
+from escala.data.arrays.headers import Named, header, members, open_bytes
+from escala.data.base import Query, Spec, specs
+from escala.data.settings import SIDES
 from escala.data.splits import Blocks, Side, stratify, write_split
 
 KIND = "arrays"
@@ -33,26 +34,24 @@ def prepare(
     """
     where, files, classes = f"datasets.{name}", list(inputs.values()), preparation["classes"]
     with TemporaryDirectory(dir=output, prefix=".") as folder:
-        arrays = {
-            side: {
-                key: _map(Named(files[number], member), Path(folder), _place(where, side, key))
-                for key, (number, member) in given.items()
+        # By side and name of the array, as the settings give them.
+        arrays: dict[str, dict[str, np.ndarray]] = {}
+        for side, places in preparation["sides"].items():
+            arrays[side] = {
+                key: _map(Named(files[number], member), Path(folder), f"{where}.{place(side, key)}")
+                for key, (number, member) in places.items()
             }
-            for side, given in preparation["sides"].items()
-        }
-        for group in arrays.values():
-            targets = group[TARGETS]
+            targets = arrays[side][TARGETS]
             if classes and targets.shape[1:] in ((), (1,)):  # One class in each row.
-                group[TARGETS] = np.asarray(targets).reshape(-1).astype(np.int64)
-        rows = {side: np.arange(len(given[TARGETS])) for side, given in arrays.items()}
+                arrays[side][TARGETS] = np.asarray(targets).reshape(-1).astype(np.int64)
         divided = _divide(where, arrays["train"][TARGETS], preparation, seed)
-        rows |= divided
-        origin = {side: side for side in arrays} | dict.fromkeys(divided, "train")
-        sides = {
-            side: _side(arrays[origin[side]], rows[side], preparation, where, origin[side])
-            for side in SIDES
-            if side in rows
-        }
+        sides = {}
+        for side in SIDES:
+            if side in divided:  # Its rows are some of those of `train`.
+                sides[side] = _side(arrays["train"], divided[side], preparation, where, "train")
+            elif side in arrays:
+                rows = np.arange(len(arrays[side][TARGETS]))
+                sides[side] = _side(arrays[side], rows, preparation, where, side)
         described = write_split(
             output,
             sides,
@@ -70,10 +69,6 @@ def prepare(
         if str(file.relative_to(output)) not in described["sha256"]:
             file.unlink()
     return described
-
-
-def _place(where: str, side: str, key: str) -> str:
-    return f"{where}.{settings.place(side, key)}"
 
 
 def _map(array: Named, folder: Path, where: str) -> np.ndarray:
@@ -96,20 +91,20 @@ def _divide(
     """Return the rows of `train` that each side without files gets, ascending."""
     classes, split = preparation["classes"], preparation["split"]
     if classes and targets.ndim == 1:
-        place = _place(where, "train", TARGETS)
-        _require_below(targets, np.arange(len(targets)), len(classes), place)
+        key = f"{where}.{place('train', TARGETS)}"
+        _require_below(targets, np.arange(len(targets)), len(classes), key)
         return stratify(targets, split, classes, seed)
-    rest = np.random.default_rng(seed).permutation(len(targets))
+    drawn = np.random.default_rng(seed).permutation(len(targets))
     divided = {}
     for side in ("test", "validation"):
         if split[f"{side}_fraction"]:
-            taken = max(1, round(split[f"{side}_fraction"] * len(targets)))
-            divided[side], rest = np.sort(rest[:taken]), rest[taken:]
-    if not len(rest):
+            count = max(1, round(split[f"{side}_fraction"] * len(targets)))
+            divided[side], drawn = np.sort(drawn[:count]), drawn[count:]
+    if not len(drawn):
         value, reason = f"{len(targets)} rows", "are too few to divide by these fractions"
         remedy = "give more rows, or files for the other sides"
         raise InputError(f"{where}.split", value, reason, remedy)
-    return {"train": np.sort(rest)} | divided
+    return {"train": np.sort(drawn)} | divided
 
 
 def _side(
@@ -119,53 +114,85 @@ def _side(
     where: str,
     side: str,
 ) -> Side:
-    """Return rows of the arrays of a side, whose numbers are checked while they are written."""
+    """Return some rows of the arrays of `side`; their numbers are checked as they are written."""
     limits, blocks = dict(preparation["below"]), {}
     if preparation["classes"]:
         limits[TARGETS] = len(preparation["classes"])
     for key, array in arrays.items():
         finite = preparation["missing"] == "refuse" and array.dtype.kind == "f"
         shape, native = (len(rows), *array.shape[1:]), array.dtype.newbyteorder("=")
-        place = _place(where, side, key)
-        checked = _blocks(array, rows, limits.get(key), finite, native, place)
+        checked = _blocks(array, rows, limits.get(key), finite, f"{where}.{place(side, key)}")
         blocks[key] = Blocks(shape, native, checked)
     targets = blocks.pop(TARGETS)
     return Side(blocks, targets)
 
 
 def _blocks(
-    array: np.ndarray,
-    rows: np.ndarray,
-    below: int | None,
-    finite: bool,
-    dtype: np.dtype,
-    place: str,
+    array: np.ndarray, rows: np.ndarray, below: int | None, finite: bool, where: str
 ) -> Iterator[np.ndarray]:
+    """Yield the numbered rows of an array in this machine's order of bytes, some at a time.
+
+    Numbers from `below` on are refused, and with `finite` those that are NaN or infinite. `where`
+    is the key of the array, for messages.
+    """
     at_once = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
-    say = progress(f"{place}: %d of {len(rows)} rows written")
+    say = progress(f"{where}: %d of {len(rows)} rows written")
     for begin in range(0, len(rows), at_once):
         say(begin)
         some = rows[begin : begin + at_once]
         block = array[some]
         if finite:
             remedy = "correct it, leave the row out, or set missing: keep"
-            _refuse(block, ~np.isfinite(block), some, place, "", remedy)
+            _refuse(block, ~np.isfinite(block), some, where, "", remedy)
         if below is not None:
-            _require_below(block, some, below, place)
-        yield block.astype(dtype, order="C", copy=False)
+            _require_below(block, some, below, where)
+        yield block.astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
 
-def _require_below(block: np.ndarray, rows: np.ndarray, below: int, place: str) -> None:
+def _require_below(block: np.ndarray, rows: np.ndarray, below: int, where: str) -> None:
     reason = f", and its numbers are from 0 to {below - 1}"
     remedy = "correct it, or the limit: `classes` of targets, `below` of an input"
-    _refuse(block, (block < 0) | (block >= below), rows, place, reason, remedy)
+    _refuse(block, (block < 0) | (block >= below), rows, where, reason, remedy)
 
 
 def _refuse(
-    block: np.ndarray, wrong: np.ndarray, rows: np.ndarray, place: str, reason: str, remedy: str
+    block: np.ndarray, wrong: np.ndarray, rows: np.ndarray, where: str, reason: str, remedy: str
 ) -> None:
-    """Refuse the first wrong number of a block, if there is one."""
+    """Refuse the first wrong number of a block, if there is one; `rows` number the block's rows."""
     if wrong.any():
         row = int(np.argwhere(wrong)[0][0])
         number = np.asarray(block[row])[wrong[row]].flat[0]
-        raise InputError(place, f"row {rows[row]} of 0, 1, …", f"holds {number}{reason}", remedy)
+        raise InputError(where, f"row {rows[row]} of 0, 1, …", f"holds {number}{reason}", remedy)
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield the rows of a `.npz` file with an array for each input, or of one `.npy` file.
+
+    The column of a row is its number `row`, from 0 as in NumPy.
+    """
+    inputs = specs(description)
+    arrays = [_read_input(path, spec, len(inputs) == 1) for spec in inputs]
+    rows = {spec.name: len(array) for spec, array in zip(inputs, arrays, strict=True)}
+    if len(set(rows.values())) > 1:
+        reason = "have different numbers of rows"
+        raise InputError(path, rows, reason, "save arrays with a row for each row of the others")
+    for row in range(len(arrays[0])):
+        yield Query({"row": row}, tuple(array[row : row + 1] for array in arrays))
+
+
+def _read_input(path: Path, spec: Spec, is_only: bool) -> np.ndarray:
+    """Return the array of an input, in its dtype; `is_only`: the model has no other input."""
+    archive = path.suffix.lower() == ".npz"
+    if not archive and not is_only:
+        remedy = f"save np.savez('new.npz', {spec.name}=..., ...)"
+        raise InputError(path, None, "is one array, and the model has several inputs", remedy)
+    named = Named(path, spec.name if archive and spec.name in members(path, str(path)) else None)
+    shape, dtype = header(named, str(path))
+    if shape[1:] != spec.shape or not np.can_cast(dtype, spec.dtype, "same_kind"):
+        reason = f"has rows of {dtype.name} of shape {shape[1:]}, and the model takes "
+        reason += f"{spec.dtype} of shape {spec.shape}"
+        raise InputError(path, spec.name, reason, "save it in that form")
+    if not archive:
+        return np.load(path, mmap_mode="r", allow_pickle=False).astype(spec.dtype, copy=False)
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays[named.member or arrays.files[0]].astype(spec.dtype, copy=False)

@@ -64,14 +64,14 @@ def header(array: Named, where: str) -> Header:
 
     `where` is its key in the experiment, for messages.
     """
-    with open_bytes(array, where) as (handle, size):
+    with open_bytes(array, where) as (handle, file_bytes):
         version = npy.read_magic(handle)
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         if version not in readers:
             raise ValueError(f"is of version {version} of the format")
         shape, _, dtype = readers[version](handle)
-        held = size - handle.tell()
-    wanted = math.prod(shape) * dtype.itemsize
+        held = file_bytes - handle.tell()
+    announced = math.prod(shape) * dtype.itemsize
     if dtype.name not in DTYPES:
         reason = f"holds {dtype.name}"
         if dtype.hasobject:
@@ -80,8 +80,8 @@ def header(array: Named, where: str) -> Header:
     if not shape or not math.prod(shape):
         rows = "has no axis, and so no rows" if not shape else f"has shape {shape}"
         raise InputError(where, str(array), rows, "give an array with a row at least")
-    if held < wanted:
-        reason = f"is cut short: its header announces {wanted} bytes, and it holds {held}"
+    if held < announced:
+        reason = f"is cut short: its header announces {announced} bytes, and it holds {held}"
         raise InputError(where, str(array), reason, "copy or save the file again")
     return Header(shape, dtype)
 
@@ -134,9 +134,10 @@ def _errors(where: str, path: Path) -> Iterator[None]:
 def settings_of(path: Path, data: str) -> dict[str, Any] | None:
     """Return the settings of a dataset from a `.npz` file or a folder of `.npy` files.
 
-    They are `train`, `test` and `validation` as far as they are there, and `classes` if the targets
-    are the whole numbers from 0 to their largest. None if the path is no such file or folder; names
-    of which the targets cannot be told are refused.
+    They are `inputs` and `targets` of `train`, and of `test` and `validation` if it has these; and
+    `classes` if the targets are all whole numbers from 0 to their largest. None stands for no such
+    file or folder. Names that do not show the targets are refused. `data` is the path as the user
+    wrote it.
     """
     if path.is_file() and path.suffix.lower() == ".npz":
         arrays = {name: f"{data}:{name}" for name in members(path, "data")}
@@ -153,26 +154,29 @@ def settings_of(path: Path, data: str) -> dict[str, Any] | None:
 
 
 def _divide(arrays: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
-    """Return inputs and targets of each side, by the words in the names of arrays."""
+    """Return inputs and targets of each side, by the words in the names of arrays.
+
+    `arrays` are the arrays by name, each as the settings name it.
+    """
     sides: dict[str, dict[str, Any]] = {}
     for name, place in arrays.items():
         # `Xtrain`, `ytest` and the like are two words.
         spaced = re.sub(r"\b([XxYy])(train|test|val|valid)\b", r"\1-\2", name.replace("_", "-"))
-        words = re.findall(r"[A-Za-z0-9]+", spaced)
-        side = next((_SIDES[w.lower()] for w in words if w.lower() in _SIDES), "train")
-        rest = [w for w in words if w.lower() not in _SIDES]
-        group = sides.setdefault(side, {"inputs": {}, "targets": []})
-        if _TARGETS & {w.lower() for w in rest}:
-            group["targets"].append(place)
+        named = re.findall(r"[A-Za-z0-9]+", spaced)
+        side = next((_SIDES[w.lower()] for w in named if w.lower() in _SIDES), "train")
+        words = [w for w in named if w.lower() not in _SIDES]
+        of_side = sides.setdefault(side, {"inputs": {}, "targets": []})
+        if _TARGETS & {w.lower() for w in words}:
+            of_side["targets"].append(place)
         else:
-            key = "-".join(rest)[:64] or "x"
-            if other := group["inputs"].get(key):
+            key = "-".join(words)[:64] or "x"
+            if other := of_side["inputs"].get(key):
                 reason = f"{other} and {place} would both be the input {key} of {side}"
                 remedy = "save each array once, or name them x_train, x_test and so on"
                 raise InputError("data", data, reason, remedy)
-            group["inputs"][key] = place
-    whole = all(len(side["targets"]) == 1 and side["inputs"] for side in sides.values())
-    if not whole or "train" not in sides:
+            of_side["inputs"][key] = place
+    complete = all(len(side["targets"]) == 1 and side["inputs"] for side in sides.values())
+    if not complete or "train" not in sides:
         reason = f"holds the arrays {', '.join(arrays)}, and their names do not show what is input "
         remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the "
         remedy += "experiment by hand: docs/start/your-data.md"
@@ -191,6 +195,6 @@ def _classes(path: Path, place: str) -> int | None:
             return None
     if targets.dtype.kind not in "iub" or targets.shape[1:] not in ((), (1,)) or not targets.size:
         return None
-    largest = int(targets.max())
-    whole = targets.min() == 0 and 0 < largest < MOST_CLASSES
-    return largest + 1 if whole and len(np.unique(targets)) == largest + 1 else None
+    count = int(targets.max()) + 1
+    in_range = targets.min() == 0 and 1 < count <= MOST_CLASSES
+    return count if in_range and len(np.unique(targets)) == count else None

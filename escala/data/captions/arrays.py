@@ -1,6 +1,7 @@
-"""Make the arrays of a split, to train and test on, from features and captions."""
+"""Make the arrays of a split from features and captions; and read pictures or scenes to predict."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.data.captions.settings import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
+from escala.core.text import read_text
+from escala.data.base import Query, invalid, specs
+from escala.data.captions import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
+from escala.data.captions.source import parse_scene, project, scene_name
 from escala.data.captions.words import (
     DTYPE,
+    START,
     UNKNOWN,
     bleu,
     counts,
@@ -19,12 +24,18 @@ from escala.data.captions.words import (
     vocabulary,
     words_of,
 )
+from escala.data.images.pictures import files_of
 from escala.data.splits import Side, write_split, write_tsv
 
 KIND = "captions"
 PICTURES = "pictures.tsv"
 #: Words of each caption of each picture.
 Captions = list[list[list[str]]]
+#: The environment variable that names the weights of VGG16.
+WEIGHTS = "ESCALA_VGG16"
+
+#: The column of a picture, and its features.
+Features = Iterator[tuple[dict[str, str], np.ndarray]]
 
 
 def prepare(
@@ -47,22 +58,22 @@ def prepare(
     """
     described = read_json(inputs["source"] / CAPTIONS_FILE)
     length = preparation["words"]
-    whole = {
+    uncut: dict[str, Captions] = {
         side: [[words_of(caption) for caption in picture["captions"]] for picture in pictures]
         for side, pictures in described.items()
     }
-    captions = {
+    captions: dict[str, Captions] = {
         side: [[words[: length - 1] for words in texts] for texts in pictures]
-        for side, pictures in whole.items()
+        for side, pictures in uncut.items()
     }
-    known = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
+    words = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
     most = np.iinfo(DTYPE).max + 1
-    if len(known) > most:
-        reason = f"the training captions have {len(known)} different words, and {most} can be "
+    if len(words) > most:
+        reason = f"the training captions have {len(words)} different words, and {most} can be "
         remedy = "set vocabulary to a number of words"
         raise InputError(f"datasets.{name}.vocabulary", None, f"{reason}numbered", remedy)
     sides = {
-        side: _side(_features(inputs, side, described[side]), pictures, known, length)
+        side: _side(_features(inputs, side, described[side]), pictures, words, length)
         for side, pictures in captions.items()
     }
     names = {side: [picture["name"] for picture in described[side]] for side in described}
@@ -74,10 +85,10 @@ def prepare(
         more = {"baselines": {"grammar": bleu(agreement)}, "trained_scenes": repeated}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
-    numbers = {}
+    caption_counts = {}
     for side, (_, targets) in sides.items():
-        lengths = np.array([len(words) for texts in whole[side] for words in texts])
-        numbers[side] = {
+        lengths = np.array([len(caption) for texts in uncut[side] for caption in texts])
+        caption_counts[side] = {
             "captions": len(lengths),
             "cut": int((lengths >= length).sum()),
             "empty": int((lengths == 0).sum()),
@@ -91,9 +102,9 @@ def prepare(
         name=name,
         seed=seed,
         provenance=preparation["provenance"],
-        below={"words": len(known)},
-        vocabulary=known,
-        captions=numbers,
+        below={"words": len(words)},
+        vocabulary=words,
+        captions=caption_counts,
         **more,
     )
 
@@ -109,8 +120,69 @@ def _features(
     return computed[[rows[picture["name"]] for picture in pictures]]
 
 
-def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length: int) -> Side:
-    numbers = {word: number for number, word in enumerate(known)}
-    both = [number_words(texts, numbers, length) for texts in captions]
-    words, targets = (np.stack(arrays) for arrays in zip(*both, strict=True))
-    return Side({"features": features, "words": words}, targets)
+def _side(features: np.ndarray, captions: Captions, words: Sequence[str], length: int) -> Side:
+    """Return the rows of a side; a word's number is its place in `words`."""
+    numbers = {word: number for number, word in enumerate(words)}
+    numbered = [number_words(texts, numbers, length) for texts in captions]
+    read, following = (np.stack(arrays) for arrays in zip(*numbered, strict=True))
+    return Side({"features": features, "words": read}, following)
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield a query for each picture, with captions that hold only the start token.
+
+    For a model that was trained on Flickr8k, the path is a PNG or JPEG file or a folder of them,
+    and a query's column `file` holds the file's name. `ESCALA_VGG16` names the weights of VGG16,
+    whose digest must be that of the training data. For one that was trained on simulated scenes,
+    the path is a text file with a scene a line, such as `red dog runs in park`, and the column is
+    `scene`.
+    """
+    features, words = specs(description)
+    # The description may be of anyone.
+    source, known = description.get("provenance"), description.get("vocabulary")
+    if source not in (*READERS,):
+        raise invalid("data.provenance", f"none of {', '.join(READERS)}")
+    if source == "flickr8k" and not isinstance(description.get("weights_sha256"), str):
+        raise invalid("data.weights_sha256", "no text")
+    are_words = isinstance(known, list) and all(isinstance(word, str) for word in known)
+    if not are_words or len(known) != words.below:
+        raise invalid("data.vocabulary", f"no list of {words.below} words")
+    captions = np.zeros((1, *words.shape), words.dtype)
+    captions[..., 0] = START
+    for columns, row in READERS[source](path, description):
+        yield Query(columns, (row[None].astype(features.dtype), captions))
+
+
+def _read_pictures(path: Path, description: Mapping[str, Any]) -> Features:
+    """Yield the column and the features of each picture."""
+    # Imported here, because making arrays takes no network.
+    from escala.data.captions import vgg16
+
+    paths = list(files_of(path)) if path.is_dir() else [path]
+    vgg16.require_pictures(paths)
+    named = os.environ.get(WEIGHTS)
+    if not named:
+        reason = "names no file of weights of VGG16"
+        raise InputError(WEIGHTS, None, reason, f"export {WEIGHTS}=/path/FILE.h5")
+    remedy = f"let {WEIGHTS} name the weights that the training features were computed with"
+    network = vgg16.network(Path(named).expanduser(), description["weights_sha256"], remedy)
+    rows = (row for block in vgg16.features(paths, network) for row in block)
+    for file, row in zip(paths, rows, strict=True):
+        yield {"file": file.name}, row
+
+
+def _read_scenes(path: Path, description: Mapping[str, Any]) -> Features:
+    """Yield the column and the features, without noise, of each scene."""
+    features, _ = specs(description)
+    lines = enumerate(read_text(path).splitlines(), start=1)
+    named = [(number, line) for number, line in lines if line.strip()]
+    if not named:
+        raise InputError(path, path.name, "names no scene", "write one scene on each line")
+    for number, line in named:
+        scene = parse_scene(line, f"{path}, line {number}")
+        [row] = project(scene[None], *features.shape)
+        yield {"scene": scene_name(scene)}, row
+
+
+#: How the data of a user are read, by the source of the training data.
+READERS = {"simulated": _read_scenes, "flickr8k": _read_pictures}

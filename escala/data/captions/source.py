@@ -11,8 +11,8 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.core.text import read_text
-from escala.data.base import SIDES
-from escala.data.captions.settings import CAPTIONS, CAPTIONS_FILE, FEATURES_FILE, PATHS
+from escala.data.captions import CAPTIONS, CAPTIONS_FILE, FEATURES_FILE, PATHS
+from escala.data.settings import SIDES
 
 OFFICIAL = "docs/how-to/captions.md says where to get the files"
 #: The values of a scene's four parts. Those of a part are equally probable.
@@ -56,7 +56,7 @@ Rules = dict[str, Sequence[tuple[int, str]]]
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
     """Simulate scenes, or read the lists and captions of Flickr8k, once for all splits.
 
-    `inputs` are the user's files, in the order of `escala.data.captions.settings.PATHS`. `folder`
+    `inputs` are the user's files, in the order of `PATHS`. `folder`
     receives `captions.json`: for each side a list of pictures, each with its `name` and `captions`.
     For a simulation it also receives, for each side, `SIDE_features.npy`, float16 (pictures,
     features).
@@ -165,9 +165,9 @@ def scene_name(scene: Sequence[int]) -> str:
 
 
 def parse_scene(text: str, where: str) -> np.ndarray:
-    """Return the scene of a name, int64 (4,); the preposition may be absent.
+    """Return the numbers of a scene's values from its name, int64 (4,).
 
-    Another text is refused; `where` is its place.
+    The preposition may be absent. Another text is refused; `where` is its place.
     """
     words = [word for word in text.lower().split() if word not in set(PREPOSITIONS.values())]
     if len(words) != len(PARTS):
@@ -214,9 +214,11 @@ def simulate(
     """
     widths = [len(values) for values in PARTS.values()]
     scenes = random.integers(widths, size=(pictures, len(PARTS)))
-    many = range(settings["captions_per_picture"])
     described = [
-        {"name": scene_name(scene), "captions": [caption(scene, random) for _ in many]}
+        {
+            "name": scene_name(scene),
+            "captions": [caption(scene, random) for _ in range(settings["captions_per_picture"])],
+        }
         for scene in scenes
     ]
     features = project(scenes, settings["features"])
@@ -225,6 +227,7 @@ def simulate(
 
 
 def _values(scene: Sequence[int]) -> list[str]:
+    """Return the words of a scene's four values."""
     return [values[number] for values, number in zip(PARTS.values(), scene, strict=True)]
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from escala.core.engines import DEFAULT
 from escala.core.errors import InputError
 from escala.core.files import sha256_file, write_json
-from escala.data.captions.settings import EXTRACTION, FEATURES, NAMES
+from escala.data.captions import EXTRACTION, FEATURES, NAMES
 from escala.data.images.pictures import read_picture
 from escala.engines import elsewhere
 
@@ -58,17 +58,12 @@ def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, fo
 def network(weights: Path, sha256: str, remedy: str) -> Network:
     """Return VGG16 up to its layer fc2, with the weights in a file.
 
-    A file without these weights is refused, and one with another digest than `sha256`, about which
-    `remedy` tells what to do.
+    A file without these weights is refused, and one with another digest than `sha256`, with
+    `remedy` as its remedy.
     """
     published = "vgg16_weights_tf_dim_ordering_tf_kernels.h5"
     if not weights.is_file():
-        raise InputError(
-            weights,
-            weights.name,
-            "no such file",
-            f"get {published}",
-        )
+        raise InputError(weights, weights.name, "no such file", f"get {published}")
     digest = sha256_file(weights)
     if digest != sha256:
         reason = f"is not {sha256}, the digest of the weights"
@@ -83,7 +78,7 @@ def network(weights: Path, sha256: str, remedy: str) -> Network:
 
 
 def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:
-    """Yield the features of pictures, float16 (some pictures, features), and say how far it is."""
+    """Yield the features of pictures, float16 (some pictures, features), with a progress bar."""
     with tqdm(total=len(paths), desc=LAYER, unit=" pictures", mininterval=PROGRESS) as progress:
         for begin in range(0, len(paths), BATCH):
             some = paths[begin : begin + BATCH]

@@ -1,4 +1,4 @@
-"""The description of a user's files: they are digested where they are, and not copied."""
+"""Describe a user's files, which are digested where they are, and not copied."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,12 +10,11 @@ from escala.cache.store import location
 from escala.core.console import progress
 from escala.core.files import write_json
 from escala.core.readable import size, with_noun
-from escala.data.files.settings import files, unreadable
-from escala.data.files.watch import remember
+from escala.data.files import STATES, files, state, unreadable
 
 KIND = "files"
 FORMAT = 1
-#: So many bytes take seconds to read, which is said.
+#: Bytes that take seconds to read, so that a line says so.
 LARGE = 2**28
 
 
@@ -24,10 +23,12 @@ def prepare(
 ) -> dict:
     """Describe the files and folders of a dataset; the program divides the rows, if at all.
 
-    `output` receives only `dataset.json`, and what `escala.data.files.watch` needs.
+    `output` receives only `dataset.json`, and the state of each path for `find_changes`.
     """
     where = f"datasets.{name}.paths"
-    remember(output, inputs, where)
+    # The description stays the same after a move of the files, and these states do not.
+    states = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
+    write_json(output / STATES, states)
     description = {
         "format": FORMAT,
         "kind": KIND,
@@ -49,12 +50,15 @@ def prepare(
 
 
 def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
-    """Return the number of files, their bytes, and one digest of them and their names."""
+    """Return the number of files, their bytes, and one digest of all.
+
+    It is of their names and sizes, and of their contents, or, `by` time, of when they changed.
+    """
     listed = files(path, where)
-    whole = sum(file.status.st_size for file in listed)
-    say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(whole)}")
-    if by == "content" and whole >= LARGE:
-        print(f"{where}: reads {with_noun(len(listed), 'file')}, {size(whole)}", flush=True)
+    total = sum(file.status.st_size for file in listed)
+    say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(total)}")
+    if by == "content" and total >= LARGE:
+        print(f"{where}: reads {with_noun(len(listed), 'file')}, {size(total)}", flush=True)
     digest, done = hashlib.sha256(), 0
     for number, file in enumerate(listed):
         say(number, size(done))
@@ -66,4 +70,4 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
                 raise unreadable(where, file.path, error) from error
         digest.update(repr((file.name, file.status.st_size, content)).encode())
         done += file.status.st_size
-    return {"files": len(listed), "bytes": whole, "identified_by": by, "sha256": digest.hexdigest()}
+    return {"files": len(listed), "bytes": total, "identified_by": by, "sha256": digest.hexdigest()}

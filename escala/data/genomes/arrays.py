@@ -1,4 +1,4 @@
-"""Training and test arrays made from codes, in blocks of bounded size."""
+"""Make the arrays of a split from codes, in blocks of bounded size; and read genomes to predict."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
 from escala.core.files import atomic, sha256_file, write_json
+from escala.data.base import Query, invalid, specs
 from escala.data.genomes import windows
 from escala.data.genomes.records import read_records
 from escala.data.genomes.similarity import read_groups
 from escala.data.genomes.split import group_split, split_at_random, split_leaving_out
+from escala.data.nucleotides import encode, nucleotides, records
 from escala.data.splits import array_entry, open_array, take_blocks, write_blocks
 
 FORMAT = 4
@@ -24,6 +27,10 @@ KIND = "genomes"
 ROWS, LABELS, GENOMES = "{side}.npy", "{side}_labels.npy", "{side}_genomes.npy"
 #: Genome number of rows that SMOTEN made.
 SYNTHETIC = -1
+#: Allowed values of a dataset's `window.method`.
+WINDOW_METHODS = ("start", "random", "tiles")
+#: Maximum number of windows of a record; longer records are sampled evenly.
+WINDOWS = 64
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def prepare(
         paths = {
             file: files.enter_context(atomic(output / file))
             for side in ("train", "test")
-            for file in (name.format(side=side) for name in (ROWS, LABELS, GENOMES))
+            for file in (form.format(side=side) for form in (ROWS, LABELS, GENOMES))
         }
         if leaky:
             made = _balance_first(genomes, preparation, seed, paths)
@@ -189,7 +196,7 @@ def _balance_first(
 def _write_balanced(
     genomes: Genomes, rows: np.ndarray, preparation: dict, path: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write rows and the rows that enlarge their classes; return the label and genome of each."""
+    """Write rows and those that enlarge their classes; return the label and genome of every row."""
     length, oversample = preparation["length"], preparation["oversample"]
     labels = genomes.labels[rows["genome"]]
     enlarged = windows.class_sizes(labels, preparation["classes"], oversample)
@@ -202,8 +209,8 @@ def _write_balanced(
         for block in genomes.blocks(rows, length):
             writer.append(block)
         writer.flush()
-        given = np.load(path, mmap_mode="r", allow_pickle=False)[: len(labels)]
-        for label, block in windows.synthetic(given, labels, enlarged, oversample):
+        originals = np.load(path, mmap_mode="r", allow_pickle=False)[: len(labels)]
+        for label, block in windows.synthetic(originals, labels, enlarged, oversample):
             writer.append(block)
             all_labels.append(np.full(len(block), label))
             origins.append(np.full(len(block), SYNTHETIC))
@@ -212,3 +219,56 @@ def _write_balanced(
 
 def _count(labels: np.ndarray, classes: list[str]) -> np.ndarray:
     return np.bincount(labels, minlength=len(classes))
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield the records of a nucleotide FASTA file, each cut as the model's rows were.
+
+    A model trained on the starts of genomes (`window.method: start`) gets only the beginning of
+    each record, so it needs whole genomes or their beginnings. Other models get tiles of the whole
+    record. Each record has the columns `accession`, `letters`, `shorter_than_rows` and `windows`;
+    its evidence is the codes that the rows are cut from.
+    """
+    _window(description)
+    [spec] = specs(description)
+    [length] = spec.shape
+    parsed = tqdm(records(path), desc=path.name, unit=" records", disable=None)
+    for accession, sequence in nucleotides(parsed, path):
+        columns = {
+            "accession": accession,
+            "letters": len(sequence),
+            "shorter_than_rows": len(sequence) < length,
+        }
+        yield query(columns, np.frombuffer(encode(sequence), np.uint8), description)
+
+
+def query(columns: Mapping[str, Any], codes: np.ndarray, description: Mapping[str, Any]) -> Query:
+    """Return a sequence, uint8 codes of shape (letters,), cut as the model's rows were.
+
+    For `start` it is cut as in training, with the other strand if the model was trained on it. For
+    `random` and `tiles` there are adjacent tiles of the whole sequence on the given strand, at most
+    `WINDOWS`. The number of its `windows` is added to the columns.
+    """
+    window = _window(description)
+    [spec] = specs(description)
+    [length] = spec.shape
+    if window["method"] == "start":
+        codes = codes[:length]
+    else:
+        window = {"method": "tiles", "stride": length, "reverse_complement": False}
+    letters, first = np.array([len(codes)]), np.array([0])
+    cut = windows.windows(first, letters, length, window, seed=0)
+    if len(cut) > WINDOWS:
+        cut = cut[np.linspace(0, len(cut) - 1, WINDOWS).astype(int)]
+    pieces = np.concatenate(list(windows.blocks(codes, first, letters, cut, length)))
+    return Query({**columns, "windows": len(pieces)}, (pieces,), codes)
+
+
+def _window(description: Mapping[str, Any]) -> dict:
+    """Return the checked window settings of a model: the model may come from an unknown source."""
+    window = description.get("window")
+    if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
+        raise invalid("data.window.method", f"none of {', '.join(WINDOW_METHODS)}")
+    if type(window.get("reverse_complement")) is not bool:
+        raise invalid("data.window.reverse_complement", "no bool")
+    return window

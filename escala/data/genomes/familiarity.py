@@ -63,6 +63,7 @@ class Familiarity:
         def make(seen: np.ndarray) -> Familiarity:
             return cls(np.packbits(seen), np.empty(0, np.float32), strands=strands)
 
+        # Of each k-mer the number of classes that hold it, and of each class its k-mers as bits.
         classes, bits = np.zeros(4**K, np.uint16), {}
         for label, rows in trained.items():
             known = np.zeros(4**K, np.bool_)
@@ -72,6 +73,7 @@ class Familiarity:
             bits[label] = np.packbits(known)
         everything, fractions, far = make(classes > 0), [], []
         for label, rows in held_out.items():
+            # The k-mers of the other classes are those that more classes hold than this one.
             inside = np.unpackbits(bits[label]) if label in bits else np.uint8(0)
             others, unrelated = make(classes > inside), []
             for row in rows:
@@ -107,7 +109,7 @@ class Familiarity:
         return float(np.mean(self.held_out < threshold))
 
     def likeness(self, fraction: float, threshold: float) -> str:
-        """Return how like the training rows one is: `familiar`, `near` or `far`, as NaN is."""
+        """Return what a fraction tells: `familiar`, `near`, or `far`, which NaN is too."""
         if fraction >= threshold:
             return "familiar"
         return "near" if fraction > self.unrelated else "far"

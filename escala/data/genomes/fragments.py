@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from escala.data.base import Query, specs
-from escala.data.genomes.arrays import Genomes
-from escala.data.genomes.queries import query
+from escala.data.genomes.arrays import Genomes, query
 from escala.data.nucleotides import reverse_complement
 
 #: Letters of the fragments. A record is judged by the longest of these that it reaches.
@@ -46,8 +45,9 @@ def fragments(
         long = tested[genomes.letters[tested] >= length]
         if not len(labels) or set(genomes.labels[long]) != set(labels):
             return
-        read = max(length, *spec.shape)
-        count = max(MIN_PER_CLASS, min(MAX_FRAGMENTS, LETTER_BUDGET // read) // len(labels))
+        letters_read = max(length, *spec.shape)
+        most = min(MAX_FRAGMENTS, LETTER_BUDGET // letters_read)
+        count = max(MIN_PER_CLASS, most // len(labels))
         drawn = []
         for label in labels.tolist():
             for genome in random.choice(long[genomes.labels[long] == label], count):

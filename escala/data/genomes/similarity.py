@@ -84,7 +84,7 @@ def sketch(codes: np.ndarray, scale: int = SCALE) -> np.ndarray:
 def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
     """Sketch every genome of `records` from its whole sequence, one genome at a time.
 
-    `folder` holds `CLASS.fasta` of every class, with the records that `fasta.encode_classes` kept,
+    `folder` holds `CLASS.fasta` of every class, with the records that `encode_classes` kept,
     in their order; a file that no longer does is refused.
     """
     parts = []

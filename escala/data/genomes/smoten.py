@@ -49,11 +49,12 @@ def new_rows(
         members = np.flatnonzero(y == label)
         # As imbalanced-learn draws.
         drawn = np.random.RandomState(seed).choice(len(members), size=rows - len(members))
-        bases, which = np.unique(drawn, return_inverse=True)
+        bases, base_of_row = np.unique(drawn, return_inverse=True)
         voters = metric.nearest(members, bases, votes)
         for first in range(0, len(drawn), step):
-            used, row = np.unique(which[first : first + step], return_inverse=True)
-            yield label, _modes(X[voters[used].T], metric.alphabet)[row]
+            # Rows of one base are equal, and are made once in a block.
+            some, place = np.unique(base_of_row[first : first + step], return_inverse=True)
+            yield label, _modes(X[voters[some].T], metric.alphabet)[place]
 
 
 class Metric:
@@ -101,31 +102,31 @@ class Metric:
         neighbour of itself. Equally far rows come in the order that `new_rows` describes.
         """
         held = self._counts(members) > 0
-        apart = (self.tables > 0) & held[:, :, None] & held[:, None]
-        positions = np.flatnonzero(apart.any(axis=(1, 2)))
+        differ = (self.tables > 0) & held[:, :, None] & held[:, None]
+        positions = np.flatnonzero(differ.any(axis=(1, 2)))
         # Rows with equal codes at these positions are a group, and are compared once.
         digests = np.empty(len(members), "S32")
         for part in _slices(len(members), self._bytes // (4 * self._X.shape[1])):
             for place, codes in enumerate(self._X[members[part]].take(positions, 1), part.start):
                 digests[place] = hashlib.sha256(codes).digest()
-        heads, group_of = np.unique(digests, return_index=True, return_inverse=True)[1:]
-        places = np.split(
-            np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1]
-        )
-        used, which = np.unique(group_of[bases], return_inverse=True)
+        _, firsts, group_of = np.unique(digests, return_index=True, return_inverse=True)
+        # Of each group a row that stands for it, and the places of its rows in the class.
+        heads, order = members[firsts], np.argsort(group_of, kind="stable")
+        places = np.split(order, np.cumsum(np.bincount(group_of))[:-1])
+        base_groups, group_of_base = np.unique(group_of[bases], return_inverse=True)
         # n roundings of terms of one sign (Higham 2002, section 4.2): to float32, of the sum of a
         # product, once for each product, and two for float64 and the limit.
         n = 3 + WIDTH + -(-len(positions) // WIDTH)
         error = n * 2**-24 / (1 - n * 2**-24)
-        heads, neighbours = members[heads], np.empty((len(bases), count), np.int64)
-        for number, distances in enumerate(self._rough(heads, heads[used], positions)):
+        neighbours = np.empty((len(bases), count), np.int64)
+        for number, distances in enumerate(self._rough(heads, heads[base_groups], positions)):
             last = min(count, len(heads)) - 1
             limit = float(np.partition(distances, last)[last])
             near = np.flatnonzero(distances <= limit * (1 + error) / (1 - error))
-            exact = self._exact(heads[used[number]], heads[near])
+            exact = self._exact(heads[base_groups[number]], heads[near])
             place = np.concatenate([places[group] for group in near])
             distance = np.repeat(exact, [len(places[group]) for group in near])
-            for base in np.flatnonzero(which == number):
+            for base in np.flatnonzero(group_of_base == number):
                 after = (place - bases[base]) % len(members)
                 neighbours[base] = place[np.lexsort((after, distance))[:count]]
         return members[neighbours]

@@ -95,6 +95,7 @@ def blocks(
 
 
 def _rows(genomes: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Return rows of the given strand, an array of `ROW`."""
     rows = np.zeros(len(genomes), ROW)
     rows["genome"], rows["begin"] = genomes, begins
     return rows
@@ -136,16 +137,17 @@ def more_rows(
     With `features: sequence`, as in the source work, SMOTEN treats the whole genome as one nominal
     feature, and so makes only copies. There are none if it makes new rows position by position.
 
-    Rows, with their `labels`, are arrays of `ROW`. `letters`
-    and `identities` are of every genome: how many, and a number that equal genomes have in common.
-    `enlarged` is as `class_sizes` returns it.
+    `rows` is an array of `ROW`, and `labels` has their classes. `letters` and `identities` are of
+    every genome: how many, and a number that equal genomes have in common. `enlarged` is as
+    `class_sizes` returns it.
     """
     added = [rows[:0]]
     if oversample["method"] == "windows":
         for label, count in enlarged.items():
-            given = rows[labels == label]
+            of_class = rows[labels == label]
+            missing = count - len(of_class)
             within, seed = oversample.get("within"), oversample["seed"] + label
-            added.append(random_windows(given, letters, length, count - len(given), within, seed))
+            added.append(random_windows(of_class, letters, length, missing, within, seed))
     elif enlarged and (oversample["method"], oversample["features"]) == ("smoten", "sequence"):
         from imblearn.over_sampling import SMOTEN
 

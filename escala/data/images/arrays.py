@@ -1,12 +1,15 @@
-"""Make the arrays of a split, to train and test on, from pictures."""
+"""Make the arrays of a split from pictures; and read pictures to predict."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from escala.core.files import read_json
+from escala.data.base import Query, specs
+from escala.data.images.pictures import files_of, read_picture
 from escala.data.splits import Blocks, Side, stratify, take_blocks, write_split
 
 KIND = "images"
@@ -25,6 +28,7 @@ def prepare(
     """
     source, split = inputs["source"], preparation["split"]
     content = read_json(source / "images.json")
+    # Pictures and labels by side.
     arrays = {
         side: [
             np.load(source / f"{side}_{part}.npy", mmap_mode="r", allow_pickle=False)
@@ -32,17 +36,17 @@ def prepare(
         ]
         for side in content["sides"]
     }
-    given = {f"{side}_fraction": 0 for side in arrays}
-    rows = {side: np.arange(len(labels)) for side, (_, labels) in arrays.items()}
-    divided = stratify(np.asarray(arrays["train"][1]), split | given, content["classes"], seed)
-    rows = divided | {side: selected for side, selected in rows.items() if side != "train"}
+    # Sides that the source divides stay as they are; the others get rows of `train`.
+    fractions = split | {f"{side}_fraction": 0 for side in arrays}
+    rows = stratify(np.asarray(arrays["train"][1]), fractions, content["classes"], seed)
+    rows |= {
+        side: np.arange(len(labels)) for side, (_, labels) in arrays.items() if side != "train"
+    }
     store, source_type = np.dtype(preparation["store"]), preparation["provenance"]
     sides = {}
     for side, selected in rows.items():
         images, labels = arrays.get(side, arrays["train"])
-        blocks = take_blocks(images, selected, ROWS)
-        if store == np.float16:
-            blocks = ((block / np.float32(255)).astype(store) for block in blocks)
+        blocks = (_scale(block, store) for block in take_blocks(images, selected, ROWS))
         stored = Blocks((len(selected), *images.shape[1:]), store, blocks)
         sides[side] = Side({"image": stored}, np.asarray(labels)[selected])
     return write_split(
@@ -55,3 +59,22 @@ def prepare(
         classes=content["classes"],
         split=split,
     )
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield a query for a PNG or JPEG file, or for each file of a folder.
+
+    Pictures are brought to the size and colours that the model takes. The query's only column,
+    `file`, holds the file's name.
+    """
+    [spec] = specs(description)
+    height, width, channels = spec.shape
+    paths = list(files_of(path)) if path.is_dir() else [path]
+    for file in tqdm(paths, desc=path.name, disable=None):
+        picture = read_picture(file, "grey" if channels == 1 else "rgb", (height, width))
+        yield Query({"file": file.name}, (_scale(picture[None], np.dtype(spec.dtype)),))
+
+
+def _scale(pictures: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return pictures, uint8, from 0 to 1 if `dtype` is float16; else the model scales them."""
+    return (pictures / np.float32(255)).astype(dtype) if dtype == np.float16 else pictures

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from escala.core.errors import InputError
-from escala.data.images.settings import COLOURS
+from escala.data.images import COLOURS
 from escala.data.paths import is_hidden
 
 ENDINGS = (".png", ".jpg", ".jpeg")
@@ -47,8 +47,8 @@ Colour = Literal["as-is", "grey", "rgb"]
 def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
     """Return a PNG or JPEG file, uint8 (height, width, 1 or 3), turned as its EXIF data tell.
 
-    A picture with EXIF data that cannot be read is not turned, and said once for its folder. What
-    is no picture of at most 8 bits a colour in grey, palette or RGB is refused.
+    A picture with EXIF data that cannot be read is not turned, and a line says so, once a folder.
+    Other than grey, palette or RGB with at most 8 bits a colour is refused.
     """
     try:
         # Pillow warns of damaged EXIF data, which `_upright` handles.
@@ -102,12 +102,12 @@ def _upright(picture: Image.Image, path: Path) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
-def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
+def convert(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
     """Return pictures, uint8 (pictures, height, width, 1 or 3), in a colour and a size."""
     colours = COLOURS.get(colour, pictures.shape[-1])
-    wanted = (*(size or pictures.shape[1:3]), colours)
-    if pictures.shape[1:] == wanted or not len(pictures):
-        return pictures.reshape(-1, *wanted)
+    shape = (*(size or pictures.shape[1:3]), colours)
+    if pictures.shape[1:] == shape or not len(pictures):
+        return pictures.reshape(-1, *shape)
     images = (
         Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
         for picture in pictures
@@ -116,6 +116,7 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
 
 
 def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
+    """Return a picture in a colour and a size, uint8 (height, width, 1 or 3)."""
     if colour != "as-is":
         picture = picture.convert("L" if colour == "grey" else "RGB")
     if size is not None:
@@ -166,10 +167,7 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def count_pictures(folder: Path) -> dict[str, int]:
-    """Return the number of pictures in the folders of each side, without reading them.
-
-    Other than folders of pictures is refused.
-    """
+    """Return the number of pictures of each side, without reading them; refuse other folders."""
     sides = sides_of(folder)
     classes_of(sides["train"])
     return {

@@ -58,8 +58,8 @@ def mnist(folder: Path, accept_cut: bool) -> Sides:
             reason = f"are not those of the {len(images)} pictures in {paths[0].name}"
             remedy = f"get both files again, from {_MNIST}"
             raise InputError(paths[1], f"{len(labels)} labels", reason, remedy)
-        whole = min(len(images), len(labels))
-        yield side, images[:whole, ..., None], labels[:whole]
+        count = min(len(images), len(labels))
+        yield side, images[:count, ..., None], labels[:count]
 
 
 def _file(folder: Path, stem: str) -> Path:
@@ -77,7 +77,7 @@ def _file(folder: Path, stem: str) -> Path:
 
 
 def _idx(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
-    """Return the content of a file, uint8 with this number of dimensions."""
+    """Return the array in an idx file, uint8 with this number of dimensions."""
     content = _unpack(path, accept_cut)
     header = 4 * (1 + dimensions)
     if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
@@ -91,12 +91,12 @@ def _idx(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
         form = " × ".join(map(str, shape)) or 1
         reason = f"do not fit its header: {rows} of {form} bytes"
         raise InputError(path, f"{len(body)} bytes", reason, _AGAIN)
-    whole = len(body) // row_bytes
-    if len(body) < rows * row_bytes and not accept_cut:
+    complete = len(body) // row_bytes
+    if complete < rows and not accept_cut:
         reason = "is cut short: its header counts more than it holds"
         remedy = f"{_AGAIN}; or set cut_short: accept"
-        raise InputError(path, f"{whole} of {rows}", reason, remedy)
-    return np.frombuffer(body[: whole * row_bytes], np.uint8).reshape(whole, *shape)
+        raise InputError(path, f"{complete} of {rows}", reason, remedy)
+    return np.frombuffer(body[: complete * row_bytes], np.uint8).reshape(complete, *shape)
 
 
 def _unpack(path: Path, accept_cut: bool) -> bytes:
@@ -139,18 +139,18 @@ def cifar10(path: Path, accept_cut: bool) -> tuple[list[str], Sides]:
         if not present:
             raise InputError(path, name, "no such file in it", _CIFAR)
     classes = files[NAMES].decode(errors="replace").split()
-    read = (
+    sides = (
         (side, *_records(path / name, files[name], len(classes), accept_cut))
         for side, names in (("train", batches), ("test", [_TEST]))
         for name in names
     )
-    return classes, read
+    return classes, sides
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """Return the content of the files of a folder or an archive, by name."""
+    """Return the content of CIFAR-10's files in a folder or an archive, by name."""
 
-    def serves(name: str) -> bool:
+    def is_used(name: str) -> bool:
         return name in (NAMES, _TEST) or bool(_BATCH.fullmatch(name))
 
     # One byte more than a whole file shows that it is longer.
@@ -160,7 +160,7 @@ def _files(path: Path) -> dict[str, bytes]:
         if path.is_dir():
             contents = {}
             for file in sorted(path.iterdir()):
-                if serves(name := file.name.removesuffix(".gz")):
+                if is_used(name := file.name.removesuffix(".gz")):
                     with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
                         contents[name] = content.read(most)
             return contents
@@ -178,7 +178,7 @@ def _files(path: Path) -> dict[str, bytes]:
             return {
                 name: archive.extractfile(entry).read(most)
                 for name, entry in members.items()
-                if serves(name)
+                if is_used(name)
             }
     except FileNotFoundError:
         raise InputError(path, path.name, "no such folder or archive", _CIFAR) from None
@@ -190,18 +190,18 @@ def _records(
     path: Path, content: bytes, classes: int, accept_cut: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pictures and the labels of a file of records."""
-    whole, rest = divmod(len(content), RECORD)
-    if len(content) > RECORDS * RECORD or not whole:
+    complete = len(content) // RECORD
+    if len(content) > RECORDS * RECORD or not complete:
         reason = f"is not 1 to {RECORDS} records of {RECORD}"
         raise InputError(path, f"{len(content)} bytes", reason, _CIFAR)
-    if (whole < RECORDS or rest) and not accept_cut:
+    if complete < RECORDS and not accept_cut:
         reason = "is cut short: it has fewer pictures than the standard file"
         remedy = f"{_CIFAR}; or set cut_short: accept"
-        raise InputError(path, f"{whole} of {RECORDS}", reason, remedy)
-    records = np.frombuffer(content, np.uint8, whole * RECORD).reshape(whole, RECORD)
+        raise InputError(path, f"{complete} of {RECORDS}", reason, remedy)
+    records = np.frombuffer(content, np.uint8, complete * RECORD).reshape(complete, RECORD)
     labels = records[:, 0]
     if labels.max() >= classes:
         row = int(labels.argmax())
         reason = f"has the label {labels[row]} of {classes}"
         raise InputError(path, f"picture {row + 1}", reason, _CIFAR)
-    return records[:, 1:].reshape(whole, 3, 32, 32).transpose(0, 2, 3, 1), labels
+    return records[:, 1:].reshape(complete, 3, 32, 32).transpose(0, 2, 3, 1), labels

@@ -12,9 +12,9 @@ from tqdm import tqdm
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.base import require_class_names
-from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture, sides_of
+from escala.data.images import OUTLINE_SIZE, OUTLINES
+from escala.data.images.pictures import classes_of, convert, files_of, read_picture, sides_of
 from escala.data.images.published import cifar10, mnist
-from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
 from escala.data.splits import ArrayWriter, open_array
 
 #: Harmonics that give a class its form, and a single outline its own.
@@ -30,6 +30,7 @@ ROWS = 512
 _ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
 _ANGLES = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
 
+#: Side, pictures and labels: uint8 (pictures, height, width, colours) and whole (pictures,).
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
@@ -45,36 +46,36 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     require_class_names(classes or [], next(iter(inputs), None), "rename it")
     if twice := [name for name in classes or [] if classes.count(name) > 1]:
         raise InputError(inputs[0], twice[0], "is the name of two classes", "rename one")
-    labels: dict[str, list[np.ndarray]] = {}
+    blocks: dict[str, list[np.ndarray]] = {}
     with ExitStack() as files:
         writers: dict[str, ArrayWriter] = {}
         shape = None
-        for side, pictures, numbers_of_block in parts:
-            pictures = brought_to(pictures, acquisition["colour"], size)
+        for side, pictures, block_labels in parts:
+            pictures = convert(pictures, acquisition["colour"], size)
             shape = shape or pictures.shape[1:]
             _require_shape(inputs[0] if inputs else folder, pictures.shape[1:], shape)
             if side not in writers:
                 path = folder / f"{side}_images.npy"
                 writers[side] = files.enter_context(open_array(path, shape, np.uint8))
             writers[side].append(pictures)
-            labels.setdefault(side, []).append(numbers_of_block)
-    numbers = {side: np.concatenate(blocks) for side, blocks in labels.items()}
-    for side, group in numbers.items():
-        if not len(group):
+            blocks.setdefault(side, []).append(block_labels)
+    labels = {side: np.concatenate(of_side) for side, of_side in blocks.items()}
+    for side, of_side in labels.items():
+        if not len(of_side):
             raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
     if not classes:  # The labels are numbers of the classes.
-        present = np.unique(np.concatenate(list(numbers.values())))
+        present = np.unique(np.concatenate(list(labels.values())))
         count = int(present.max()) + 1
         if 2 * len(present) < count:
             reason = f"would make {count} classes, of which {len(present)} have pictures"
             remedy = "correct the labels: they are the numbers of the classes, from 0"
             raise InputError(inputs[-1], f"label {count - 1}", reason, remedy)
-    named = classes or [str(number) for number in range(count)]
-    if len(named) < 2:
-        raise InputError(inputs[-1], named, "is one class only", "give pictures of two or more")
-    for side, group in numbers.items():
-        np.save(folder / f"{side}_labels.npy", group.astype(np.int64), allow_pickle=False)
-    write_json(folder / "images.json", {"classes": named, "sides": list(numbers)})
+        classes = [str(number) for number in range(count)]
+    if len(classes) < 2:
+        raise InputError(inputs[-1], classes, "is one class only", "give pictures of two or more")
+    for side, of_side in labels.items():
+        np.save(folder / f"{side}_labels.npy", of_side.astype(np.int64), allow_pickle=False)
+    write_json(folder / "images.json", {"classes": classes, "sides": list(labels)})
 
 
 def _read(
@@ -95,6 +96,7 @@ def _read(
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
+    """Return the names of the classes, and an iterator over the pictures, which have one form."""
     sides = sides_of(folder)
     classes = classes_of(sides["train"])
     for inner in sides.values():
@@ -120,10 +122,10 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
 
 def _require_shape(path: Path, shape: tuple[int, ...], first: tuple[int, ...]) -> None:
     if shape != first:
-        given, wanted = (" × ".join(map(str, form)) for form in (shape, first))
-        reason = f"differs in size or colours from the first picture, {wanted}"
+        form, first_form = (" × ".join(map(str, sizes)) for sizes in (shape, first))
+        reason = f"differs in size or colours from the first picture, {first_form}"
         remedy = "set size, and colour: grey or rgb, to bring all pictures to one form"
-        raise InputError(path, given, reason, remedy)
+        raise InputError(path, form, reason, remedy)
 
 
 def outlines(
@@ -140,8 +142,8 @@ def outlines(
     angles = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
     for begin in range(0, len(labels), ROWS):
         classes = labels[begin : begin + ROWS]
-        single = random.normal(0, WITHIN * difficulty, (len(classes), 2, HARMONICS)) / _ORDERS
-        harmonics = forms[classes] + single
+        variation = random.normal(0, WITHIN * difficulty, (len(classes), 2, HARMONICS)) / _ORDERS
+        harmonics = forms[classes] + variation
         # Radii at each angle, float64 (outlines, POINTS), about 1.
         radii = 1 + harmonics[:, 0] @ np.cos(angles) + harmonics[:, 1] @ np.sin(angles)
         pictures = [_draw(outline, size, random) for outline in np.maximum(radii, 0.2)]

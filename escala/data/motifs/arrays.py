@@ -1,14 +1,16 @@
-"""Simulate sequences with and without a motif, or read them, and make the arrays of a split."""
+"""Make the arrays of a split from sequences, simulated or read; and read sequences to predict."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from escala.core.errors import InputError
-from escala.data.base import SIDES
+from escala.data.base import Query, specs
 from escala.data.nucleotides import encode, nucleotides, records, reverse_complement
+from escala.data.settings import SIDES
 from escala.data.splits import Side, stratify, write_split
 
 KIND = "motifs"
@@ -69,22 +71,26 @@ def prepare(
 
 
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:
+    """Return the sides of two FASTA files; refuse a sequence that is in both, on either strand."""
     codes, labels = [], []
-    known: dict[bytes, tuple[int, str]] = {}
+    # The label and the name of each sequence before, by its codes.
+    before: dict[bytes, tuple[int, str]] = {}
     for label, name in enumerate(("negative", "positive")):
         for record, row in read_sequences(inputs[name], preparation["length"]):
             for strand in (row, reverse_complement(row)):
-                other, twin = known.get(strand.tobytes(), (label, ""))
-                if other != label:
+                label_before, twin = before.get(strand.tobytes(), (label, ""))
+                if label_before != label:
                     reason = f"is {twin} in {inputs['negative'].name}, on one strand or the other"
                     remedy = "keep it in one of the files: with or without the motif"
                     raise InputError(inputs[name], record, reason, remedy)
-            known[row.tobytes()] = label, record
+            before[row.tobytes()] = label, record
             codes.append(row)
             labels.append(label)
     targets, encoded = np.array(labels, np.int64), one_hot(np.stack(codes))
-    rows = stratify(targets, preparation["split"], CLASSES, seed)
-    return {side: Side({"sequence": encoded[of]}, targets[of]) for side, of in rows.items()}
+    divided = stratify(targets, preparation["split"], CLASSES, seed)
+    return {
+        side: Side({"sequence": encoded[rows]}, targets[rows]) for side, rows in divided.items()
+    }
 
 
 def simulate(
@@ -119,8 +125,8 @@ def chance_sites(letters: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     for allowed in (matrix > 0, (matrix > 0)[::-1, ::-1]):
         windows = letters.shape[1] - len(matrix) + 1
         fits = np.ones((len(letters), windows), bool)
-        for position, at in enumerate(allowed):
-            fits &= at[letters[:, position : position + windows]]
+        for position, allowed_letters in enumerate(allowed):
+            fits &= allowed_letters[letters[:, position : position + windows]]
         with_site |= fits.any(axis=1)
     return with_site
 
@@ -147,3 +153,14 @@ def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
 def one_hot(codes: np.ndarray) -> np.ndarray:
     """Return uint8 (rows, length, 4) of codes (rows, length), 1 to 4; of code 0 all are 0."""
     return (codes[..., None] == np.arange(1, 5, dtype=np.uint8)).astype(np.uint8)
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield the records of a FASTA file, of as many letters as the rows that were trained on.
+
+    The column of a record is its `accession`.
+    """
+    [spec] = specs(description)
+    sequences = read_sequences(path, spec.shape[0])
+    for accession, codes in tqdm(sequences, desc=path.name, unit=" records", disable=None):
+        yield Query({"accession": accession}, (one_hot(codes[None]),))

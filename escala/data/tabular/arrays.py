@@ -1,4 +1,4 @@
-"""Make the arrays of a split, to train and test on, from a table, scaled by its training rows."""
+"""Make the arrays of a split from a table, scaled by its training rows; and rows to predict."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
+from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.data.base import Query
 from escala.data.splits import Blocks, Side, stratify, take_blocks, write_split
+from escala.data.tabular import table
 
 KIND = "tabular"
 #: Rows that are worked on at a time.
@@ -127,13 +130,13 @@ class Scaling:
     standardise: bool
 
     @classmethod
-    def from_description(cls, given: Mapping[str, Any]) -> Scaling:
+    def from_description(cls, content: Mapping[str, Any]) -> Scaling:
         """Return the scaling that `description` described."""
-        mean, scale = (np.array(given[key], np.float64) for key in ("mean", "scale"))
-        return cls(mean, scale, np.array(given["kept"], np.int64), given["standardise"])
+        mean, scale = (np.array(content[key], np.float64) for key in ("mean", "scale"))
+        return cls(mean, scale, np.array(content["kept"], np.int64), content["standardise"])
 
     def description(self) -> dict:
-        """Return it as JSON knows it, without a loss."""
+        """Return the scaling in types of JSON, without a loss."""
         arrays = {key: getattr(self, key).tolist() for key in ("mean", "scale", "kept")}
         return arrays | {"standardise": self.standardise}
 
@@ -177,3 +180,32 @@ def learn(
         reason = "leaves no feature: all are constant"
         raise InputError("constant_features", "drop", reason, "give features that vary")
     return Scaling(scaler.mean_, np.where(varies, scaler.scale_, 1.0), kept, standardise)
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield the rows of a CSV file with the features of the training table, in their order.
+
+    A header is recognised by its names. Behind the features may stand the class. The columns of a
+    row are its number `row`, from 1, and `class` where the file has that column: then the
+    predictions can be scored. A value may be missing where the training table had missing ones.
+    """
+    names = description["features"]
+    known = {table.class_name(name): name for name in description["classes"]}
+    scaling = Scaling.from_description(description["scaling"])
+    columns = table.columns_like(path, names)
+    number = 0
+    for block in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
+        for row, label, line in zip(*block, strict=True):
+            number += 1
+            missing = np.flatnonzero(np.isnan(row))
+            if missing.size and description["missing"] != "mean":
+                place = f"line {line}, column {missing[0] + 1}, {names[missing[0]]}"
+                remedy = "complete it, or leave the row out"
+                raise InputError(path, place, "a value is missing", remedy)
+            if columns.labelled and label not in known:
+                place = f"line {line}, column {len(names) + 1}"
+                reason = f"{label or 'a missing class'} is not a class that the model knows"
+                remedy = f"use {', '.join(known.values())}, or leave the column out"
+                raise InputError(path, place, reason, remedy)
+            cells = {"row": number} | ({"class": known[label]} if columns.labelled else {})
+            yield Query(cells, (scaling.apply(row[None]),))

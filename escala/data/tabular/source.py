@@ -14,7 +14,7 @@ from escala.data.tabular import table
 
 #: The label of a row whose class is missing.
 UNKNOWN = -1
-#: Rows from which a feature that counts them is no accident.
+#: A feature that counts fewer rows than this may do so by accident.
 _COUNTED = 10
 
 
@@ -31,33 +31,35 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     else:
         features, labels, names = table.sample(acquisition["name"])
         blocks, origin = [table.Block(features, labels, np.empty(0))], acquisition["name"]
+    # The number of each class, as it came.
     numbers: dict[str, int] = {"": UNKNOWN}
     parts, lines = [], []
     with open_array(folder / "features.npy", (len(names),), np.float64) as writer:
-        for block in _without_row_numbers(blocks, names, origin):
+        for block in _refuse_row_numbers(blocks, names, origin):
             writer.append(block.features)
             parts.append([numbers.setdefault(label, len(numbers) - 1) for label in block.labels])
             lines.append(block.lines)
-    labels = np.concatenate(parts)
+    class_numbers = np.concatenate(parts)
     del numbers[""]
     classes = table.order_classes(numbers, origin)
-    counts = Counter(labels.tolist())
+    counts = Counter(class_numbers.tolist())
     table.require_classes({name: counts[number] for name, number in numbers.items()}, origin)
-    # Numbers were given as classes came; they become those of their order. The last is `UNKNOWN`.
-    final = np.full(len(classes) + 1, UNKNOWN)
-    final[[numbers[name] for name in classes]] = np.arange(len(classes))
-    np.save(folder / "labels.npy", final[labels], allow_pickle=False)
+    # Classes were numbered as they came. Their labels are their places in `classes`; the last entry
+    # of the table is that of `UNKNOWN`, -1.
+    label_of_number = np.full(len(classes) + 1, UNKNOWN)
+    label_of_number[[numbers[name] for name in classes]] = np.arange(len(classes))
+    np.save(folder / "labels.npy", label_of_number[class_numbers], allow_pickle=False)
     if acquisition["type"] == "csv":
         np.save(folder / "lines.npy", np.concatenate(lines), allow_pickle=False)
     write_json(folder / "table.json", {"features": list(names), "classes": classes})
 
 
-def _without_row_numbers(
+def _refuse_row_numbers(
     blocks: Iterable[table.Block], names: Sequence[str], origin: object
 ) -> Iterator[table.Block]:
-    """Yield the blocks, and refuse a feature that numbers all rows, 10 or more, from 0 or 1.
+    """Yield the blocks; at their end refuse a feature that numbers 10 rows or more, from 0 or 1.
 
-    It tells where a row stands, and nothing of a new one.
+    Such a number tells where a row stands, and nothing of a new row.
     """
     rows, counting, first = 0, np.ones(len(names), bool), None
     for block in blocks:

@@ -171,9 +171,9 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
 
 
 def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[float]:
-    """Return the numbers of a row, NaN where a value is missing; refuse it as `blocks`."""
-    together = "".join(fields)
-    if "\0" in together:
+    """Return the numbers of a row, NaN where a value is missing; refuse a row as `blocks` does."""
+    text = "".join(fields)
+    if "\0" in text:
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
         raise InputError(path, f"line {line}, column {place}", *_NUL)
     if len(fields) != form.count:
@@ -185,7 +185,7 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
         raise InputError(path, f"line {line}", reason, remedy)
     features = fields[: len(form.features)]
     # `float` reads these, and most other programs do not: digits of other scripts, and 1_000.
-    if together.isascii() and "_" not in together:
+    if text.isascii() and "_" not in text:
         try:
             numbers = list(map(float, features))
         except ValueError:
@@ -219,9 +219,10 @@ def _is_value(field: str) -> bool:
 
 
 def _first_row(path: Path) -> tuple[int, list[str]]:
-    """Return the line and the fields of the first row; refuse it as `_rows`, or without commas.
+    """Return the line and the fields of the first row.
 
-    So is a comment, and a line that names the delimiter for a spreadsheet.
+    It is refused as by `_rows`, and without commas, as a comment, and if it names the delimiter for
+    a spreadsheet.
     """
     with open_text(path, newline="") as text:
         line = next((line.strip("\r\n") for line in text if line.strip()), None)
@@ -238,8 +239,8 @@ def _first_row(path: Path) -> tuple[int, list[str]]:
             fields[delimiter] = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
         except csv.Error as error:
             raise _no_csv(path, 1, error) from error
-    one = len(fields[","]) == 1
-    if one and line[0] in _COMMENTS:
+    is_one_column = len(fields[","]) == 1
+    if is_one_column and line[0] in _COMMENTS:
         reason = "has one column only: it is a comment, or the head of another format such as ARFF"
         remedy = f"export the table as CSV, or remove the lines that begin with {line[0]}"
         raise InputError(path, line[:80], reason, remedy)
@@ -247,8 +248,8 @@ def _first_row(path: Path) -> tuple[int, list[str]]:
         # The last field is the class.
         parts = [part.strip() for part in fields[delimiter][:-1]]
         numbers = [part for part in parts if not is_missing(part)]
-        only = delimiter != " " and numbers and all(map(_DECIMAL.fullmatch, numbers))
-        if parts and (one or only):
+        are_decimals = delimiter != " " and numbers and all(map(_DECIMAL.fullmatch, numbers))
+        if parts and (is_one_column or are_decimals):
             reason = f"has one column only: {name} separate its fields"
             if any("," in part for part in numbers):
                 reason += ", and numbers have decimal commas"
@@ -359,13 +360,14 @@ def require_classes(counts: Mapping[str, int], origin: object) -> None:
 
     `counts` are the rows of each class, and `origin` is the table's, for messages.
     """
-    single = sum(count == 1 for count in counts.values())
-    numbers = all(map(is_number, counts))
-    measured = numbers and len(counts) > _MOST_SINGLE and any("." in name for name in counts)
-    if not (measured or (single > _MOST_SINGLE and 2 * single > len(counts))):
+    of_one_row = sum(count == 1 for count in counts.values())
+    are_numbers = all(map(is_number, counts))
+    has_fractions = are_numbers and any("." in name for name in counts)
+    is_quantity = has_fractions and len(counts) > _MOST_SINGLE
+    if not (is_quantity or (of_one_row > _MOST_SINGLE and 2 * of_one_row > len(counts))):
         return
     what, remedy = "names of single rows", "put the class into the last column"
-    if numbers:
+    if are_numbers:
         what = "numbers to predict (a regression)"
         remedy = "put the class last, or divide the numbers into a few classes; if they are names "
         remedy += "of classes, begin each with a letter"

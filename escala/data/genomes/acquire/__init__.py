@@ -26,16 +26,15 @@ def acquire(
     """Fill `folder` with `{class}.fasta` for every class, and write `lock`; both or neither.
 
     If the `lock` of a source names an earlier lock file, the records are exactly those of that
-    file, in its order. The lock that is written is a TSV, see `lock.Locked`. `partial` keeps the
-    received records of an incomplete download. It stays after a failure and is removed after
-    success.
+    file, in its order. The lock that is written is a TSV of `files.Locked`. The folder `partial`
+    keeps the records of an incomplete download. It stays after a failure, and goes after success.
     """
     from escala.data.genomes.acquire.download import forget
     from escala.data.genomes.acquire.files import COLUMNS, lock_rows, read_lock, require_locked
     from escala.data.splits import write_tsv
 
-    given = lock_file(source)
-    locked = read_lock(given, classes) if given else None
+    earlier = lock_file(source)
+    locked = read_lock(earlier, classes) if earlier else None
     partial = partial or folder.with_name(".partial")
     options = {"partial": partial, "locked": locked} if source["type"] == "ncbi" else {}
     with atomic(folder) as temporary:
@@ -43,7 +42,7 @@ def acquire(
         import_module(SOURCES[source["type"]]).fetch(source, classes, temporary, **options)
         rows = list(lock_rows(temporary, classes))
         if locked:
-            require_locked(rows, locked, given)
+            require_locked(rows, locked, earlier)
         write_tsv(lock, [COLUMNS, *rows])
     if options:
         forget(partial)

@@ -63,7 +63,9 @@ class Download:
             else:
                 self.waiting[name] = 0
         self._size = BATCH
+        #: Digests of records that may have been cut.
         self._unconfirmed: dict[str, str] = {}
+        #: A record that is kept, to be requested after a single one.
         self._extra_record = next(iter(kept.files), None)
         #: What an answer to a request for a single record held in its place.
         self._wrong_answer = ""
@@ -93,8 +95,8 @@ class Download:
             self.client.faults[str(cut)] += 1
         except eutils.NotFound as failure:
             return self._give_up(requested, str(failure))
-        whole, damaged = self._whole(requested, received)
-        if whole:
+        any_new, damaged = self._keep_complete(requested, received)
+        if any_new:
             self._size = min(BATCH, 4 * self._size)
             for accession in requested:
                 # Missing records go to the end, so that they do not delay the others.
@@ -121,7 +123,7 @@ class Download:
         del self.waiting[accession]
         self.lacking[accession] = self._wrong_answer or ABSENT
 
-    def _whole(self, requested: list[str], text: str) -> tuple[bool, bool]:
+    def _keep_complete(self, requested: list[str], text: str) -> tuple[bool, bool]:
         """Keep the complete records; return whether any is new, and whether any is damaged."""
         copies, damaged = self._select_usable(requested, text)
         certain: dict[str, str] = {}
@@ -129,7 +131,8 @@ class Download:
         for accession, (received, sequence, last) in copies.items():
             sha256, locked = digest(sequence), self.digests.get(accession)
             before = self._unconfirmed.get(accession)
-            if sha256 == locked or (locked is None and (not last or sha256 == before)):
+            is_confirmed = not last or sha256 == before
+            if sha256 == locked or (locked is None and is_confirmed):
                 certain[received] = sequence
                 self.received[accession] = received
             elif sha256 == before:

@@ -89,6 +89,7 @@ def fetch(
 
 
 def _list_wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> Wanted:
+    """Return what a source wants of a class: records of a lock file, of a list, or of a query."""
     lists, queries = source.get("accessions", {}), QUERIES | source.get("queries", {})
     if locked:
         digests = {row.accession: row.sha256 for row in locked[name]}
@@ -191,7 +192,10 @@ def search(client: eutils.Client, wanted: Wanted) -> list[str]:
 
 
 def _pieces(client: eutils.Client, wanted: Wanted, spans: tuple[Span, ...]) -> Iterator[str]:
-    """Yield the accessions that match; if there are more than `PAGE`, older ones first."""
+    """Yield the accessions that match within `spans`; if there are more than `PAGE`, by halves.
+
+    The older ones come first.
+    """
     narrowed = []
     for field, *bounds in (span for span in spans if span not in SPANS):
         if field == "PDAT":
@@ -223,7 +227,7 @@ def _list_page(
 ) -> tuple[int, list[str] | None]:
     """Search, and return how many records match, and the accessions of the first `most`.
 
-    There are none if all are wanted and there are more. A retry repeats search and list.
+    These are None if `all_of_them` are wanted and there are more. A retry repeats both requests.
     """
     try:
         text = client.ask("esearch", term=term, usehistory="y", retmax=0, retmode="json")

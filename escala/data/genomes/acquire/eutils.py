@@ -12,10 +12,8 @@ ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait o
     length is added. Ignored for NCBI's own server.
 """
 
-import fcntl
 import os
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,6 +29,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from tenacity import wait_exponential_jitter as exponential
 
 from escala.core.errors import InputError
+from escala.core.files import take_turns
 
 NCBI = "https://eutils.ncbi.nlm.nih.gov"
 KEY_VARIABLE = "NCBI_API_KEY"
@@ -115,12 +114,9 @@ class Client:
             return
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "escala"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(folder / "ncbi.lock", "w", encoding="utf-8") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print("waiting for another download from NCBI to end", file=sys.stderr, flush=True)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with take_turns(
+            folder / "ncbi.lock", "waiting: another download from NCBI is not at its end"
+        ):
             yield
 
     def ask(self, utility: str, **parameters: object) -> str:
@@ -129,8 +125,8 @@ class Client:
         The class of a `Failure` tells whether a retry may help.
         """
         key = _key()
-        given = {"db": "nuccore", "tool": "escala", "email": self.email} | parameters
-        body = urlencode(given | ({"api_key": key} if key else {})).encode()
+        values = {"db": "nuccore", "tool": "escala", "email": self.email} | parameters
+        body = urlencode(values | ({"api_key": key} if key else {})).encode()
         if self._is_ncbi:
             time.sleep(max(0.0, self._next - time.monotonic()))
             self._next = time.monotonic() + (0.1 if key else 0.37)
@@ -184,6 +180,7 @@ def failure_of(text: str, introduction: str = "the server answers") -> Failure:
 
 
 def _failure_of(error: HTTPError) -> Failure:
+    """Return the failure that an answer with an error's status reports."""
     with error:
         try:
             text = error.read(4000).decode("utf-8", "replace")
@@ -210,6 +207,7 @@ def excerpt(text: str) -> str:
 
 
 def _without_key(text: str) -> str:
+    """Return a text with stars in place of the API key."""
     key = _key()
     for form in (key, quote_plus(key)) if key else ():
         text = text.replace(form, "***")

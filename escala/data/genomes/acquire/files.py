@@ -21,7 +21,7 @@ _FILE = re.compile(
     f"(.+)(?:{'|'.join(map(re.escape, ENDINGS))})(?:{'|'.join(map(re.escape, PACKED_ENDINGS))})?",
     re.IGNORECASE,
 )
-#: Of a lock file.
+#: The columns of a lock file.
 COLUMNS = ["class", "accession", "length", "sha256"]
 #: Maximum number of accessions in a message.
 NAMED = 10
@@ -157,17 +157,17 @@ def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Pa
     for name, expected in locked.items():
         have = {row.accession: row for row in made if row.name == name}
         want = {row.accession: row for row in expected}
-        both = have.keys() & want.keys()
+        common = have.keys() & want.keys()
         for reason, accessions in (
             ("missing", want.keys() - have.keys()),
-            ("of another length or digest", {a for a in both if have[a] != want[a]}),
+            ("of another length or digest", {a for a in common if have[a] != want[a]}),
             ("not in the lock", have.keys() - want.keys()),
         ):
             if accessions:
                 raise InputError(lock, name, f"{join_names(accessions)}: {reason}", remedy)
-        for one, other in zip_longest(have, want):
-            if one != other:
-                raise InputError(lock, other, f"{one} is in its place", remedy)
+        for accession, wanted in zip_longest(have, want):
+            if accession != wanted:
+                raise InputError(lock, wanted, f"{accession} is in its place", remedy)
 
 
 def join_names(accessions: Collection[str]) -> str:

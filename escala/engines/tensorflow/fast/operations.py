@@ -7,7 +7,6 @@ processor, because the nodes of a cluster differ.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -22,7 +21,7 @@ import tensorflow as tf
 from escala.core import packages
 from escala.core.children import capture
 from escala.core.errors import Unavailable
-from escala.core.files import atomic
+from escala.core.files import atomic, take_turns
 
 log = logging.getLogger("escala")
 
@@ -72,8 +71,7 @@ def library(source: Path, folder: Path, instead: str, compiler: str = packages.C
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with take_turns(folder / "lock", "waiting: another process compiles operations"):
             if not path.is_file():
                 log.info("compiling %s", source)
                 with atomic(path) as temporary:
