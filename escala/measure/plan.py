@@ -138,7 +138,7 @@ def is_within(group: Group, repeats: int) -> bool:
 
 
 def words_of(run: Run) -> str:
-    """Return what is done by measuring a run, in words; `none` names no data, as drafts write it."""
+    """Return what is done by measuring a run, in words. Data called `none` are no data."""
     verb = "Run" if run.declared.workload.is_program else "Train"
     what = f"Capture the {run.instrument} of" if run.instrument else verb
     data = "" if run.dataset == "none" else f" on {run.dataset}"

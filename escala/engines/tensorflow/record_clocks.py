@@ -77,7 +77,7 @@ class Moments(clocks.MomentsWriter):
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:
             stamps, before = self._stamps.numpy(), self._now_to_epoch
-            self._now_to_epoch = clocks.to_epoch()
+            self._now_to_epoch = clocks.clock_offset()
             # Times of day as of `time.perf_counter`. If the clock was corrected within the step,
             # those that do not lie in it were taken before the correction.
             now, then = stamps - self._now_to_epoch, stamps - before
