@@ -31,7 +31,7 @@ _SECONDS = 15
 
 
 def in_a_job() -> bool:
-    return allocation.number() is not None
+    return allocation.job_number() is not None
 
 
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
@@ -158,7 +158,7 @@ def file_system(folder: Path) -> str:
 def _time() -> str:
     limits = slurm.output_of(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
     partition = os.environ.get("SLURM_JOB_PARTITION", "")
-    return time_left(allocation.job_of(allocation.number()).ends, partition, limits)
+    return time_left(allocation.ask_job(allocation.job_number()).ends, partition, limits)
 
 
 def time_left(ends: datetime | None, partition: str, limits: str) -> str:

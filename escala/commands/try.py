@@ -148,7 +148,7 @@ def _measure(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
-    if profile or arguments.nodes == 1 or allocation.number():
+    if profile or arguments.nodes == 1 or allocation.job_number():
         return _call("run", "--experiment", str(file), *profile, *_QUIET)
     if code := _call("run", "prepare", "--experiment", str(file), *_QUIET):
         return code

@@ -280,10 +280,10 @@ AROUND = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
 
 def describe_job() -> dict | None:
     """Return what SLURM tells of the job that this process is in; None outside of a job."""
-    number = allocation.number()
+    number = allocation.job_number()
     if number is None:
         return None
-    job = allocation.job_of(number)
+    job = allocation.ask_job(number)
     times = {"submitted": job.submitted, "started": job.started}
     return {
         "number": number,
