@@ -144,7 +144,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--data", text, "names no path", "write it as NAME=PATH")
         data[name] = path
     program = _program(words, folder, data, options.python)
-    if strategy == LAUNCHER and not set(reading.NUMBERS) & program.named:
+    if strategy == LAUNCHER and not set(reading.NUMBERS) & program.placeholders:
         if options.strategy:
             reason = "always starts the same number of ranks"
             remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
@@ -237,9 +237,9 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
     environment |= {"variables": options.variable} if options.variable else {}
     if environment:
         settings["environment"] = environment
-    if "epochs" in program.named:
+    if "epochs" in program.placeholders:
         settings["epochs"] = options.epochs or EPOCHS
-    if _BATCH & program.named:
+    if _BATCH & program.placeholders:
         settings["batch"] = {"rows": options.rows or ROWS, "per": "global"}
     for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
@@ -353,11 +353,11 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
             f"several processes, say how they find each other: {ways}, or {{rank}} and {{ranks}} "
             "in the command."
         )
-    if options.epochs and "epochs" not in program.named:
+    if options.epochs and "epochs" not in program.placeholders:
         yield "--epochs has no effect: the command does not name {epochs}."
-    if options.rows and not _BATCH & program.named:
+    if options.rows and not _BATCH & program.placeholders:
         yield "--rows has no effect: the command names neither {rows} nor {rows_of_rank}."
-    elif strategy != ONE and not _BATCH & program.named:
+    elif strategy != ONE and not _BATCH & program.placeholders:
         yield (
             "The command names neither {rows} nor {rows_of_rank}: each process takes the batch "
             "that the program chooses, so more processes may make other updates."

@@ -74,7 +74,7 @@ class Trial:
     steps, rows : of an epoch, or steps so far; None if they are not known.
     scores : the last values of the numbers that it reported, by name.
     ran : what its processes did (`escala.record.invariants`), None if it is not known.
-    named : placeholders of its command.
+    placeholders : names of the placeholders of its command.
     notes : what else is to be said of it.
     read : files outside of installed packages that it read, and that are not among its own
         (`escala.programs.processes`).
@@ -93,7 +93,7 @@ class Trial:
     rows: int | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     ran: dict | None = None
-    named: frozenset[str] = frozenset()
+    placeholders: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     result: dict | None = None
@@ -154,7 +154,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         last_epoch["rows"],
         {name: value for name, value in scores.items() if not name.startswith(marks.BEST)},
         reported["ran"],
-        program.named,
+        program.placeholders,
         tuple(reported["notes"]),
         read,
         result,
@@ -163,7 +163,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
 
 def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
     """Return the trial of a program that was ended: what it reported and did until then."""
-    folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
+    folder, searched = ranks / "marks0", marks.OutputSearch(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
     reported = next(iter(by_process), [])
     log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
@@ -171,7 +171,7 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
         known_by = marks.HOOK
     else:
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-        epochs = plan["epochs"] if "epochs" in program.named else None
+        epochs = plan["epochs"] if "epochs" in program.placeholders else None
         reported, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), epochs)
         known_by = marks.OUTPUT if reported else marks.WHOLE
     everyone = [
@@ -179,14 +179,14 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
     ]
     ran = None
     if len(everyone) == len(plan["places"]):
-        if problem := invariants.mismatch(plan, program.named, everyone):
+        if problem := invariants.mismatch(plan, program.placeholders, everyone):
             raise _error(program, run, problem, last)
         ran = invariants.summarize_processes(everyone)
     made_epochs = sum(mark.event == marks.EPOCH for mark in reported)
     made = [mark.made for mark in marks.count_steps(reported) if mark.event == marks.STEP]
     return Trial(
         run, seconds, False, known_by, None, made_epochs, last, seconds,
-        None if None in made else int(sum(made)), ran=ran, named=program.named,
+        None if None in made else int(sum(made)), ran=ran, placeholders=program.placeholders,
     )  # fmt: skip
 
 
@@ -291,7 +291,7 @@ def describe_isolation(experiment: Experiment) -> Iterator[str]:
         path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
         # A script finds the original by a whole path, also where it is copied.
         in_script = where != command.COMMAND and not text.startswith("..")
-        if in_script or copy.moved.path(path) == path:
+        if in_script or copy.paths.path(path) == path:
             shared.append(f"{text} ({where})")
         if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
             yield (
@@ -443,7 +443,7 @@ def _compare(alone: Trial, several: Trial) -> Iterator[str]:
     times = {}
     if alone.rows and several.rows:
         times["the rows of an epoch"] = several.rows / alone.rows
-    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.named:
+    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.placeholders:
         times["the steps of an epoch"] = ranks * several.steps / alone.steps
     elif together > max(_WORK_SECONDS, 2 * ranks * used):
         yield (
@@ -471,7 +471,7 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
         if like.ended:
             more = max(0, epochs - like.epochs) * (like.epoch_seconds or 0.0)
             shortest = longest = like.whole_seconds + more
-        elif like.epochs and "epochs" in like.named:
+        elif like.epochs and "epochs" in like.placeholders:
             shortest = longest = like.seconds * epochs / like.epochs
         else:
             longest = limit

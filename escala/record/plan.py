@@ -255,7 +255,7 @@ def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
 
 def _describe_program(request: dict, result: dict) -> None:
     """Add what is known of a program; leave open what its command does not take from the run."""
-    named = Program.from_plan(request["start"]["program"]).named
+    named = Program.from_plan(request["start"]["program"]).placeholders
     result["program"] = {
         "command": request["program"]["command"],
         "files": request["program"]["files"],
