@@ -145,7 +145,7 @@ def value(kind: str, description: str, unit: str | None = None, **more: object) 
     return schema | ({"unit": unit} if unit else {}) | more
 
 
-def closed_object(properties: dict) -> dict:
+def object_schema(properties: dict) -> dict:
     """Return the JSON Schema of an object that has exactly these properties."""
     return {
         "type": "object",

@@ -28,7 +28,7 @@ import numpy as np
 from escala.core.engines import COLLECTIVES
 from escala.core.files import read_json, write_json
 from escala.hook import escala_collectives
-from escala.probes.base import Probe, closed_object, section, value
+from escala.probes.base import Probe, object_schema, section, value
 from escala.strategies import STRATEGIES
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
@@ -72,7 +72,7 @@ _RESULT = {
         exclusiveMinimum=0,
     ),
     "core": {"description": "Rates of one core, while the other ranks measure theirs."}
-    | closed_object(
+    | object_schema(
         {
             "bytes_per_second": _numbers(
                 "Rate at which a core copies memory", "bytes/s", exclusiveMinimum=0
@@ -86,7 +86,7 @@ _RESULT = {
         "array",
         "Times of each operation and size.",
         items={"description": "An operation and size."}
-        | closed_object(
+        | object_schema(
             {
                 "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
                 "bytes": value(
@@ -143,7 +143,7 @@ class Collectives(Probe):
             default=10,
         ),
     )
-    result: ClassVar[dict] = closed_object(_RESULT) | value(
+    result: ClassVar[dict] = object_schema(_RESULT) | value(
         "object?",
         "Times of collectives inside the ranks; null unless that is what the run captured.",
     )
@@ -162,11 +162,15 @@ class Collectives(Probe):
     def measure(self, engine, step, gather):
         """Time the collectives and the steps; every rank calls this. Results are means of ranks."""
         group, place, values = engine.group, engine.place, self.values
-        pieces = escala_collectives.pieces()
-        rounds = [
-            [_time_piece(pieces[name]) for name in ("copy", "product")]
-            for _ in range(values["rounds"])
-        ]
+        pieces, rounds = escala_collectives.pieces(), []
+        for _ in range(values["rounds"]):
+            medians = []
+            for piece in (pieces["copy"], pieces["product"]):
+                piece()  # Its memory is in use from now on.
+                medians.append(
+                    statistics.median(escala_collectives.seconds(piece) for _ in range(5))
+                )
+            rounds.append(medians)
         copy, product = _gather_values(group, place, rounds).mean(axis=0).T
         cores, operations = engine.plan["knobs"]["cores_per_process"], escala_collectives.OPERATIONS
         times = _time_collectives(group, place, values)
@@ -195,12 +199,6 @@ def _gather_values(group: Any, place: Any, values: Any) -> np.ndarray:
     by_process = np.zeros((place.processes, *values.shape))
     by_process[place.process] = values
     return group.total(by_process.ravel()).reshape(by_process.shape)
-
-
-def _time_piece(piece: Callable[[], object]) -> float:
-    """Return the median seconds of a piece of work once its memory is in use."""
-    piece()
-    return statistics.median(escala_collectives.seconds(piece) for _ in range(5))
 
 
 def _time_collectives(group: Any, place: Any, values: Mapping) -> list[dict]:

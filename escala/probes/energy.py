@@ -43,7 +43,7 @@ from escala.probes._sampler import (
     read_samples,
     sample,
 )
-from escala.probes.base import Probe, closed_object, section, value
+from escala.probes.base import Probe, object_schema, section, value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ _NODE = {
         "array",
         "The devices whose energy adds up to that of the node.",
         minItems=1,
-        items=closed_object(_DEVICE),
+        items=object_schema(_DEVICE),
     ),
 }
 _POWER = {
@@ -151,7 +151,7 @@ class Energy(Probe):
             "description": "Your own model of the power of a node. The energy of a configuration "
             "that was not measured is estimated by it from the timing runs; without it, it is "
             "unavailable.",
-            **closed_object(_POWER),
+            **object_schema(_POWER),
             "determines_run": False,
         },
         grams_co2_per_kwh=value(
@@ -166,7 +166,7 @@ class Energy(Probe):
         "array?",
         "Energy of the nodes during the training steps; null unless that is what the run captured.",
         minItems=1,
-        items=closed_object(_NODE),
+        items=object_schema(_NODE),
     )
     temporary = ("rank*.pid",)
     tabulated = True
@@ -424,31 +424,22 @@ def _node(
         idle_watts = {name: j / seconds for name, j in _without_parts(idle_joules).items()}
     except Unavailable as error:
         idle_reason = str(error)
-    return {
-        "node": node,
-        "seconds": trained[1] - trained[0],
-        "idle_reason": idle_reason,
-        "devices": [
-            _summarize_device(devices[name], trained, device_joules, idle_watts[name])
-            for name, device_joules in _without_parts(joules).items()
-        ],
-    }
-
-
-def _summarize_device(
-    rows: pd.DataFrame, trained: tuple[float, float], joules: float, idle_watts: float | None
-) -> dict:
-    """Return an entry of `devices` in `Energy.result`, from the samples of the device."""
-    during = rows[rows["seconds"].between(*trained)]
-    known = during["used"].dropna()
-    return {
-        "device": rows["device"].iloc[0],
-        "source": rows["source"].iloc[0],
-        "joules": joules,
-        "idle_watts": idle_watts,
-        "used": bool(known.any()) if len(known) else None,
-        "samples": len(during),
-    }
+    content = {"node": node, "seconds": trained[1] - trained[0], "idle_reason": idle_reason}
+    content["devices"] = []
+    for name, device_joules in _without_parts(joules).items():
+        rows = devices[name]
+        during = rows[rows["seconds"].between(*trained)]
+        known = during["used"].dropna()
+        device = {
+            "device": name,
+            "source": rows["source"].iloc[0],
+            "joules": device_joules,
+            "idle_watts": idle_watts[name],
+            "used": bool(known.any()) if len(known) else None,
+            "samples": len(during),
+        }
+        content["devices"].append(device)
+    return content
 
 
 def _without_parts(joules: dict[str, float]) -> dict[str, float]:
@@ -491,27 +482,22 @@ def growth(rows: pd.DataFrame, begin: float, end: float) -> float:
     if len(lost):
         raise Unavailable(str(lost["error"].iloc[0]))
     samples = rows[["seconds", "joules", "range_joules"]].itertuples(index=False)
-    increments = [_increment(device, *pair) for pair in pairwise(samples)]
-    total = np.concatenate([[0.0], np.cumsum(increments)])
-    before, after = np.interp([begin, end], rows["seconds"].to_numpy(), total)
-    return float(after - before)
-
-
-def _increment(device: str, before: tuple, after: tuple) -> float:
-    """Return the joules by which a counter grew from one sample to the next."""
-    seconds, joules = after.seconds - before.seconds, after.joules - before.joules
-    wraps = not math.isnan(after.range_joules)
-    if wraps:
-        if seconds > wrap_seconds(after.range_joules):
+    totals = [0.0]
+    for before, after in pairwise(samples):
+        interval_seconds, joules = after.seconds - before.seconds, after.joules - before.joules
+        wraps = not math.isnan(after.range_joules)
+        if wraps and interval_seconds > wrap_seconds(after.range_joules):
             raise Unavailable(
-                f"{device}: no sample for {seconds:.0f} s, in which it may have wrapped"
+                f"{device}: no sample for {interval_seconds:.0f} s, in which it may have wrapped"
             )
-        if joules < 0:
+        if wraps and joules < 0:
             joules += after.range_joules
-    most_watts = PACKAGE_WATTS if wraps else NODE_WATTS
-    if joules < 0 or joules > (seconds + UPDATE_SECONDS) * most_watts:
-        raise Unavailable(f"{device}: its counter was reset")
-    return joules
+        most_watts = PACKAGE_WATTS if wraps else NODE_WATTS
+        if joules < 0 or joules > (interval_seconds + UPDATE_SECONDS) * most_watts:
+            raise Unavailable(f"{device}: its counter was reset")
+        totals.append(totals[-1] + joules)
+    first_joules, last_joules = np.interp([begin, end], rows["seconds"].to_numpy(), totals)
+    return float(last_joules - first_joules)
 
 
 def main() -> int | None:

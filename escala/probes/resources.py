@@ -32,7 +32,7 @@ from escala.probes._sampler import (
     read_samples,
     sample,
 )
-from escala.probes.base import Probe, closed_object, section, value
+from escala.probes.base import Probe, object_schema, section, value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class Resources(Probe):
         "array?",
         "What each process used during the training steps, sampled from outside; null unless that "
         "is what the run captured.",
-        items=closed_object(_RESULT),
+        items=object_schema(_RESULT),
     )
     temporary = ("rank*.pid",)
     tabulated = True

@@ -31,32 +31,29 @@ def identity(program: Program) -> dict[str, Any]:
     ------
     InputError : as `versions` and `digests`.
     """
+    # Of a variable that is a secret, only whether it is set; of others a digest, because a name may
+    # not tell that its value is a secret. None stands for a declared variable that is not set.
+    values = variables.decisive_for_programs()
+    values |= {name: os.environ.get(name) for name in program.variables}
+    variable_digests: dict[str, str | None] = {}
+    for name, value in values.items():
+        if value is None:
+            variable_digests[name] = None
+        elif variables.is_secret(name):
+            variable_digests[name] = "set"
+        else:
+            content = value.encode(errors="surrogateescape")
+            variable_digests[name] = hashlib.sha256(content).hexdigest()[:16]
     return {
         "command": list(program.command),
         "files": _digests_at_start(program),
         "lines": list(program.lines),
-        "variables": _digest_variables(program),
+        "variables": variable_digests,
         "patterns": [program.epoch_ends, program.step_ends],
         "terminal": program.terminal,
         "in_place": program.in_place,
         "versions": versions(program),
     }
-
-
-def _digest_variables(program: Program) -> dict[str, str | None]:
-    """Return a digest of the value of each variable that a program gets.
-
-    It is `set` for a secret, and None for a variable that the program names and that is not set. No
-    value is returned itself: it may be a secret although its name does not say so.
-    """
-    declared = {name: os.environ.get(name) for name in program.variables}
-    values = variables.decisive_for_programs() | declared
-    for name in [name for name, value in values.items() if value is not None]:
-        value = values[name].encode(errors="surrogateescape")
-        values[name] = (
-            "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
-        )
-    return values
 
 
 @cache

@@ -43,21 +43,21 @@ def text(data: bytes) -> str:
 
     A line that is not in UTF-8 is read as Latin-1.
     """
-    return "\n".join(map(_text, data.split(b"\n")))
-
-
-def _text(line: bytes) -> str:
-    try:
-        decoded = line.decode()
-    except UnicodeDecodeError:
-        decoded = line.decode("latin-1")
-    kept, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
-    letters, place = list(kept), len(kept)
-    for overwriting in others:
-        place = max(place - 1, 0)
-        letters[place : place + len(overwriting)] = overwriting
-        place += len(overwriting)
-    return "".join(letters)
+    lines = []
+    for line in data.split(b"\n"):
+        try:
+            decoded = line.decode()
+        except UnicodeDecodeError:
+            decoded = line.decode("latin-1")
+        # A backspace moves one letter back; what follows it overwrites letters.
+        first, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
+        letters, place = list(first), len(first)
+        for overwriting in others:
+            place = max(place - 1, 0)
+            letters[place : place + len(overwriting)] = overwriting
+            place += len(overwriting)
+        lines.append("".join(letters))
+    return "\n".join(lines)
 
 
 #: A line that names an error: what programs write of their options, the last line of a traceback of

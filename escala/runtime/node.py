@@ -55,7 +55,8 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     }
     host = socket.gethostname()
     if interface is None:
-        address = _resolve(address or host)
+        with contextlib.suppress(OSError):
+            address = socket.gethostbyname(address or host)
         interface = next(
             (name for name, addresses in by_interface.items() if address in addresses), None
         )
@@ -80,13 +81,6 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     single_copy = proc.can_read_child()
     free_ports = _find_free_ports(address, ports)
     return Node(host, interface, address, cores, free_ports, machine, single_copy)
-
-
-def _resolve(name: str) -> str | None:
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return None
 
 
 def _find_free_ports(address: str, count: int) -> list[int]:
