@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,10 +99,12 @@ class Steps:
 def measured(monkeypatch, tmp_path, steps_alone: bool = True) -> tuple[dict, Shared]:
     shared, clock = Shared(), threading.local()
     monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(
-        collectives.program, "pieces", lambda: {"copy": "copy", "product": "product"}
-    )
-    monkeypatch.setattr(collectives, "_median", {"copy": 0.5, "product": 0.25}.get)
+
+    def work(seconds: float) -> None:
+        clock.now += seconds
+
+    pieces = {"copy": partial(work, 0.5), "product": partial(work, 0.25)}
+    monkeypatch.setattr(collectives.escala_collectives, "pieces", lambda: pieces)
 
     def rank(number: int) -> None:
         clock.now = 0.0
