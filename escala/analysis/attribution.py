@@ -144,7 +144,7 @@ def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame
     ]
     phases, path = None, run_file.with_name("timeline.json")
     if one_clock and path.exists():
-        events = timeline.repair(path)
+        events = timeline.read_events(path)
         phases = timeline.intervals(events)
         phases[["start_seconds", "end_seconds"]] += timeline.start_seconds(events)
     return pd.concat(clocks, ignore_index=True).reindex(columns=[*COLUMNS, "rank"]), phases

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.table:
         write_text(plan.table, table.text(within_pilot(plan)))
         return console.DONE
-    if number := allocation.number():
+    if number := allocation.job_number():
         # Runs of two jobs of a call are no match: their nodes may be others.
         os.environ[SESSION_VARIABLE] = f"{called}-{number}"
     allocated = Allocated(number)

@@ -33,9 +33,9 @@ from escala.experiment import Experiment
 from escala.programs.program import PLACEHOLDERS
 from escala.runtime import allocation
 
-#: What may take longer is asked for.
+#: The user is asked before runs that may take longer.
 ASK_SECONDS = 30 * 60
-#: Of each job Snakemake would print all files that it reads and writes.
+#: Without these, Snakemake prints the files of each job.
 _QUIET = ("--", "--quiet", "rules", "reason")
 EXAMPLES = f"""\
 examples:
@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.command += arguments.extra
     drafted = draft_program.draft(arguments.command, arguments)
     typed, file = drafted.typed, draft_program.file_of(drafted.name)
-    there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
-    if typed and there == text(typed):
-        # An earlier call of this found that only this works.
+    content = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
+    if typed and content == text(typed):
+        # An earlier call found that the command works only as it is typed.
         drafted, typed = typed, None
     experiment = Experiment(drafted.settings, file)
     for sentence in drafted.sentences:
@@ -116,17 +116,17 @@ def run(arguments: argparse.Namespace) -> int:
         drafted, experiment = typed, as_typed
     for sentence in trial.report(one, several, experiment):
         say(sentence)
-    read = {path for tried in (one, several) if tried for path in tried.read}
-    for sentence in draft_program.add_files(drafted, sorted(read)):
+    read = sorted({*one.read, *(several.read if several else ())})
+    for sentence in draft_program.add_files(drafted, read):
         say(sentence)
     experiment = Experiment(drafted.settings, file)
     write_text(file, text(drafted))
     say(f"Written: {file}")
     _, most = trial.estimate(one, several, experiment)
     if most > ASK_SECONDS and not _agrees():
-        on = f"submit {file} --now --wait" if arguments.nodes > 1 else f"run --experiment {file}"
-        more = f" --profile {arguments.profile}" if arguments.profile else ""
-        say(f"Nothing is measured yet, because it may take long. To measure: {call(on + more)}")
+        words = f"submit {file} --now --wait" if arguments.nodes > 1 else f"run --experiment {file}"
+        words += f" --profile {arguments.profile}" if arguments.profile else ""
+        say(f"Nothing is measured yet, because it may take long. To measure: {call(words)}")
         return console.NO_TIME
     began = time.time()
     code = _measure(file, experiment, arguments)
@@ -142,41 +142,41 @@ def _agrees() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _measure(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
+def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) -> int:
     """Measure an experiment as `escala run` does, and return its exit code.
 
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
-    if profile or arguments.nodes == 1 or allocation.number():
+    if profile or arguments.nodes == 1 or allocation.job_number():
         return _call("run", "--experiment", str(file), *profile, *_QUIET)
     if code := _call("run", "prepare", "--experiment", str(file), *_QUIET):
         return code
-    if submit.select_runs(e):
+    if submit.select_runs(experiment):
         code = _call("submit", str(file), "--now", "--wait")
     if code == console.NO_TIME:
-        say(f"The job was too short. For the other runs: sbatch results/{e.name}/job.sh")
-    # What is there is reported also if the job was cut.
-    if any(Path("results", e.name).glob("runs/**/run.json")):
+        say(f"The job was too short. For the other runs: sbatch results/{experiment.name}/job.sh")
+    # Runs that are there are reported, also if the job was cut.
+    if any(Path("results", experiment.name).glob("runs/**/run.json")):
         code = _call("run", "report", "--experiment", str(file), *_QUIET) or code
     return code
 
 
 def _call(*words: str) -> int:
     """Call a subcommand of `escala`, and return its exit code."""
-    call = [sys.executable, "-m", "escala.command", *words]
-    started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
+    command = [sys.executable, "-m", "escala.command", *words]
+    process = subprocess.Popen(command, preexec_fn=functools.partial(die_with_parent, os.getpid()))
     try:
-        return console.shell_code(started.wait())
+        return console.shell_code(process.wait())
     finally:
-        # On Ctrl-C it has the signal as well. It ends its runs before it ends.
-        if started.poll() is None:
-            started.terminate()
-            started.wait()
+        # On Ctrl-C the subcommand gets the signal, too. It ends its runs before it ends.
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 def _print_answer(results: Path, file: Path, since: float) -> None:
-    """Print the first lines of a summary written since a time, and where the page is."""
+    """Print the first lines of the summary, if it was written since a time, and the page's path."""
     summary = results / "summary.md"
     if not summary.is_file() or summary.stat().st_mtime < since:
         say(f"No answer, for the reason above. To go on: {call('run --experiment', file)}")

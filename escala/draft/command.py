@@ -1,7 +1,7 @@
 """Read a command and its scripts, without starting them: how its processes find each other.
 
-Only what is certain is taken for known: the launcher that a command begins with, and what its
-script imports or calls.
+Known is only what is certain: the launcher that a command begins with, and what its script imports
+or calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from escala.core.variables import restore_shell
 from escala.programs.program import PLACEHOLDERS, PYTHON
 from escala.strategies import OPTIONS
 
-#: Placeholders by which a program that starts its ranks itself learns how many.
+#: Placeholders for the number of ranks, for a program that starts its ranks itself.
 NUMBERS = ("ranks", "ranks_of_node")
 #: A command that starts its ranks itself.
 EXAMPLE = "torchrun --nproc-per-node {ranks_of_node} train.py"
@@ -28,15 +28,15 @@ EXAMPLE = "torchrun --nproc-per-node {ranks_of_node} train.py"
 WRAPPERS = re.compile(
     "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"
 )
-#: The same, in an environment of Python that they choose.
+#: Programs that start another one, in an environment of Python that they choose.
 _ENVIRONMENTS = re.compile(
     "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
-#: Launchers that always start the ranks themselves.
+#: Launchers that Escala cannot replace: they start the ranks themselves.
 _STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
-#: Hands each process its number on its node as an option of the script.
+#: This launcher hands each process its number on its node, as an option of the script.
 _HANDS_RANK = "torch.distributed.launch"
-#: Launchers that Escala takes the place of, with the strategy that starts the same processes.
+#: Launchers that Escala replaces, with the strategy that starts the same processes.
 _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
@@ -50,9 +50,9 @@ _ACCELERATE = {
     "--main_process_ip": "{address}",
     "--main_process_port": "{port}",
 }
-#: Paths of places where a program may write; devices and what is installed are none.
+#: Paths where a program may write: not those of devices and of installed programs.
 _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
-#: Where a path stands that is a word of the command.
+#: Where a path stands, if it is a word of the command.
 COMMAND = "the command"
 #: The strategy of a program that starts its ranks itself.
 LAUNCHER = "own-launcher"
@@ -67,7 +67,7 @@ class Reading:
     command : the words to start, without the launcher whose place Escala takes.
     strategy : the one that starts its ranks; None if it is not known.
     sentences : on what was assumed.
-    guessed : whether only its script tells its strategy.
+    guessed : whether its strategy is known from its script only.
     """
 
     command: list[str]
@@ -81,7 +81,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
 
     Parameters
     ----------
-    named : the strategy that the user named, which is taken in any case.
+    named : the strategy that the user named, None if it is to be recognised.
     folder : where the command is started.
 
     Raises
@@ -90,55 +90,56 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
     """
     start = 0
     for place in range(len(words)):
-        itself = _itself(words[place:])
-        if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
+        program = _program_name(words[place:])
+        if program in _LAUNCHERS or program in _STARTERS or program == "accelerate":
             start = place
             break
-        if PYTHON.fullmatch(itself) or itself.endswith(".py"):
+        if PYTHON.fullmatch(program) or program.endswith(".py"):
             break
     before, words = list(words[:start]), words[start:]
-    reading, itself = Reading(list(words)), _itself(words)
-    keeps = named == LAUNCHER or any(
+    reading, program = Reading(list(words)), _program_name(words)
+    keeps_launcher = named == LAUNCHER or any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
-    launcher = _LAUNCHERS.get(itself)
-    if (launcher and keeps) or itself in _STARTERS:
-        sentence = f"{itself} starts the ranks itself (strategy {LAUNCHER})."
+    strategy = _LAUNCHERS.get(program)
+    if (strategy and keeps_launcher) or program in _STARTERS:
+        sentence = f"{program} starts the ranks itself (strategy {LAUNCHER})."
         reading = Reading(list(words), LAUNCHER, [sentence])
-    elif launcher:
-        chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
-        file = None if chosen else find_program(words[0])
-        reading = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
+    elif strategy:
+        has_environment = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
+        file = None if has_environment else find_program(words[0])
+        python = (file and interpreter_of(Path(file))) or "python"
+        reading = _without_launcher(words, strategy, python)
         script = find_script(reading.command, folder)
-        if itself == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
-            # A script gets its number on its node by the option that it spells.
+        if program == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
+            # The option has two spellings, of which a script knows one.
             text = script.read_text(encoding="utf-8", errors="replace") if script else ""
-            old = "--local_rank" in text and "--local-rank" not in text
-            option = "--local_rank" if old else "--local-rank"
+            is_old = "--local_rank" in text and "--local-rank" not in text
+            option = "--local_rank" if is_old else "--local-rank"
             place = reading.command.index("-m") + 2 if "-m" in reading.command else 2
             reading.command.insert(place, f"{option}={{local_rank}}")
             reading.sentences.append(f"Each process gets its number on its node, as {option}.")
         if reading.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
             reading.strategy = "horovod-mpi"
-    elif itself == "accelerate" and words[1:2] == ["launch"] and not keeps:
-        reading = _accelerate(words)
+    elif program == "accelerate" and words[1:2] == ["launch"] and not keeps_launcher:
+        reading = _set_accelerate(words)
     if named:
         reading.strategy = named
     elif reading.strategy is None:
-        _take_script(reading, folder)
+        _read_script(reading, folder)
     reading.command[:0] = before
     return reading
 
 
-def _itself(words: Sequence[str]) -> str:
+def _program_name(words: Sequence[str]) -> str:
     """Return the name of the program, or of the module of Python, that words start."""
-    module = _module(words)
-    # Where several are installed, they are called mpirun.openmpi or mpiexec.hydra.
+    module = _find_module_word(words)
+    # Where several MPIs are installed, theirs are called mpirun.openmpi or mpiexec.hydra.
     return words[module] if module else re.sub(r"^(mpi\w+)\.\w+$", r"\1", Path(words[0]).name)
 
 
-def _module(words: Sequence[str]) -> int | None:
-    """Return where the name of a module stands that an interpreter of Python starts, or None."""
+def _find_module_word(words: Sequence[str]) -> int | None:
+    """Return the position of the module that an interpreter of Python starts, None without one."""
     place = 1
     while place < len(words) and re.fullmatch("-[bBdEIOPqsSuvx]+", words[place]):
         place += 1
@@ -146,17 +147,17 @@ def _module(words: Sequence[str]) -> int | None:
     return place + 1 if starts and place + 1 < len(words) else None
 
 
-def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
+def _without_launcher(words: Sequence[str], strategy: str, python: str) -> Reading:
     """Return what a launcher starts, without the launcher and its options.
 
     Parameters
     ----------
     strategy : the one that starts the same processes.
-    python : what it starts scripts by, unless it is a module of Python.
+    python : the interpreter that the launcher starts scripts by, unless the command names one.
     """
-    at = _module(words)
-    first, starter = (at + 1, list(words[: at - 1])) if at else (1, [python])
-    place = _program_place(words, first, strategy)
+    module = _find_module_word(words)
+    first, starter = (module + 1, list(words[: module - 1])) if module else (1, [python])
+    place = _find_program_word(words, first, strategy)
     options, started = words[first:place], list(words[place:])
     if options[-1:] == ["--"]:
         options = options[:-1]
@@ -164,9 +165,9 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     if names & {"--gloo", "--use-gloo"}:
         strategy = "horovod-gloo"
     if not started:
-        none = all(word.startswith("-") for word in options)
-        reason = "it is not certain which of its words is the program"
-        raise _unclear(words, "it starts no program" if none else reason)
+        has_words = not all(word.startswith("-") for word in options)
+        uncertain = "it is not certain which of its words is the program"
+        raise _unclear(words, uncertain if has_words else "it starts no program")
     if strategy == "mpi" and ":" in started:
         raise _unclear(words, "it starts several programs, divided by :")
     command = started
@@ -183,12 +184,11 @@ def _without(words: Sequence[str], strategy: str, python: str) -> Reading:
     return Reading(command, strategy, [sentence])
 
 
-def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
-    """Return where the program stands that a launcher starts: what is before it is the launcher's.
+def _find_program_word(words: Sequence[str], first: int, strategy: str) -> int:
+    """Return the position of the program that a launcher starts, or the number of words.
 
-    It stands after `--`, or is an interpreter, a script, a program that starts another one, or an
-    executable file; or a name on the PATH that is no value of an option. If there is none, it is
-    the number of words.
+    The program stands after `--`; or it is an interpreter, a script, a program that starts another
+    one, or an executable file; or a name on the PATH that is no value of an option.
     """
     for place in range(first, len(words)):
         before, word, file = words[place - 1], words[place], Path(words[place])
@@ -208,22 +208,22 @@ def _program_place(words: Sequence[str], first: int, strategy: str) -> int:
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program where the shell of the user looks for it, None without."""
+    """Return the path of a program by the PATH of the user's shell, None without one."""
     return shutil.which(name, path=restore_shell().get("PATH", os.defpath))
 
 
 def interpreter_of(program: Path) -> str | None:
-    """Return the interpreter of a program written in Python, None of another one.
+    """Return the interpreter of a program written in Python, None of another program.
 
-    Its first lines name it. A program without them, as a link, may stand alongside the one of its
-    environment.
+    Its first lines name it. A program without such lines, such as a link, may stand alongside the
+    interpreter of its environment.
     """
     try:
         with open(program, "rb") as file:
             first = os.fsdecode(file.read(1024))
     except OSError:
         return None
-    # The second is how installers write long paths: sh starts the interpreter.
+    # Long paths stand in the second line, where installers let sh start the interpreter.
     named = re.match(r"#!\s*(\S+)(?: +(\S+))?.*\n(?:'''exec' [\"']?(/[^\n\"']+?)[\"']? )?", first)
     name = named and (named[3] or named[1])
     alongside = program.absolute().with_name("python")
@@ -244,20 +244,20 @@ def _unclear(words: Sequence[str], why: str) -> InputError:
     return InputError("command", " ".join(words), reason, remedy)
 
 
-def _accelerate(words: Sequence[str]) -> Reading:
+def _set_accelerate(words: Sequence[str]) -> Reading:
     """Return an `accelerate launch` that takes nodes and processes from Escala."""
-    kept, rest = [], list(words[2:])
-    while rest:
-        word = rest.pop(0)
+    kept, unread = [], list(words[2:])
+    while unread:
+        word = unread.pop(0)
         name, equals, _ = word.partition("=")
         if word.endswith(".py"):
-            # What follows are the script's own options.
-            kept += [word, *rest]
+            # The options of the script follow.
+            kept += [word, *unread]
             break
         if name.replace("-", "_").replace("__", "--", 1) not in _ACCELERATE:
             kept.append(word)
-        elif not equals and rest:
-            rest.pop(0)
+        elif not equals and unread:
+            unread.pop(0)
     options = [word for pair in _ACCELERATE.items() for word in pair]
     sentence = (
         f"accelerate launch starts the ranks itself (strategy {LAUNCHER}). Escala sets its "
@@ -266,13 +266,15 @@ def _accelerate(words: Sequence[str]) -> Reading:
     return Reading([*words[:2], *options, *kept], LAUNCHER, [sentence])
 
 
-def _take_script(reading: Reading, folder: Path) -> None:
-    """Complete what is known by what the script imports and calls."""
-    named = {name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
+def _read_script(reading: Reading, folder: Path) -> None:
+    """Set the strategy by what the script imports and calls, or by placeholders in the command."""
+    placeholders = {
+        name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word
+    }
     file = find_script(reading.command, folder)
     strategies = find_strategies(file)
     say = reading.sentences.append
-    if "ranks_of_node" in named and "rank" not in named:
+    if "ranks_of_node" in placeholders and "rank" not in placeholders:
         reading.strategy = LAUNCHER
         say(f"The command names {{ranks_of_node}}: strategy {LAUNCHER}.")
     elif len(strategies) == 1:
@@ -282,7 +284,7 @@ def _take_script(reading: Reading, folder: Path) -> None:
     elif strategies:
         several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
         say(f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME.")
-    elif {"rank", "ranks"} & named:
+    elif {"rank", "ranks"} & placeholders:
         reading.strategy = "processes"
         say("The command names its rank or their number: strategy processes.")
 
@@ -299,7 +301,7 @@ def find_module(command: Sequence[str]) -> str | None:
 
 
 def find_strategies(file: Path | None) -> dict[str, str]:
-    """Return the strategies that a script is written for, each with what tells so."""
+    """Return the strategies that a script is written for, with the import or call that shows it."""
     tree = _parse(file) if file else None
     if tree is None:
         return {}
@@ -313,10 +315,11 @@ def find_strategies(file: Path | None) -> dict[str, str]:
         for name, option in OPTIONS.items()
         if option.signs and signs.issuperset(option.signs)
     }
-    # Processes that a script starts itself join a group by a call.
-    join = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
-    left = join if join and LAUNCHER in by_strategy else {LAUNCHER}
-    return {name: sign for name, sign in by_strategy.items() if name not in left}
+    # A script that starts processes itself, and calls what joins them to a group, starts its ranks.
+    # Without such a call they are something else.
+    joins = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
+    excluded = joins if joins and LAUNCHER in by_strategy else {LAUNCHER}
+    return {name: sign for name, sign in by_strategy.items() if name not in excluded}
 
 
 def list_files(words: Sequence[str], folder: Path) -> list[str]:
@@ -348,7 +351,7 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
 
 
 def pattern_of(path: str) -> str:
-    """Return the pattern of one file, which may be absolute: then it is none."""
+    """Return the pattern that matches one file. An absolute path stays: it is read as a path."""
     return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
@@ -372,7 +375,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _modules(name: str, place: Path) -> Iterator[Path]:
-    """Yield the files of a module and of the packages that it is in, as far as they are there."""
+    """Yield the files of a module and of the packages that contain it, if they are in a folder."""
     for part in filter(None, name.split(".")):
         place = place / part
         for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
@@ -381,12 +384,13 @@ def _modules(name: str, place: Path) -> Iterator[Path]:
 
 
 def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
-    """Return absolute paths, those of the home folder, and those that lead up, of a program.
+    """Return paths that lead out of the folder of a program, where the user may write.
+
+    They are absolute, begin with `~`, or lead up.
 
     Returns
     -------
-    Each with where it stands: a word of the command, or a text in a script of Python. Those where
-    the user may not write are left out.
+    Each path, and where it stands: `COMMAND`, or a file and line of a script of Python.
     """
     places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
     for pattern in list_files(words, folder):

@@ -30,7 +30,7 @@ from escala.workloads import WORKLOADS, read_declaration
 SIMULATED = "simulated"
 _CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 
-#: The strategies of the usual engine that have several ranks, in the order of their positions.
+#: The strategies of the default engine that have several ranks, in the order of declaration.
 _SEVERAL = (
     name
     for name, strategy in STRATEGIES.items()
@@ -45,9 +45,9 @@ DEFAULTS = {
 }
 #: Rows of a step, all ranks together.
 _ROWS = 64
-#: The rate of optimisers for which that of Adam, the schema's default, is too low.
+#: Learning rates of workloads whose optimiser needs a higher one than Adam, the schema's default.
 _RATES = {"mlp": 0.1, "resnet34": 0.05}
-#: The network in place of the usual one, where an engine has no model of that.
+#: The workload in place of the usual one, where an engine has no model of that one.
 _OTHERWISE = {"cifar-cnn": "resnet34"}
 _NOTES = {
     "datasets": "Each key has its defaults in docs/reference/configuration.md.",
@@ -155,7 +155,7 @@ def _settings_of_genomes(source: dict, classes: list[str], oversample: dict) -> 
 
 
 def _table(path: Path, data: str) -> Dataset | None:
-    """Recognise a CSV file, plain or packed; refuse one with tabs."""
+    """Recognise a CSV file, compressed or not; refuse one with tabs."""
     packed = "|".join(map(re.escape, PACKED_ENDINGS))
     if not path.is_file() or not (
         ending := re.search(rf"\.(csv|tsv|tab)({packed})?$", path.name, re.IGNORECASE)
@@ -170,7 +170,7 @@ def _table(path: Path, data: str) -> Dataset | None:
 
 
 def _public_pictures(path: Path, data: str) -> Dataset | None:
-    """Recognise a folder with files of MNIST; the binary files of CIFAR-10, or their archive."""
+    """Recognise the files of MNIST, and the binary files of CIFAR-10 or their archive."""
     if path.is_dir() and any(path.glob("train-images[-.]idx3-ubyte*")):
         workload, source = "mnist-mlp", {"type": "idx", "folder": data}
     elif path.name == "cifar-10-binary.tar.gz" or (path / "data_batch_1.bin").is_file():

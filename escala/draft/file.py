@@ -26,10 +26,10 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.schema import SCHEMA, compose_schema
 from escala.workloads import WORKLOADS
 
-#: Names of the variants: a core for each process, and one process with threads on all cores.
+#: Names of the variants: one core for each process, and one process with threads on all cores.
 PROCESSES, THREADS = "tuned", "threads"
 _WIDTH = 100
-#: Sentences on every draft, below those of the schema.
+#: Comments on keys in every draft, which follow those of the schema.
 _NOTES = {
     "repeats": "A 95 % interval of a ratio needs six paired runs. With seven, one run may fail.",
     "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
@@ -43,9 +43,9 @@ class Draft:
     Attributes
     ----------
     settings : of the experiment.
-    notes : comments of its file by key, below those of the schema.
+    notes : comments on keys of its file, which follow those of the schema.
     sentences : on what was assumed, and on what cannot be varied.
-    typed : the draft of the command as it is typed, if only its script tells of the strategy.
+    typed : the draft of the command as it is typed, if the strategy is guessed from its script.
     """
 
     settings: dict[str, Any]
@@ -58,7 +58,7 @@ class Draft:
         return self.settings["experiment"]
 
     def content(self, file: Path, force: bool, other: str) -> str:
-        """Return the text of the file, once the experiment is valid and its place is free.
+        """Return the text of the file, if the experiment is valid and the file may be written.
 
         Parameters
         ----------
@@ -94,12 +94,12 @@ def compare_settings(
     name: str, title: str, repeats: int, alone: Sequence[str], threads: int, cores: int = 1, *,
     datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the settings of an experiment that compares with one process, and one with threads.
+    """Return the settings of an experiment that compares with one process on one core.
 
     Parameters
     ----------
     alone : the strategies of one process, each a reference.
-    threads : of one process, as an alternative to more processes; 1 for none.
+    threads : threads of the one process that is compared with several; 1 leaves it out.
     cores : of each of several processes.
     """
     variants = {PROCESSES: {"cores_per_process": cores}}

@@ -22,7 +22,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import name_first
-from escala.draft import command as reading
+from escala.draft import command as draft_command
 from escala.draft.command import EXAMPLE, LAUNCHER
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
 from escala.programs.program import PYTHON, Program, find_binding
@@ -31,15 +31,17 @@ from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.workloads import WORKLOADS
 
-#: What is compared, and for how long, unless the options tell otherwise.
+#: Defaults of the options.
 EPOCHS, ROWS, REPEATS = 3, 64, 7
+#: The strategy of one process.
 ONE = "single"
+#: An interpreter that takes longer to tell its path is not used.
 _SECONDS = 20
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
-#: A larger file, and more than so many of one folder that are no code, are data.
+#: A larger file is data. So are more files of one folder than this, unless they are code.
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
 
@@ -103,9 +105,9 @@ def file_of(name: str) -> Path:
 def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     """Draft the smallest experiment on a program that is started in the working directory.
 
-    It compares one process on one core with the same on as many cores as there are, and with as
-    many processes, if it is known how these find each other. Where there
-    are GPUs, there are as many processes, which share the cores.
+    It compares one process on one core with one process on all cores, and with a process on each
+    core, if it is known how processes find each other. With GPUs, there is a process for each GPU,
+    and the processes share the cores.
 
     Parameters
     ----------
@@ -118,24 +120,24 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         its ranks, or this machine has one core only.
     """
     folder, words = Path.cwd(), _words(command)
-    read_command = reading.read(words, options.strategy, folder)
-    strategy, sentences = read_command.strategy or ONE, list(read_command.sentences)
-    command = _without_threads(read_command.command, sentences)
+    reading = draft_command.read(words, options.strategy, folder)
+    strategy, sentences = reading.strategy or ONE, list(reading.sentences)
+    command = _without_threads(reading.command, sentences)
     if place := find_binding(command):
         bound = " ".join(command[place])
         sentences.append(f"{bound} is left out: each configuration has cores of its own.")
         del command[place]
     words, python = _interpreter(command, options.python)
-    started = python or reading.find_program("python")
+    started = python or draft_command.find_program("python")
     if started and not options.python:
         if Path(started).parent == Path(sys.executable).parent:
             sentences.append(f"python is Escala's own here, {started}; --python names another.")
         elif python:
             sentences.append(f"Its interpreter is {python}; --python names another.")
-    held = [name for name in os.environ if variables.is_secret(name)]
-    if held := sorted(set(held) - set(variables.for_ranks()) - set(options.variable)):
+    secrets = {name for name in os.environ if variables.is_secret(name)}
+    if secrets := sorted(secrets - set(variables.for_ranks()) - set(options.variable)):
         sentences.append(
-            f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does."
+            f"{', '.join(secrets)}: not passed on, as secrets are not; --variable NAME does."
         )
     data = {}
     for text in options.data:
@@ -144,7 +146,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--data", text, "names no path", "write it as NAME=PATH")
         data[name] = path
     program = _program(words, folder, data, options.python)
-    if strategy == LAUNCHER and not set(reading.NUMBERS) & program.named:
+    if strategy == LAUNCHER and not set(draft_command.NUMBERS) & program.placeholders:
         if options.strategy:
             reason = "always starts the same number of ranks"
             remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
@@ -181,7 +183,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
                 "directory": ".",
                 # An earlier trial may have seen more of them.
                 "files": sorted(
-                    {*reading.list_files(words, folder), *_list_earlier_files(file_of(name))}
+                    {*draft_command.list_files(words, folder), *_list_earlier_files(file_of(name))}
                 ),
                 **_workload(program, python, options),
             }
@@ -190,7 +192,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     typed = None
-    if read_command.guessed and strategy != ONE:
+    if reading.guessed and strategy != ONE:
         typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}))
     return Draft(settings, notes, sentences, typed)
 
@@ -205,9 +207,9 @@ def _list_earlier_files(file: Path) -> list[str]:
 
 
 def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
-    """Add files that a program was seen to read to those of its draft; yield what is to be said.
+    """Add files that a program was seen to read to those of its draft; yield sentences on them.
 
-    Large files, and many of one folder that are no code, are data: they are named only.
+    Data are only named: large files, and many files of one folder that are no code.
 
     Parameters
     ----------
@@ -218,9 +220,9 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     data = {folder for folder, number in folders.items() if number > _MANY}
     large = {Path(name) for name in read if Path(name).stat().st_size > _LARGE_BYTES}
     data |= {path for path in large if path.parent not in data}
-    added = [name for name in read if not {Path(name), Path(name).parent} & data]
+    added = [name for name in read if data.isdisjoint((Path(name), Path(name).parent))]
     if added:
-        workload["files"] = sorted({*workload["files"], *map(reading.pattern_of, added)})
+        workload["files"] = sorted({*workload["files"], *map(draft_command.pattern_of, added)})
         names = name_first(added)
         yield f"It reads {names}, which belong to its files: a change is measured again."
     if paths := sorted(map(str, data)):
@@ -237,9 +239,9 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
     environment |= {"variables": options.variable} if options.variable else {}
     if environment:
         settings["environment"] = environment
-    if "epochs" in program.named:
+    if "epochs" in program.placeholders:
         settings["epochs"] = options.epochs or EPOCHS
-    if _BATCH & program.named:
+    if _BATCH & program.placeholders:
         settings["batch"] = {"rows": options.rows or ROWS, "per": "global"}
     for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
@@ -286,21 +288,25 @@ def _words(command: Sequence[str]) -> list[str]:
 def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], str | None]:
     """Return the command and its interpreter of Python, None if it needs none.
 
-    A command that names an interpreter by its path names it as `python`.
+    An interpreter that the command names by its path becomes `python` in the command.
+
+    Parameters
+    ----------
+    named : the interpreter that an option names.
     """
     words, first = list(words), words[0]
     if PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
         named, words[0] = named or str(Path(first).absolute()), "python"
     if named:
         return words, named
-    program = reading.find_program(first)
+    program = draft_command.find_program(first)
     # A path may be an argument of another program.
-    wraps = reading.WRAPPERS.fullmatch(Path(first).name)
+    wraps = draft_command.WRAPPERS.fullmatch(Path(first).name)
     names = [Path(word).name if wraps else word for word in words]
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
-        # What stands before it, such as `uv run`, may choose another than the PATH does, and PATH
-        # may hold a program that chooses: it says its path itself.
+        # The interpreter tells its path itself: a word before it, such as `uv run`, may choose
+        # another one than PATH, and so may a program on the PATH.
         call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
         with suppress(OSError, subprocess.TimeoutExpired):
             shell = variables.restore_shell()
@@ -310,42 +316,44 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
                 return words, lines[-1]
         return words, None if place else program
     # Programs of an environment, such as accelerate, name its interpreter.
-    return words, reading.interpreter_of(Path(program)) if program else None
+    return words, draft_command.interpreter_of(Path(program)) if program else None
 
 
 def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
-    """Leave out assignments of numbers of threads before a command: configurations set them."""
+    """Return a command without assignments of numbers of threads: configurations set them."""
     if Path(words[0]).name != "env":
         return list(words)
     place = next(n for n, word in enumerate([*words[1:], ""], 1) if not _ASSIGNED.fullmatch(word))
-    left = [w for w in words[1:place] if variables.THREADS.fullmatch(w.partition("=")[0])]
-    if left:
-        sentences.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
-    kept = [word for word in words[1:place] if word not in left]
-    return [words[0], *kept, *words[place:]] if kept or not left else list(words[place:])
+    kept, threads = [], []
+    for word in words[1:place]:
+        is_threads = variables.THREADS.fullmatch(word.partition("=")[0])
+        (threads if is_threads else kept).append(word)
+    if threads:
+        sentences.append(f"{' '.join(threads)} is left out: each configuration sets its threads.")
+    return [words[0], *kept, *words[place:]] if kept or not threads else list(words[place:])
 
 
 def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
-    Where there are GPUs, a process is for each, and they share the cores.
+    With GPUs, there is a process for each GPU, and the processes share the cores.
     """
-    there, gpus = len(available_cores()), len(available_gpus())
-    processes = options.processes or gpus or there
-    if options.nodes == 1 and processes > there:
+    cores, gpus = len(available_cores()), len(available_gpus())
+    processes = options.processes or gpus or cores
+    if options.nodes == 1 and processes > cores:
         if options.processes:
-            sentences.append(f"--processes {processes}: this machine has {there} cores: {there}.")
-        processes = there
-    threads = there if gpus else processes
+            sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
+        processes = cores
+    threads = cores if gpus else processes
     if options.nodes == 1 and threads == 1:
-        reason = f"one process on one core can be compared with nothing ({there} available)"
+        reason = f"one process on one core can be compared with nothing ({cores} available)"
         remedy = "give at least 2, or --nodes 2 on a cluster"
         raise InputError("--processes", options.processes, reason, remedy)
-    return processes, threads, max(1, there // processes) if gpus and processes > 1 else 1
+    return processes, threads, max(1, cores // processes) if gpus and processes > 1 else 1
 
 
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
-    """Yield what the command cannot vary, and what that means."""
+    """Yield sentences on what the command cannot vary, and what that means."""
     if strategy == ONE:
         ways = ", ".join(option.name for option in OPTIONS.values())
         yield (
@@ -353,11 +361,11 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
             f"several processes, say how they find each other: {ways}, or {{rank}} and {{ranks}} "
             "in the command."
         )
-    if options.epochs and "epochs" not in program.named:
+    if options.epochs and "epochs" not in program.placeholders:
         yield "--epochs has no effect: the command does not name {epochs}."
-    if options.rows and not _BATCH & program.named:
+    if options.rows and not _BATCH & program.placeholders:
         yield "--rows has no effect: the command names neither {rows} nor {rows_of_rank}."
-    elif strategy != ONE and not _BATCH & program.named:
+    elif strategy != ONE and not _BATCH & program.placeholders:
         yield (
             "The command names neither {rows} nor {rows_of_rank}: each process takes the batch "
             "that the program chooses, so more processes may make other updates."
@@ -366,9 +374,9 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
 
 def _title(words: Sequence[str], folder: Path) -> str:
     """Return the name of the script, or of the module or program."""
-    if file := reading.find_script(words, folder):
+    if file := draft_command.find_script(words, folder):
         return file.name
-    if module := reading.find_module(words):
+    if module := draft_command.find_module(words):
         return module.removesuffix(".__main__").rpartition(".")[2]
     first = (word for word in words if word != "env" and not _ASSIGNED.fullmatch(word))
     return Path(next(first, words[0])).name

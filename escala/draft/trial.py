@@ -49,9 +49,9 @@ PATIENCE = 10
 EPOCHS = 2
 #: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
-#: Less core time says nothing of the work that is done.
+#: Less core time tells nothing of the work that is done.
 _WORK_SECONDS = 1.0
-#: So many files and folders that are not copied are named.
+#: At most so many files and folders that are not copied are named.
 _MOST_NAMED = 8
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
@@ -59,25 +59,24 @@ _LAST = "; its last lines: "
 
 @dataclass(frozen=True)
 class Trial:
-    """A program, as one short run shows it.
+    """What one short run of a program showed.
 
     Attributes
     ----------
-    run : that it is like.
-    seconds : from its start to its end, or until it was ended.
+    run : the run of the experiment that was tried.
+    seconds : from the start of the program to its end, or until it was ended.
     ended : whether it ended by itself.
     known_by : how its steps are known (`escala.programs.marks`).
     epoch_seconds : of its last epoch, None if it is not known.
-    epochs : that it made, or so far; of a whole run those asked for.
+    epochs : the epochs that it made so far; if they are not known, those that it was to make.
     last : its last lines.
     whole_seconds : of the run, with most of what Escala does around the program.
     steps, rows : of an epoch, or steps so far; None if they are not known.
     scores : the last values of the numbers that it reported, by name.
     ran : what its processes did (`escala.record.invariants`), None if it is not known.
-    named : placeholders of its command.
-    notes : what else is to be said of it.
-    read : files outside of installed packages that it read, and that are not among its own
-        (`escala.programs.processes`).
+    placeholders : names of the placeholders of its command.
+    notes : further sentences for the user.
+    read : files that it read and does not declare (`escala.programs.processes.list_unlisted`).
     result : its `run.json`, None if it did not end.
     """
 
@@ -93,14 +92,14 @@ class Trial:
     rows: int | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     ran: dict | None = None
-    named: frozenset[str] = frozenset()
+    placeholders: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     result: dict | None = None
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
-    """Do a run of an experiment on a program once, for two epochs at most.
+    """Do a run of an experiment on a program once, for `EPOCHS` epochs at most.
 
     A program that takes longer than the limit is ended.
 
@@ -120,10 +119,10 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
             how, _, last = (outcome.reason or outcome.status).partition(_LAST)
             raise _error(program, run, how, last)
         ranks = output.parent / "ranks"
-        seen = [file_use(folder, began) for folder in ranks.glob("marks*")]
-        opened = {path for files in filter(None, seen) for path in files.read}
-        paths = request["start"]["paths"].values()
-        read = tuple(list_unlisted(sorted(opened), program, paths, ranks.parent))
+        uses = [file_use(folder, began) for folder in ranks.glob("marks*")]
+        all_read = sorted({path for use in filter(None, uses) for path in use.read})
+        data_paths = request["start"]["paths"].values()
+        read = tuple(list_unlisted(all_read, program, data_paths, ranks.parent))
         _, _, last_lines = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (line for line in last_lines.split(" | ") if " escala: " not in line)
         last = " | ".join(lines) or "nothing"
@@ -154,7 +153,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         last_epoch["rows"],
         {name: value for name, value in scores.items() if not name.startswith(marks.BEST)},
         reported["ran"],
-        program.named,
+        program.placeholders,
         tuple(reported["notes"]),
         read,
         result,
@@ -162,8 +161,8 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
 
 
 def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
-    """Return the trial of a program that was ended: what it reported and did until then."""
-    folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
+    """Return the trial of a program that was ended, from what it reported and did until then."""
+    folder, searched = ranks / "marks0", marks.OutputSearch(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
     reported = next(iter(by_process), [])
     log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
@@ -171,22 +170,22 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
         known_by = marks.HOOK
     else:
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-        epochs = plan["epochs"] if "epochs" in program.named else None
+        epochs = plan["epochs"] if "epochs" in program.placeholders else None
         reported, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), epochs)
         known_by = marks.OUTPUT if reported else marks.WHOLE
-    everyone = [
+    reports = [
         {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
     ]
     ran = None
-    if len(everyone) == len(plan["places"]):
-        if problem := invariants.mismatch(plan, program.named, everyone):
+    if len(reports) == len(plan["places"]):
+        if problem := invariants.mismatch(plan, program.placeholders, reports):
             raise _error(program, run, problem, last)
-        ran = invariants.summarize_processes(everyone)
+        ran = invariants.summarize_processes(reports)
     made_epochs = sum(mark.event == marks.EPOCH for mark in reported)
     made = [mark.made for mark in marks.count_steps(reported) if mark.event == marks.STEP]
     return Trial(
         run, seconds, False, known_by, None, made_epochs, last, seconds,
-        None if None in made else int(sum(made)), ran=ran, named=program.named,
+        None if None in made else int(sum(made)), ran=ran, placeholders=program.placeholders,
     )  # fmt: skip
 
 
@@ -201,12 +200,12 @@ def find_largest(experiment: Experiment) -> Run | None:
 def try_together(
     experiment: Experiment, run: Run, alone: Trial | None, limit_seconds: float = LIMIT_SECONDS
 ) -> Trial:
-    """Do a run of several processes as `try_once` does, after a trial of one if there is one.
+    """Do a run of several processes as `try_once` does, and compare it with a trial of one.
 
     Raises
     ------
-    InputError : as `try_once`; one ends, and the other does not within ten times its time; or each
-        process may write the lines of its epochs.
+    InputError : as `try_once`; one trial ends, and the other does not within `PATIENCE` times its
+        time; or each process may write the lines of its epochs.
     """
     if alone and alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
@@ -242,8 +241,8 @@ def try_as_typed(
 
     Parameters
     ----------
-    typed : the program as its command is typed, if `guess` gives it what its script is guessed to
-        need. It is tried first.
+    typed : the program as its command is typed, if `guess` has a strategy that is guessed from its
+        script. It is tried first.
 
     Returns
     -------
@@ -256,7 +255,7 @@ def try_as_typed(
     """
     alone, first = None, guess.runs[0]
     if typed:
-        with suppress(InputError):  # It may lack what the guess gives it.
+        with suppress(InputError):  # It may need the strategy.
             alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
         single = try_together(guess, first, alone, limit_seconds)
@@ -272,10 +271,7 @@ def try_as_typed(
 
 
 def describe_isolation(experiment: Experiment) -> Iterator[str]:
-    """Yield sentences on where the program of an experiment works, and what it could change there.
-
-    It is said before anything is started.
-    """
+    """Yield sentences on where a program works, and on what it could change there."""
     program = _program(experiment.request(experiment.runs[0]))
     if program.in_place:
         yield f"Every run works in {program.directory} itself, with what earlier ones left there."
@@ -291,7 +287,7 @@ def describe_isolation(experiment: Experiment) -> Iterator[str]:
         path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
         # A script finds the original by a whole path, also where it is copied.
         in_script = where != command.COMMAND and not text.startswith("..")
-        if in_script or copy.moved.path(path) == path:
+        if in_script or copy.paths.path(path) == path:
             shared.append(f"{text} ({where})")
         if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
             yield (
@@ -416,7 +412,7 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
 
 
 def _describe(trial: Trial) -> str:
-    """Return in words what the processes of a trial did and told."""
+    """Return in words what the processes of a trial did and reported."""
     ran, known = trial.ran, trial.known_by != marks.WHOLE
     if ran is None:
         return ""
@@ -436,13 +432,13 @@ def _describe(trial: Trial) -> str:
 
 
 def _compare(alone: Trial, several: Trial) -> Iterator[str]:
-    """Yield that several processes do other work than one, as far as their trials tell."""
+    """Yield sentences if several processes do other work than one, by what their trials tell."""
     ranks = several.run.layout.ranks
     used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
     times = {}
     if alone.rows and several.rows:
         times["the rows of an epoch"] = several.rows / alone.rows
-    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.named:
+    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.placeholders:
         times["the steps of an epoch"] = ranks * several.steps / alone.steps
     elif together > max(_WORK_SECONDS, 2 * ranks * used):
         yield (
@@ -470,7 +466,7 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
         if like.ended:
             more = max(0, epochs - like.epochs) * (like.epoch_seconds or 0.0)
             shortest = longest = like.whole_seconds + more
-        elif like.epochs and "epochs" in like.named:
+        elif like.epochs and "epochs" in like.placeholders:
             shortest = longest = like.seconds * epochs / like.epochs
         else:
             longest = limit
@@ -503,42 +499,44 @@ def describe_starts(experiment: Experiment) -> Iterator[str]:
                 started = Launch(launch.SRUN, nodes, None)
             plan["start"]["interface"] = started.nodes[0].interface
             program = Program.from_plan(plan["start"]["program"])
-            everyone = places(layout, strategy, plan["knobs"], started.nodes)
-            given = os.environ | launch.environment(run.strategy, plan["knobs"], started, program)
-            shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
+            all_places = places(layout, strategy, plan["knobs"], started.nodes)
+            shown = [Place(**all_places[number]) for number in sorted({0, len(all_places) - 1})]
+            of_ranks = launch.environment(run.strategy, plan["knobs"], started, program)
             by_place = [
-                variables(plan, place, Path("MARKS"), given).items() - os.environ.items()
+                variables(plan, place, Path("MARKS"), os.environ | of_ranks).items()
+                - os.environ.items()
                 for place in shown
             ]
             common = by_place[0] & by_place[-1]
             words = layout_in_words(run.layout, run.strategy)
             yield (
                 f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): "
-                f"{len(everyone)} started by {started.launcher}, in "
+                f"{len(all_places)} started by {started.launcher}, in "
                 f"{'' if program.in_place else 'a copy of '}{program.directory}"
             )
             yield f"  {_assignments(common)}"
-            for place, of_place in zip(shown, by_place, strict=True):
+            for place, place_variables in zip(shown, by_place, strict=True):
                 placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
                 cores = ", ".join(map(str, place.cores))
                 yield f"  process {place.process} on {place.host}, cores {cores}:"
-                local = _assignments(of_place - common)
+                local = _assignments(place_variables - common)
                 call = shlex.join(program.arguments(placeholders))
                 yield f"    {local} {call}" if local else f"    {call}"
 
 
-def _assignments(matches: Iterable[tuple[str, str]]) -> str:
+def _assignments(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return variables as a shell assigns them; the user's own part of PATH is `$PATH`."""
     path = os.environ.get(CALLERS_PATH, os.environ.get("PATH", ""))
     return " ".join(
         f"{name}={value.removesuffix(path)}$PATH"
         if name == "PATH" and path and value.endswith(path)
         else f"{name}={shlex.quote(value)}"
-        for name, value in sorted(matches)
+        for name, value in sorted(pairs)
     )
 
 
 def read_answer(summary: Path) -> list[str]:
-    """Return the lines of a summary that answer, without their links."""
+    """Return the lines of a summary that give the answer, without their links."""
     text = re.sub(
         r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")
     )

@@ -119,7 +119,7 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
             yield key, monitor, f"{reason} computed", "set validate: true, or monitor: training"
     for run in runs:
         workload, ranks = run.declared.workload, run.layout.ranks
-        by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().named
+        by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().placeholders
         if by_rows or takes_steps(run):
             section, batch = f"variants.{run.variant}", run.declared.variant.get("batch")
             if batch is None:

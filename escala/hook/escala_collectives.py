@@ -2,9 +2,12 @@
 
     python escala_collectives.py LIBRARY BYTES…      LIBRARY: torch, horovod, mpi or none
 
-Escala starts it for predictions, by the program's interpreter and in its place. It tells Escala by
-the hook beside it: `allreduce_BYTES` in seconds, and `beside_…`, by how much longer a piece of work
-takes while the other ranks do theirs. Python 3.8 or later, nothing else but the library.
+For predictions, Escala starts it in place of the program, by the program's interpreter. Through
+`escala_steps` it tells `allreduce_BYTES`, in seconds, and `beside_…`, the factor by which a piece
+of work takes longer while all ranks do it. It needs Python 3.8 or later, and the library.
+
+Each `by_LIBRARY` joins the ranks. It returns the rank, the number of ranks, and `prepare(bytes)`,
+which returns a call that sums so many bytes over all ranks.
 """
 
 import array
@@ -15,7 +18,7 @@ import sys
 import time
 
 ROUNDS, CALLS, BYTES = 5, 20, 1 << 25
-#: Of a product of two square matrices of this size: its floating-point operations.
+#: The rows of square matrices, and the floating-point operations of the product of two of them.
 SIZE = 512
 OPERATIONS = 2 * SIZE**3
 
@@ -73,7 +76,7 @@ def by_mpi():
 
 
 def by_none():
-    """Meet at a socket: processes without a library exchange nothing but this."""
+    """Meet at a socket: without a library, processes sum nothing."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank == 0:
@@ -99,7 +102,7 @@ def by_none():
 
 
 def pieces():
-    """Return pieces of work of some milliseconds: on memory, and on the core."""
+    """Return pieces of work of some milliseconds by name; `product` needs NumPy."""
     source, target = bytearray(BYTES), bytearray(BYTES)
 
     def copy():
@@ -125,8 +128,8 @@ def seconds(call):
     return time.perf_counter() - before
 
 
-def alongside(call, rank, ranks, meet):
-    """Return the time of a piece while all ranks do it, divided by its time of one at a time."""
+def slow_down(call, rank, ranks, meet):
+    """Return the time of a piece of work while all ranks do it, divided by that of one alone."""
     ratios = []
     for _ in range(ROUNDS):
         for turn in range(ranks):
@@ -151,7 +154,7 @@ def main():
         times = [seconds(call) for _ in range(max(5, min(CALLS, BYTES // size)))]
         scores["allreduce_%d" % size] = statistics.median(times)
     for name, call in pieces().items():
-        scores["beside_" + name] = alongside(call, rank, ranks, meet)
+        scores["beside_" + name] = slow_down(call, rank, ranks, meet)
     meet()
     if rank == 0:
         from escala_steps import score

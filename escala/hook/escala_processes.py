@@ -1,10 +1,10 @@
-"""Tell Escala what this process is, as which rank of how many it joined, and which files it reads.
+"""Tell Escala what this process does, which rank of how many it is, and which files it reads.
 
-`sitecustomize` imports it. Beside the marks, the file `PID.process` holds one line of numbers, in
-the order of `_facts`, and `PID.files` lines of `r` or `w` and the path of a file that was opened to
-read or to write, a module among them; at its end `t` and the number of threads. Files of the
-system, of the interpreter and of installed packages are left out. So is whatever goes wrong: the
-training goes on. Python 3.8 or later.
+`sitecustomize` imports it. It writes two files beside the marks. `PID.process` is one line of
+numbers, in the order of `_facts`. A line of `PID.files` is `r` or `w` and the path of a file, or of
+a module, that was opened to read or to write. Its last line is `t` and the number of threads. Files
+of the system, of the interpreter and of installed packages are left out. Errors here are ignored,
+so that the training goes on. Python 3.8 or later.
 """
 
 import atexit
@@ -15,13 +15,13 @@ import time
 import zlib
 
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
-#: Seconds between two lines while modules are imported.
+#: Seconds after which the line is written again, while modules are imported.
 _EVERY = 0.05
-#: An import that takes so many seconds without another one trains.
+#: A module that goes on for so many seconds without an import trains.
 _LONG = 20.0
-#: What lasts so many seconds without an import is work (`escala/programs/processes.py`).
+#: A time without an import is work if it lasts so many seconds (`escala/programs/processes.py`).
 _WORK = 0.5
-#: Variables that tell a process its rank, or of how many it is one, and beginnings of such names.
+#: Variables that tell a process its rank or the number of ranks, and beginnings of such names.
 _PLACES = frozenset(
     b"RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK ROLE_RANK "
     b"TF_CONFIG HOROVOD_RANK HOROVOD_SIZE SLURM_PROCID SLURM_LOCALID SLURM_NTASKS".split()
@@ -48,13 +48,17 @@ def _begin():
         parent=os.getppid(), began=now, ended=0.0,
         # The last import, and the core time until then.
         imported=now, imported_cores=time.process_time(),
-        # The longest time without one: its length, the core time before it and in it.
+        # The longest time without an import: its length, the core time before it and in it.
         longest=0.0, longest_after=0.0, longest_cores=0.0,
-        # Whether it asked which process it is; the largest group that it joined; its words.
-        asked=0, rank=-1, world=0, words=0,
-        # The time in imports, as far as others lie within them.
+        # Whether it asked which process it is.
+        asked=0,
+        # Its rank in the largest group that it joined, and the ranks of this group.
+        rank=-1, world=0,
+        # A number for the words of its command.
+        words=0,
+        # The time in imports that lie within other imports.
         importing=0.0,
-        # The core time in all times without one of at least `_WORK` seconds.
+        # The core time in all times of at least `_WORK` seconds without an import.
         worked=0.0,
     )  # fmt: skip
     _write()
@@ -72,8 +76,8 @@ def _write():
         pass
 
 
-def _at_work():
-    """Take the time since the last import for work, if there is no longer one, or if it is long."""
+def _end_interval():
+    """Count the time since the last import: as work if it is long, and as the longest so far."""
     since, before = time.monotonic() - _facts["imported"], _facts["imported_cores"]
     cores = time.process_time() - before
     if since >= _WORK:
@@ -83,18 +87,18 @@ def _at_work():
 
 
 def _note_import():
-    """Begin a time without an import; what lies within one import, as of a library, is none."""
+    """Begin a time without an import. Time between imports within one library is no such time."""
     global _inside
     before, _inside = _inside, None
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_find_and_load":
-            # The first of several that this call is inside of.
+            # In the end, the outermost import.
             _inside = frame.f_locals.get("name")
         frame = frame.f_back
     since = time.monotonic() - _facts["imported"]
     if _inside is None or _inside != before or since > _LONG:
-        _at_work()
+        _end_interval()
     else:
         _facts["importing"] += since
     _facts.update(imported=time.monotonic(), imported_cores=time.process_time())
@@ -104,7 +108,7 @@ def _note_import():
 
 def _end():
     try:
-        _at_work()
+        _end_interval()
         with _open("/proc/self/maps") as maps:
             # A library of MPI gives a process its rank without a word in Python.
             _facts["asked"] |= "/libmpi" in maps.read()
@@ -122,7 +126,7 @@ def _note_group(rank, world):
 
 
 def _watch(owner, name, group):
-    """Note the rank and the number of ranks, which `group` returns, once a function has joined."""
+    """Note the rank and the number of ranks, which `group` returns, after a call of a function."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -160,7 +164,7 @@ _MODULES = {
 
 
 class _Imports:
-    """Stand before what finds modules: see the name of each once, and find none."""
+    """A finder of modules that sees the name of each module first, and finds none."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in _names:
@@ -196,9 +200,9 @@ def _follow(loader, change):
 
 
 class _Variables(dict):
-    """The variables, of which reading one that tells a rank is noticed.
+    """The variables of the process. It notices when one is read that tells a rank.
 
-    `os.environ` hides this from the traceback of a name that it does not have.
+    `os.environ` hides this class from the traceback of a missing name.
     """
 
     def __getitem__(self, name):

@@ -3,7 +3,7 @@
 `for batch in steps(loader)` counts turns, and rows if the loader is PyTorch's or you tell them
 (`rows=32`, `rows=len`); so do `begin()` first and `step(rows=32)` each time. Then
 `epoch(loss=0.5)`, and at the end `score(f1=0.8)`. Callbacks: `keras()`, `lightning()`, …
-Nothing here ends a training: what is no number is left out, and Escala says so.
+Nothing here ends a training. What is no number is left out, and Escala says so.
 """
 
 import json
@@ -18,7 +18,7 @@ _TRACE = os.environ.get("ESCALA_TRACE")
 _files = {}
 #: Marks that could not be written.
 _lost = []
-#: What is known of the turn that goes on, if a loop is in one.
+#: The numbers of the turn in which a loop is; empty outside of a turn.
 _open = []
 
 
@@ -46,7 +46,7 @@ def score(*unnamed, **named):
 
 
 class steps:
-    """A loader of which each turn of a loop is a step; it may be looped over again."""
+    """A loader: each turn of a loop over it is a step. It may be looped over again."""
 
     def __init__(self, loader, rows=None):
         self._loader, self._row_count, self._turns = loader, rows, None
@@ -82,7 +82,7 @@ class steps:
 
 
 def _rows(loader, number, rows=None, batch=None):
-    """Return the rows of a batch; which of its axes are rows only the loader or you know."""
+    """Return the rows of a batch: only the loader or you know which of its axes are rows."""
     try:
         if rows is len and isinstance(batch, (tuple, Mapping)):
             return ()  # inputs and targets, or columns by name: that is no number of rows
@@ -109,12 +109,13 @@ def _mark(event, *values):
         _lost.append(event)
 
 
-def _write(event, now, given):
+def _write(event, now, arguments):
     values = {}
     if _lost:
         values["_lost"] = len(_lost)
-    for named in given:
-        values.update(named if isinstance(named, Mapping) else {"a value without a name": ()})
+    for argument in arguments:
+        unnamed = {"a value without a name": ()}
+        values.update(argument if isinstance(argument, Mapping) else unnamed)
     numbers = {str(name): _number(value) for name, value in values.items() if value is not None}
     process = os.getpid()
     if process not in _files:
@@ -123,7 +124,7 @@ def _write(event, now, given):
 
 
 def _number(value):
-    """Return a value as a number; None, which Escala tells of, if it is none."""
+    """Return a value as a number; None for another value, of which Escala tells the user."""
     try:
         return float(value)
     except Exception:

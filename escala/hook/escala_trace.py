@@ -1,8 +1,8 @@
 """Record some steps by PyTorch's own profiler, as a trace that Perfetto shows.
 
-`escala_steps` imports this where `ESCALA_TRACE` is `AFTER:STEPS:FILE`, and tells of each mark; so
-does the recorder of Escala's own networks. Steps are recorded after the first ones, in which
-libraries load and compile.
+`ESCALA_TRACE` is `AFTER:STEPS:FILE`: the number of first steps, in which libraries load and
+compile; the number of steps to record; and the file. `escala_steps` and the recorder of Escala's
+own networks call `mark`.
 """
 
 import atexit

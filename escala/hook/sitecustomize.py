@@ -1,6 +1,6 @@
-"""Python imports this at its start in each process of a program: see what it imports and reads.
+"""Python imports this at the start of each process of a program, to see its imports and files.
 
-Then it makes place for the `sitecustomize` of the program's own environment, if there is one.
+Then it imports the `sitecustomize` of the program's own environment, if there is one.
 """
 
 import os

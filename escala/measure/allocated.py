@@ -38,7 +38,7 @@ class Allocated:
 
     @cached_property
     def job(self) -> allocation.Job | None:
-        return allocation.job_of(self._number) if self._number else None
+        return allocation.ask_job(self._number) if self._number else None
 
     @property
     def names(self) -> list[str]:
@@ -93,7 +93,7 @@ class Allocated:
         has_measured : whether this call has measured other runs.
         """
         takes = seconds_needed(seconds)
-        job = allocation.job_of(self._number) if self._number and takes is not None else None
+        job = allocation.ask_job(self._number) if self._number and takes is not None else None
         if job is None or job.ends is None:
             return None
         left = (job.ends - datetime.now(UTC)).total_seconds()

@@ -85,7 +85,7 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
     """
     for planned in find_marks(runs):
         job = read_json(_mark(planned))["job"]
-        if job and job != allocation.number() and slurm.state(job) == "RUNNING":
+        if job and job != allocation.job_number() and slurm.state(job) == "RUNNING":
             reason = f"is measured by the job {job} of another call, which goes on"
             remedy = f"wait for its end, or end it: scancel {job}; then make this call again"
             raise InputError(planned.file, None, reason, remedy)
@@ -110,7 +110,7 @@ def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
     if is_here and proc.is_running(mark["pid"], mark["started"]):
         return None
     # A job that SLURM has started again has the number that it had.
-    if mark["job"] and mark["job"] != allocation.number():
+    if mark["job"] and mark["job"] != allocation.job_number():
         log = Path(mark["log"]) if mark["log"] else None
         return slurm.job_ending(mark["job"], log, mark["interrupted"])
     if mark["job"] or is_here:

@@ -138,10 +138,11 @@ def is_within(group: Group, repeats: int) -> bool:
 
 
 def words_of(run: Run) -> str:
-    """Return what is done by measuring a run, in words."""
-    what = f"Capture the {run.instrument} of" if run.instrument else "Train"
-    where = f"{run.workload} on {run.dataset}: {run.configuration}"
-    return f"{what} {where}, {Path(run.folder).name}"
+    """Return what is done by measuring a run, in words. Data called `none` are no data."""
+    verb = "Run" if run.declared.workload.is_program else "Train"
+    what = f"Capture the {run.instrument} of" if run.instrument else verb
+    data = "" if run.dataset == "none" else f" on {run.dataset}"
+    return f"{what} {run.workload}{data}: {run.configuration}, {Path(run.folder).name}"
 
 
 def within_pilot(plan: Plan) -> Plan:

@@ -62,17 +62,16 @@ PROBES: Mapping[str, type[Probe]] = _Probes()
 def with_probe_settings(
     properties: Mapping[str, dict], schemas: Mapping[str, dict]
 ) -> dict[str, dict]:
-    """Return the properties of a JSON Schema with those of probes, by their names.
+    """Return the properties of a JSON Schema, and in addition the schema of each probe by its name.
 
     Raises
     ------
     InputError : a probe has the name of an existing property.
     """
-    taken = sorted(properties.keys() & schemas.keys())
-    if taken:
+    if clashes := sorted(properties.keys() & schemas.keys()):
         raise InputError(
             Path(__file__).parent,
-            taken,
+            clashes,
             "is already a key of the experiment",
             "rename the probe's file",
         )

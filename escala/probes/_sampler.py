@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAMPLE_SECONDS = 0.5
-#: What ranks have announced, by number: `node`, `pid`, `started`, and what their probe adds.
+#: The content of `rank{n}.pid` by the number of the rank: `node`, `pid`, `started`, and what the
+#: probe adds.
 Announced = dict[int, dict]
 
 
-def announce(folder: Path, rank: int, node: int, **more: object) -> None:
+def announce(folder: Path, rank: int, node: int, **facts: object) -> None:
     """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
-    content = {"node": node, "pid": os.getpid(), "started": proc.start_time(), **more}
+    content = {"node": node, "pid": os.getpid(), "started": proc.start_time(), **facts}
     write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 
@@ -57,20 +58,20 @@ def sample(
     with open(output, "w", newline="", buffering=1, encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(columns)
-        for number in count(1):
+        for turn in count(1):
             for path in folder.glob("rank*.pid"):
-                rank = int(re.search(r"\d+", path.name)[0])
-                if rank not in ranks:
-                    ranks[rank] = read_json(path)
-            here = {rank: entry for rank, entry in ranks.items() if entry["node"] == node}
-            running = [proc.is_running(rank["pid"], rank["started"]) for rank in here.values()]
-            writer.writerows(rows(here))
-            if here and not any(running):
+                number = int(re.search(r"\d+", path.name)[0])
+                if number not in ranks:
+                    ranks[number] = read_json(path)
+            on_node = {number: rank for number, rank in ranks.items() if rank["node"] == node}
+            running = [proc.is_running(rank["pid"], rank["started"]) for rank in on_node.values()]
+            writer.writerows(rows(on_node))
+            if on_node and not any(running):
                 return output
-            time.sleep(max(0.0, begin + number * seconds - time.monotonic()))
+            time.sleep(max(0.0, begin + turn * seconds - time.monotonic()))
 
 
-def tables(folder: Path, probe: str) -> dict[int, pd.DataFrame]:
+def read_samples(folder: Path, probe: str) -> dict[int, pd.DataFrame]:
     """Return the samples of each node of a run by its number, with NaN for missing values."""
     import pandas as pd
 
@@ -80,13 +81,13 @@ def tables(folder: Path, probe: str) -> dict[int, pd.DataFrame]:
     }
 
 
-def command(module: str, folder: Path, seconds: float, of: str) -> list[str]:
-    """Return the command that starts the sampler of a probe; `of` is what else it needs."""
-    return [sys.executable, "-m", module, str(folder), f"{seconds:g}", of]
+def command(module: str, folder: Path, seconds: float, source: str) -> list[str]:
+    """Return the command that starts a sampler; it reads `source`, such as a network interface."""
+    return [sys.executable, "-m", module, str(folder), f"{seconds:g}", source]
 
 
-def arguments() -> tuple[Path, int, float, str]:
-    """Return folder, node, seconds and `of` of this sampler. It dies with its parent."""
+def read_arguments() -> tuple[Path, int, float, str]:
+    """Return folder, node, seconds and source of this sampler. It dies with its parent."""
     die_with_parent()
-    folder, seconds, of = sys.argv[1:]
-    return Path(folder), int(os.environ.get("SLURM_NODEID", 0)), float(seconds), of
+    folder, seconds, source = sys.argv[1:]
+    return Path(folder), int(os.environ.get("SLURM_NODEID", 0)), float(seconds), source

@@ -52,12 +52,12 @@ class Probe:
     temporary: ClassVar[tuple[str, ...]] = ()
     #: Whether the engine records each step of its runs, by the module `record_NAME` of its folder.
     records_steps: ClassVar[bool] = False
-    #: `program(interface)` returns a command to start on each node next to its ranks; over this
-    #: interface of the network, such as `eth0`, they exchange. It should end when they have ended,
-    #: and is stopped otherwise. It has their environment, and its output goes to `{name}.log`.
+    #: `program(interface)` returns a command to start on each node beside its ranks, which exchange
+    #: over this network interface, such as `eth0`. The command should end when the ranks have
+    #: ended, and is stopped otherwise. It has their environment, and prints to `{name}.log`.
     program: Callable[[str], list[str]] | None = None
     #: Called once before the first epoch, as `measure(engine, step, gather)`: it may make steps of
-    #: the row numbers `step`, whose inputs `gather` returns. All that they change is restored.
+    #: the row numbers `step`, whose inputs `gather` returns. What these steps change is restored.
     measure: Callable | None = None
     #: Whether a table reads its runs.
     tabulated: ClassVar[bool] = False
@@ -75,8 +75,8 @@ class Probe:
     def applies(cls, run: Any) -> bool:
         """Return whether it can capture a run, an `escala.experiment.Run`.
 
-        By default it can capture every run that takes steps, if the engine has a recorder for a
-        probe that records them, and one of a program if it is declared to.
+        By default, a run of a program if `captures_programs`; another run if it takes steps, and
+        if the engine has a recorder for a probe that `records_steps`.
         """
         workload, strategy = run.declared.workload, run.declared.strategy
         if workload.is_program:
@@ -132,18 +132,20 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
 
 
 def value(kind: str, description: str, unit: str | None = None, **more: object) -> dict:
-    """Return the JSON Schema of a value of a JSON type; `kind?` is one that may be null.
+    """Return the JSON Schema of a value.
 
     Parameters
     ----------
+    kind : its JSON type, such as `number`; `number?` may also be null.
     more : further keywords, such as limits and a default.
     """
-    known = kind.removesuffix("?")
-    schema = {"description": description, "type": known if known == kind else [known, "null"]}
+    json_type = kind.removesuffix("?")
+    types = json_type if json_type == kind else [json_type, "null"]
+    schema = {"description": description, "type": types}
     return schema | ({"unit": unit} if unit else {}) | more
 
 
-def record(properties: dict) -> dict:
+def object_schema(properties: dict) -> dict:
     """Return the JSON Schema of an object that has exactly these properties."""
     return {
         "type": "object",

@@ -5,9 +5,9 @@ clock: the time of day at the first step, without later corrections of it. Insid
 moment is read when its tensor has been computed. Where ranks make a step by several calls, moments
 between these calls are read too, and the tensors are the buckets in which gradients are summed.
 
-At five moments of a step a rank also reads what it has used of its cores (`OnCore`): where it
-begins and ends, when its rows are there, when its last gradient is ready, and when the last sum has
-arrived. The first step of an epoch has none at its begin.
+At five moments of a step a rank also reads what it has used of its cores (`OnCore`): at the begin
+and the end of the step, when its rows are there, when its last gradient is ready, and when the last
+sum has arrived. At the begin of the first step of an epoch it reads nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 REPEATS = 3
 
 #: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step. `SAMPLED`
-#: are those of `Sample`, empty where nothing was sampled.
+#: are the fields of a `Sample`, empty where there is none.
 SAMPLED = ("core_seconds", "queue_seconds", "idle_seconds")
 COLUMNS = ("epoch", "step", "moment", "tensor", "seconds", *SAMPLED)
 #: Moments outside the step, inside it as a whole, and of each of its tensors.
@@ -48,9 +48,10 @@ class MomentsWriter:
     """
 
     def __init__(self, path: Path):
-        self._path, self._rows, self._to_epoch = path, [], to_epoch()
+        self._path, self._rows, self._offset = path, [], clock_offset()
         self._on_core = OnCore()
-        self._end: tuple[int, Sample] | None = None
+        # The epoch of the last step, and the sample at its end.
+        self._last: tuple[int, Sample] | None = None
 
     def inside(self, gathered: float, returned: float) -> Iterable[tuple[str, str, float]]:
         """Return the moments inside the step just made: moment, tensor, seconds.
@@ -69,27 +70,27 @@ class MomentsWriter:
         sampled = dict(self.samples(gathered, returned))
         if sampled:
             sampled[RETURNED] = end
-            if self._end and self._end[0] == epoch:
-                sampled[GATHER_BEGINS] = self._end[1]
+            if self._last and self._last[0] == epoch:
+                sampled[GATHER_BEGINS] = self._last[1]
         outside = zip(OUTSIDE, ("", "", ""), (began, gathered, returned), strict=True)
-        inside = [(name, "", read.at) for name, read in sampled.items() if name not in OUTSIDE]
+        inside = [(name, "", sample.at) for name, sample in sampled.items() if name not in OUTSIDE]
         for moment, tensor, at in (*outside, *self.inside(gathered, returned), *inside):
             sample = sampled.get(moment) if not tensor else None
             used = ["" if math.isnan(part) else part for part in sample[1:]] if sample else [""] * 3
-            self._rows.append((epoch, step, moment, tensor, at + self._to_epoch, *used))
+            self._rows.append((epoch, step, moment, tensor, at + self._offset, *used))
         self._on_core.find_threads()
-        self._end = epoch, self._on_core.sample(idle=True)
+        self._last = epoch, self._on_core.sample(idle=True)
 
     def write(self) -> None:
         with open(self._path, "w", newline="", encoding="utf-8") as handle:
             csv.writer(handle).writerows([COLUMNS, *self._rows])
 
 
-def to_epoch() -> float:
-    """Return the difference of the time of day and `time.perf_counter`, in seconds.
+def clock_offset() -> float:
+    """Return the time of day minus `time.perf_counter`, in seconds.
 
-    A process that loses its core between the two calls reads too small a difference, so of several
-    the largest is the nearest.
+    A process that loses its core between the two calls reads too small a difference. So the largest
+    of several is the most exact.
     """
     return max(time.time() - time.perf_counter() for _ in range(3))
 
@@ -139,6 +140,7 @@ class Sample(NamedTuple):
     core_seconds : CPU time of all its threads, divided by the number of its cores.
     queue_seconds : time that its threads were ready without running, summed; NaN if the kernel does
         not tell it.
+    idle_seconds : mean time for which its cores idled; NaN if it was not read.
     """
 
     at: float
@@ -152,10 +154,10 @@ class OnCore:
 
     A thread that is ready and does not run is in the queue of a core: `run_delay`, the second
     number of Linux's `/proc/PID/task/TID/schedstat` (Documentation/scheduler/sched-stats.rst).
-    Threads of one process wait for each other, too. So what a process lost of its cores to others
-    is at most the least of three: what its threads waited in queues, what is missing of the CPU
-    time of its cores, and what is missing of it while the cores were not idle. Time that a
-    hypervisor takes from a virtual core is in none of them.
+    Threads of one process wait for each other, too. So the time that a process lost to others is
+    at most the least of three: the time of its threads in queues; the time of its cores without its
+    CPU time; and the same without the time in which the cores idled. Time that a hypervisor takes
+    from a virtual core is in none of them.
 
     Threads that begin are counted from the next `find_threads` on.
     """
@@ -179,9 +181,9 @@ class OnCore:
                 continue
 
     def sample(self, idle: bool = False) -> Sample:
-        """Return what the process has used until now; `idle` is whether to read that of its cores.
+        """Return what the process has used until now; `idle`: also how long its cores idled.
 
-        That takes longer: the kernel lists all cores and interrupts of the machine.
+        That takes longer, because the kernel lists all cores and interrupts of the machine.
         """
         at, used = time.perf_counter(), time.process_time()
         for thread, file in self._files.items():

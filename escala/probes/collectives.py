@@ -8,8 +8,8 @@ all ranks.
 The speed of a machine drifts within seconds, so three kinds of steps alternate in blocks: with the
 exchange of training, without it by all ranks at the same time, and without it by one rank at a
 time. Within a round, the ratio of the last two is the contention. The difference of the first two
-is what a step loses by its exchange: the cost model explains it by the collectives, and more,
-because a step after a wait is slower.
+is what a step loses by its exchange. The cost model explains it by the collectives, and by a slower
+step after each wait.
 
 The method of rounds is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI benchmarking
 is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
@@ -27,13 +27,13 @@ import numpy as np
 
 from escala.core.engines import COLLECTIVES
 from escala.core.files import read_json, write_json
-from escala.hook import escala_collectives as program
-from escala.probes.base import Probe, record, section, value
+from escala.hook import escala_collectives
+from escala.probes.base import Probe, object_schema, section, value
 from escala.strategies import STRATEGIES
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 _MOST_CALLS = 20
-#: A size is left out, with the larger ones, if one call takes more than so many times its time.
+#: A size is left out, with the larger ones, if one call takes so many times the seconds of a size.
 _MOST_BUDGETS = 4
 #: Where rank 0 leaves the result, in the run's `ranks/` folder.
 _FILE = "collectives.json"
@@ -43,7 +43,7 @@ _FILE = "collectives.json"
 SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 2048, 4096, 16384, 65536))
 
 
-def _list(description: str, unit: str, of: str = "repeat", **limits: float) -> dict:
+def _numbers(description: str, unit: str, of: str = "repeat", **limits: float) -> dict:
     """Return the JSON Schema of numbers, one for each repeat or round of blocks."""
     items = {"type": "number", **limits}
     return value("array", f"{description}, one for each {of}.", unit, items=items)
@@ -52,32 +52,32 @@ def _list(description: str, unit: str, of: str = "repeat", **limits: float) -> d
 _ROUND = "round of blocks"
 _RESULT = {
     "library": {"description": "The library.", "enum": list(COLLECTIVES)},
-    "contention": _list(
+    "contention": _numbers(
         "Time of a step while all ranks compute, divided by that of a step while the other ranks "
         "wait; empty where the ranks exchange in all their steps",
         "1",
         _ROUND,
         exclusiveMinimum=0,
     ),
-    "exchange_seconds": _list(
+    "exchange_seconds": _numbers(
         "Time of a step that exchanges gradients as in training, minus that of a step that does "
         "not; empty where `contention` is",
         "s",
         _ROUND,
     ),
-    "alone_seconds": _list(
+    "alone_seconds": _numbers(
         "Time of a step while the other ranks wait; empty where `contention` is",
         "s",
         _ROUND,
         exclusiveMinimum=0,
     ),
     "core": {"description": "Rates of one core, while the other ranks measure theirs."}
-    | record(
+    | object_schema(
         {
-            "bytes_per_second": _list(
+            "bytes_per_second": _numbers(
                 "Rate at which a core copies memory", "bytes/s", exclusiveMinimum=0
             ),
-            "operations_per_second": _list(
+            "operations_per_second": _numbers(
                 "Floating-point operations of a core in a product", "1/s", exclusiveMinimum=0
             ),
         }
@@ -86,7 +86,7 @@ _RESULT = {
         "array",
         "Times of each operation and size.",
         items={"description": "An operation and size."}
-        | record(
+        | object_schema(
             {
                 "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
                 "bytes": value(
@@ -95,7 +95,7 @@ _RESULT = {
                     "bytes",
                     minimum=1,
                 ),
-                "seconds": _list(
+                "seconds": _numbers(
                     "Mean time of a call, from within the framework", "s", exclusiveMinimum=0
                 ),
             }
@@ -143,7 +143,7 @@ class Collectives(Probe):
             default=10,
         ),
     )
-    result: ClassVar[dict] = record(_RESULT) | value(
+    result: ClassVar[dict] = object_schema(_RESULT) | value(
         "object?",
         "Times of collectives inside the ranks; null unless that is what the run captured.",
     )
@@ -160,16 +160,21 @@ class Collectives(Probe):
         return values["block"]
 
     def measure(self, engine, step, gather):
-        """Time the collectives and the steps; every rank calls this. Means of the ranks count."""
+        """Time the collectives and the steps; every rank calls this. Results are means of ranks."""
         group, place, values = engine.group, engine.place, self.values
-        pieces = program.pieces()
-        rounds = [
-            [_median(pieces[name]) for name in ("copy", "product")] for _ in range(values["rounds"])
-        ]
-        copy, product = _over_ranks(group, place, rounds).mean(axis=0).T
-        cores = engine.plan["knobs"]["cores_per_process"]
-        times = _times(group, place, values)
-        exchanging, together, in_turns = _blocks(engine, step, gather, values)
+        pieces, rounds = escala_collectives.pieces(), []
+        for _ in range(values["rounds"]):
+            medians = []
+            for piece in (pieces["copy"], pieces["product"]):
+                piece()  # Its memory is in use from now on.
+                medians.append(
+                    statistics.median(escala_collectives.seconds(piece) for _ in range(5))
+                )
+            rounds.append(medians)
+        copy, product = _gather_values(group, place, rounds).mean(axis=0).T
+        cores, operations = engine.plan["knobs"]["cores_per_process"], escala_collectives.OPERATIONS
+        times = _time_collectives(group, place, values)
+        exchanging, together, in_turns = _time_steps(engine, step, gather, values)
         if place.process == 0:
             result = {
                 "library": STRATEGIES[engine.plan["strategy"]].library,
@@ -177,8 +182,8 @@ class Collectives(Probe):
                 "exchange_seconds": (exchanging - together).tolist(),
                 "alone_seconds": in_turns.tolist(),
                 "core": {
-                    "bytes_per_second": (program.BYTES / copy).tolist(),
-                    "operations_per_second": (program.OPERATIONS / product / cores).tolist(),
+                    "bytes_per_second": (escala_collectives.BYTES / copy).tolist(),
+                    "operations_per_second": (operations / product / cores).tolist(),
                 },
                 "times": times,
             }
@@ -188,53 +193,48 @@ class Collectives(Probe):
         return read_json(self.folder / _FILE)
 
 
-def _over_ranks(group: Any, place: Any, values: Any) -> np.ndarray:
-    """Return what each process gives, of shape (processes, ...); every process calls this."""
+def _gather_values(group: Any, place: Any, values: Any) -> np.ndarray:
+    """Return the values of all processes, of shape (processes, ...); every process calls this."""
     values = np.asarray(values, np.float64)
     by_process = np.zeros((place.processes, *values.shape))
     by_process[place.process] = values
     return group.total(by_process.ravel()).reshape(by_process.shape)
 
 
-def _median(piece: Callable[[], object]) -> float:
-    """Return the seconds of a piece of work once its memory is in use."""
-    piece()
-    return statistics.median(program.seconds(piece) for _ in range(5))
-
-
-def _times(group: Any, place: Any, values: Mapping) -> list[dict]:
-    """Return the seconds of each operation and size, one for each round of all of them."""
-    entries, calls = [], []
+def _time_collectives(group: Any, place: Any, values: Mapping) -> list[dict]:
+    """Return `operation`, `bytes` and `seconds` of each size, with one time for each round."""
+    timings, calls = [], []
     budget = values["seconds"] / values["rounds"] / len(group.operations) / len(values["sizes"])
     for operation in group.operations:
         for size in sorted(values["sizes"]):
             call = group.collective(operation, size)
             call()  # Connects the ranks.
             # The shorter one, because a call may once take many times as long.
-            once = float(_over_ranks(group, place, min(call(), call())).mean())
+            once = float(_gather_values(group, place, min(call(), call())).mean())
             if once > _MOST_BUDGETS * budget:
                 break
-            entries.append({"operation": operation, "bytes": size, "seconds": []})
+            timings.append({"operation": operation, "bytes": size, "seconds": []})
             calls.append((call, max(1, min(_MOST_CALLS, int(budget / once)))))
     for _ in range(values["rounds"]):
-        for entry, (call, count) in zip(entries, calls, strict=True):
+        for timing, (call, count) in zip(timings, calls, strict=True):
             group.meet()
-            by_rank = _over_ranks(group, place, [call() for _ in range(count)])
-            entry["seconds"].append(float(by_rank.min(axis=0).mean()))
-    return entries
+            by_rank = _gather_values(group, place, [call() for _ in range(count)])
+            timing["seconds"].append(float(by_rank.min(axis=0).mean()))
+    return timings
 
 
-def _blocks(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.ndarray:
+def _time_steps(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.ndarray:
     """Return the mean seconds of steps of each kind and round, of shape (3, rounds).
 
-    The first step of a block is left out: the cores did something else before it. There are no
-    rounds where a rank cannot make steps by itself.
+    The kinds are: with exchange, without it at the same time, and without it in turns. The first
+    step of a block is left out: the cores did something else before it. There are no rounds where a
+    rank cannot make steps by itself.
     """
     group, place = engine.group, engine.place
 
     def exchange() -> float:
-        [made] = engine.make_steps([step], gather)
-        return made.moments[2] - made.moments[0]
+        [finished] = engine.make_steps([step], gather)
+        return finished.moments[2] - finished.moments[0]
 
     def alone() -> float:
         began = time.perf_counter()
@@ -262,4 +262,4 @@ def _blocks(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.nda
                 group.meet()
                 seconds.append(kind())
             rounds.append(seconds)
-    return _over_ranks(group, place, np.reshape(rounds, (-1, 3))).mean(axis=0).T
+    return _gather_values(group, place, np.reshape(rounds, (-1, 3))).mean(axis=0).T

@@ -2,8 +2,7 @@
 
 This module, started on a node, reads its energy counters and writes `node{n}.energy.csv`. Before a
 rank does any work it sleeps: the machine cools down, and the power of an idle node is measured.
-Energy that was not measured is unavailable with the reason. It is never 0, and no part of a node
-stands for the whole.
+Energy that was not measured is unavailable with the reason, and never 0.
 
 | source | counters | unit |
 |---|---|---|
@@ -11,8 +10,8 @@ stands for the whole.
 | `rapl` | each processor package, and its memory: `{sysfs}/class/powercap/intel-rapl:*` | µJ |
 | `nvml` | each NVIDIA GPU, in addition to `rapl` | mJ |
 
-The counters of a node are complete or unavailable: part of a node is never taken for the whole. A
-`pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores,
+The counters of a node are complete or unavailable: part of a node never stands for the whole. A
+node with `pm_counters` needs no other source. Zones of `rapl` that are contained in others (cores,
 uncore, the second interface of a package by `intel-rapl-mmio`) or contain others (`psys`, the whole
 platform) are not read, so that nothing counts twice. Formats: kernel documentation
 `power/powercap/powercap.rst`, HPE's *User Access to Compute Node Power Data* (docs-csm), and NVML's
@@ -36,8 +35,15 @@ from escala import cli
 from escala.core.errors import Unavailable
 from escala.core.files import read_json
 from escala.core.hardware import Driver
-from escala.probes._sampler import SAMPLE_SECONDS, announce, arguments, command, sample, tables
-from escala.probes.base import Probe, record, section, value
+from escala.probes._sampler import (
+    SAMPLE_SECONDS,
+    announce,
+    command,
+    read_arguments,
+    read_samples,
+    sample,
+)
+from escala.probes.base import Probe, object_schema, section, value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +93,7 @@ _NODE = {
         "array",
         "The devices whose energy adds up to that of the node.",
         minItems=1,
-        items=record(_DEVICE),
+        items=object_schema(_DEVICE),
     ),
 }
 _POWER = {
@@ -145,7 +151,7 @@ class Energy(Probe):
             "description": "Your own model of the power of a node. The energy of a configuration "
             "that was not measured is estimated by it from the timing runs; without it, it is "
             "unavailable.",
-            **record(_POWER),
+            **object_schema(_POWER),
             "determines_run": False,
         },
         grams_co2_per_kwh=value(
@@ -160,7 +166,7 @@ class Energy(Probe):
         "array?",
         "Energy of the nodes during the training steps; null unless that is what the run captured.",
         minItems=1,
-        items=record(_NODE),
+        items=object_schema(_NODE),
     )
     temporary = ("rank*.pid",)
     tabulated = True
@@ -174,7 +180,7 @@ class Energy(Probe):
         counters(Path(self.values["sysfs"]))  # Without them nothing is trained.
         pause = self.values["cool_down_seconds"]
         now = time.monotonic()
-        # Its second half, in seconds of `time.monotonic`.
+        # Idle power is measured in the second half of the pause.
         announce(self.folder, process, node, idle=[now + pause / 2, now + pause])
         time.sleep(pause)
         yield
@@ -182,11 +188,11 @@ class Energy(Probe):
         time.sleep(2 * self.values["seconds"])
 
     def read(self, processes):
-        return summary(tables(self.folder, "energy"), moments(self.folder, processes))
+        return summary(read_samples(self.folder, "energy"), moments(self.folder, processes))
 
 
 def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[float, float]]]:
-    """Return when each machine was `idle` and when it was `trained` on, in `time.monotonic`.
+    """Return when each machine was `idle` and when it `trained`, in seconds of `time.monotonic`.
 
     A machine is idle while all processes on it sleep. Training lasts from the first step to the
     last step of any of them. A process that only serves others makes no steps.
@@ -226,12 +232,12 @@ def row(counter: Counter) -> tuple:
     """Return the row of a counter at this moment, in `COLUMNS`."""
     joules, error, seconds = None, None, f"{time.monotonic():.6f}"
     try:
-        joules = read(counter)
+        joules = read_joules(counter)
     except Unavailable as missing:
         error = str(missing)
-    used = counter.read_use()
-    state = None if used is None else int(used)
-    return seconds, counter.device, counter.source, joules, counter.range_joules, state, error
+    computes = counter.read_use()
+    used = None if computes is None else int(computes)
+    return seconds, counter.device, counter.source, joules, counter.range_joules, used, error
 
 
 @dataclass(frozen=True)
@@ -260,7 +266,7 @@ def wrap_seconds(range_joules: float) -> float:
 
 
 def interval(seconds: float, counters: Iterable[Counter]) -> float:
-    """Return the seconds between samples: those stated, and less where a counter may wrap.
+    """Return the seconds between samples: `seconds`, or fewer where a counter may wrap.
 
     Four samples fit into the time in which a counter can wrap, so a late one loses nothing.
     """
@@ -282,11 +288,11 @@ def counters(sysfs: Path = SYSFS) -> list[Counter]:
     """
     result = list(_cray(sysfs / _CRAY_FOLDER)) or [*_rapl(sysfs), *_nvml()]
     for counter in result:
-        read(counter)
+        read_joules(counter)
     return result
 
 
-def read(counter: Counter) -> float:
+def read_joules(counter: Counter) -> float:
     """Return a counter in joules.
 
     Raises
@@ -309,10 +315,10 @@ def _cray(folder: Path) -> Iterator[Counter]:
         return
     yield Counter("node", "pm_counters", None, lambda: _joules_of_cray(node))
     accelerators = sorted(folder.glob("accel[0-9]*_energy"))
-    if not accelerators and (one := folder / "accel_energy").exists():
-        # Older nodes have one for all; without accelerators it is always 0.
-        counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(one))
-        accelerators = [one] if read(counter) else []
+    if not accelerators and (shared := folder / "accel_energy").exists():
+        # Older nodes have one counter for all accelerators; without accelerators it is always 0.
+        counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(shared))
+        accelerators = [shared] if read_joules(counter) else []
     for path in accelerators:
         device = f"node{INSIDE}{path.name.removesuffix('_energy')}"
         yield Counter(
@@ -330,8 +336,8 @@ def _joules_of_cray(path: Path) -> float:
 
 def _rapl(sysfs: Path) -> Iterator[Counter]:
     folder = sysfs / _RAPL_FOLDER
-    zones = {path: _text(path, "name") for path in sorted(folder.glob("intel-rapl:*"))}
-    packages = {p.name: name for p, name in zones.items() if name.startswith("package-")}
+    zones = {path: _read_zone(path, "name") for path in sorted(folder.glob("intel-rapl:*"))}
+    packages = {path.name: name for path, name in zones.items() if name.startswith("package-")}
     if not packages:
         raise Unavailable(
             f"this node has no energy counters: no package in {folder}, and no "
@@ -339,8 +345,8 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
         )
     files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
     present = {f"package-{path.read_text(encoding='utf-8').strip()}" for path in files}
-    counted = (re.match(r"package-\d+", name) for name in packages.values())
-    if missing := ", ".join(sorted(present - {match[0] for match in counted if match})):
+    counted = {name[0] for name in map(re.compile(r"package-\d+").match, packages.values()) if name}
+    if missing := ", ".join(sorted(present - counted)):
         raise Unavailable(f"{missing}: no counter in {folder}")
     for path, name in zones.items():
         parent = path.name.rpartition(":")[0]
@@ -353,12 +359,12 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
         yield Counter(
             device,
             "rapl",
-            int(_text(path, "max_energy_range_uj")) / 1e6,
+            int(_read_zone(path, "max_energy_range_uj")) / 1e6,
             lambda path=path: int((path / "energy_uj").read_text(encoding="utf-8")) / 1e6,
         )
 
 
-def _text(zone: Path, file: str) -> str:
+def _read_zone(zone: Path, file: str) -> str:
     try:
         return (zone / file).read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -387,7 +393,7 @@ def summary(
     Parameters
     ----------
     samples : the samples of each node, in `COLUMNS`.
-    within : the result of `moments`; other nodes are left out.
+    within : the result of `moments`. Nodes that it does not name are left out.
 
     Raises
     ------
@@ -407,45 +413,42 @@ def _node(
         joules = {name: growth(rows, *trained) for name, rows in devices.items()}
         if not joules:
             raise Unavailable("no counter was read")
-        if idle_devices := [name for name, value in joules.items() if not value]:
-            raise Unavailable(f"{idle_devices[0]}: its counter did not grow")
+        if constant := [name for name, growth_joules in joules.items() if not growth_joules]:
+            raise Unavailable(f"{constant[0]}: its counter did not grow")
     except Unavailable as error:
         raise Unavailable(f"node {node}: {error}") from None
     idle_watts, idle_reason = dict.fromkeys(devices), None
     try:
         idle_joules = {name: growth(rows, *idle) for name, rows in devices.items()}
         seconds = idle[1] - idle[0]
-        idle_watts = {name: value / seconds for name, value in _apart(idle_joules).items()}
+        idle_watts = {name: j / seconds for name, j in _without_parts(idle_joules).items()}
     except Unavailable as error:
         idle_reason = str(error)
-    return {
-        "node": node,
-        "seconds": trained[1] - trained[0],
-        "idle_reason": idle_reason,
-        "devices": [
-            {
-                "device": name,
-                "source": devices[name]["source"].iloc[0],
-                "joules": value,
-                "idle_watts": idle_watts[name],
-                **_use(devices[name][devices[name]["seconds"].between(*trained)]),
-            }
-            for name, value in _apart(joules).items()
-        ],
-    }
+    content = {"node": node, "seconds": trained[1] - trained[0], "idle_reason": idle_reason}
+    content["devices"] = []
+    for name, device_joules in _without_parts(joules).items():
+        rows = devices[name]
+        during = rows[rows["seconds"].between(*trained)]
+        known = during["used"].dropna()
+        device = {
+            "device": name,
+            "source": rows["source"].iloc[0],
+            "joules": device_joules,
+            "idle_watts": idle_watts[name],
+            "used": bool(known.any()) if len(known) else None,
+            "samples": len(during),
+        }
+        content["devices"].append(device)
+    return content
 
 
-def _apart(values: dict[str, float]) -> dict[str, float]:
-    """Return the values of devices without those of the devices that they contain."""
-    return {
-        name: value - sum(part for inner, part in values.items() if inner.startswith(name + INSIDE))
-        for name, value in values.items()
-    }
-
-
-def _use(rows: pd.DataFrame) -> dict:
-    known = rows["used"].dropna()
-    return {"used": bool(known.any()) if len(known) else None, "samples": len(rows)}
+def _without_parts(joules: dict[str, float]) -> dict[str, float]:
+    """Return the joules of each device without those of the devices that it contains."""
+    parts = dict.fromkeys(joules, 0.0)
+    for name, part in joules.items():
+        if INSIDE in name:
+            parts[name.rpartition(INSIDE)[0]] += part
+    return {name: whole - parts[name] for name, whole in joules.items()}
 
 
 def growth(rows: pd.DataFrame, begin: float, end: float) -> float:
@@ -479,31 +482,26 @@ def growth(rows: pd.DataFrame, begin: float, end: float) -> float:
     if len(lost):
         raise Unavailable(str(lost["error"].iloc[0]))
     samples = rows[["seconds", "joules", "range_joules"]].itertuples(index=False)
-    steps = [_step(device, *pair) for pair in pairwise(samples)]
-    total = np.concatenate([[0.0], np.cumsum(steps)])
-    before, after = np.interp([begin, end], rows["seconds"].to_numpy(), total)
-    return float(after - before)
-
-
-def _step(device: str, before: tuple, after: tuple) -> float:
-    """Return the joules by which a counter grew from one sample to the next."""
-    seconds, joules = after.seconds - before.seconds, after.joules - before.joules
-    wraps = not math.isnan(after.range_joules)
-    if wraps:
-        if seconds > wrap_seconds(after.range_joules):
+    totals = [0.0]
+    for before, after in pairwise(samples):
+        interval_seconds, joules = after.seconds - before.seconds, after.joules - before.joules
+        wraps = not math.isnan(after.range_joules)
+        if wraps and interval_seconds > wrap_seconds(after.range_joules):
             raise Unavailable(
-                f"{device}: no sample for {seconds:.0f} s, in which it may have wrapped"
+                f"{device}: no sample for {interval_seconds:.0f} s, in which it may have wrapped"
             )
-        if joules < 0:
+        if wraps and joules < 0:
             joules += after.range_joules
-    most_watts = PACKAGE_WATTS if wraps else NODE_WATTS
-    if joules < 0 or joules > (seconds + UPDATE_SECONDS) * most_watts:
-        raise Unavailable(f"{device}: its counter was reset")
-    return joules
+        most_watts = PACKAGE_WATTS if wraps else NODE_WATTS
+        if joules < 0 or joules > (interval_seconds + UPDATE_SECONDS) * most_watts:
+            raise Unavailable(f"{device}: its counter was reset")
+        totals.append(totals[-1] + joules)
+    first_joules, last_joules = np.interp([begin, end], rows["seconds"].to_numpy(), totals)
+    return float(last_joules - first_joules)
 
 
 def main() -> int | None:
-    folder, node, seconds, sysfs = arguments()
+    folder, node, seconds, sysfs = read_arguments()
     try:
         devices = counters(Path(sysfs))
     except Unavailable as missing:

@@ -27,12 +27,12 @@ from escala.probes._sampler import (
     SAMPLE_SECONDS,
     Announced,
     announce,
-    arguments,
     command,
+    read_arguments,
+    read_samples,
     sample,
-    tables,
 )
-from escala.probes.base import Probe, record, section, value
+from escala.probes.base import Probe, object_schema, section, value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class Resources(Probe):
         "array?",
         "What each process used during the training steps, sampled from outside; null unless that "
         "is what the run captured.",
-        items=record(_RESULT),
+        items=object_schema(_RESULT),
     )
     temporary = ("rank*.pid",)
     tabulated = True
@@ -113,7 +113,7 @@ class Resources(Probe):
     def read(self, processes):
         import pandas as pd
 
-        samples = pd.concat(tables(self.folder, "resources").values(), ignore_index=True)
+        samples = pd.concat(read_samples(self.folder, "resources").values(), ignore_index=True)
         return summary(samples, training_moments(processes))
 
 
@@ -133,8 +133,8 @@ def training_moments(processes: list[dict]) -> dict[int, tuple[float, float] | N
             end = epochs[-1]["began"] + epochs[-1]["train_seconds"]
             trainers[number] = epochs[0]["began"], end
     by_machine = {processes[number]["boot"]: moments for number, moments in trainers.items()}
-    others = {n: by_machine.get(process["boot"]) for n, process in enumerate(processes)}
-    return others | trainers
+    of_machines = {n: by_machine.get(process["boot"]) for n, process in enumerate(processes)}
+    return of_machines | trainers
 
 
 class Node:
@@ -171,8 +171,8 @@ def gpu_use(driver: Driver) -> GpuUse:
     for gpu in driver.gpus:
         rates = driver.read_or_none("UtilizationRates", gpu)
         for process in driver.read_or_none("ComputeRunningProcesses", gpu) or []:
-            here = (rates and rates.gpu, process.usedGpuMemory)
-            use[process.pid] = tuple(map(total, use.get(process.pid, (0, 0)), here))
+            on_gpu = (rates and rates.gpu, process.usedGpuMemory)
+            use[process.pid] = tuple(map(sum_or_none, use.get(process.pid, (0, 0)), on_gpu))
     return use
 
 
@@ -235,17 +235,20 @@ class Rank:
     ----------
     number : the rank's.
     pid, started : its process, and when it began (`escala.core.proc.start_time`).
-    starts : whether it starts a program, whose processes are read in its place. They have the
-        variable of the marks, or a process of the program started them. What else the rank starts,
-        such as a neighbour that keeps its cores busy, does not count.
+    starts : whether the rank starts a program, whose processes are then read in place of its own.
+        They are the processes with the variable of the marks, and their descendants. What else the
+        rank starts, such as a neighbour that keeps its cores busy, does not count.
     """
 
     def __init__(self, number: int, pid: int, started: float, starts: bool = False):
         self.number, self._pid, self._began, self._starts = number, pid, started, starts
+        # Process ids of its program so far, and the processes of the last row.
         self._members: set[int] = set()
-        self._read: list[psutil.Process] = []
+        self._processes: list[psutil.Process] = []
+        # Moment and CPU seconds of the last row.
         self._cpu: tuple[float, float] | None = None
-        self._seen: dict[str, tuple[int, int]] = {}
+        # Voluntary and involuntary switches: of each thread at the last row, and in all.
+        self._counts: dict[str, tuple[int, int]] = {}
         self._switches = (0, 0)
 
     def row(self, interface: str) -> dict | None:
@@ -262,31 +265,33 @@ class Rank:
 
     def _row(self, process: psutil.Process, interface: str) -> dict | None:
         seconds = time.monotonic()
-        self._read = read = self._program(process) if self._starts else [process]
-        if not read:
+        self._processes = self._program(process) if self._starts else [process]
+        if not self._processes:
             return None
-        threads = _unless_denied(_threads, read)
-        voluntary, involuntary = self._count(threads) if threads else (None, None)
+        threads = _unless_denied(_threads, self._processes)
+        voluntary, involuntary = self._add_switches(threads) if threads else (None, None)
         sent, received = _unless_denied(_traffic, self._pid, interface) or (None, None)
         return {
             "seconds": f"{seconds:.6f}",
             "rank": self.number,
-            "cpu_percent": _unless_denied(self._cpu_percent, read),
+            "cpu_percent": _unless_denied(self._cpu_percent, self._processes),
             "threads": threads and len(threads),
             "threads_running": threads and sum(state == b"R" for state, _ in threads.values()),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
             # What processes share counts for each of them.
-            "rss_bytes": _unless_denied(lambda: sum(one.memory_info().rss for one in read)),
+            "rss_bytes": _unless_denied(
+                lambda: sum(process.memory_info().rss for process in self._processes)
+            ),
             "sent_bytes": sent,
             "received_bytes": received,
         }
 
     def on_gpus(self, use: GpuUse) -> dict:
         """Return the use of GPUs by the processes of the last row."""
-        used = [use[process.pid] for process in self._read if process.pid in use]
+        used = [use[process.pid] for process in self._processes if process.pid in use]
         percent, memory = zip(*used, strict=True) if used else ((None,), (None,))
-        return {"gpu_percent": total(*percent), "gpu_memory_bytes": total(*memory)}
+        return {"gpu_percent": sum_or_none(*percent), "gpu_memory_bytes": sum_or_none(*memory)}
 
     def _program(self, rank: psutil.Process) -> list[psutil.Process]:
         """Return the processes of the program that run now."""
@@ -304,7 +309,7 @@ class Rank:
         return members
 
     def _cpu_percent(self, processes: list[psutil.Process]) -> float | None:
-        """Return the use of the processor since the last call; a program's includes what ended."""
+        """Return the use of the processor since the last row; ended children of a program count."""
         names = ["user", "system"] + ["children_user", "children_system"] * self._starts
         times = [process.cpu_times() for process in processes]
         now = (time.monotonic(), sum(getattr(used, name) for used in times for name in names))
@@ -313,17 +318,20 @@ class Rank:
             return None
         return round(100 * max(0.0, now[1] - before[1]) / (now[0] - before[0]), 2)
 
-    def _count(self, threads: dict[str, tuple[bytes, tuple[int, int]]]) -> tuple[int, int]:
-        """Add the counts of the threads since the last call: a thread's counter ends with it."""
-        for thread, (_, counted) in threads.items():
-            before = self._seen.get(thread, (0, 0))
-            grown = zip(self._switches, counted, before, strict=True)
-            self._switches = tuple(total + now - then for total, now, then in grown)
-        self._seen = {thread: counted for thread, (_, counted) in threads.items()}
+    def _add_switches(self, threads: dict[str, tuple[bytes, tuple[int, int]]]) -> tuple[int, int]:
+        """Add the switches of the threads since the last row, and return those of all rows.
+
+        The counter of a thread ends with the thread, so counters cannot be added as they are.
+        """
+        for thread, (_, counts) in threads.items():
+            before = self._counts.get(thread, (0, 0))
+            parts = zip(self._switches, counts, before, strict=True)
+            self._switches = tuple(total + now - then for total, now, then in parts)
+        self._counts = {thread: counts for thread, (_, counts) in threads.items()}
         return self._switches
 
 
-def total(*numbers: float | None) -> float | None:
+def sum_or_none(*numbers: float | None) -> float | None:
     """Return a sum, or None if one of the numbers is not known."""
     return None if None in numbers else sum(numbers)
 
@@ -363,7 +371,7 @@ def _unless_denied(read: Callable, *arguments: object) -> Any:
 
 
 def main() -> None:
-    folder, node, seconds, interface = arguments()
+    folder, node, seconds, interface = read_arguments()
     sample(folder, node, "resources", COLUMNS, Node(interface).rows, seconds)
 
 

@@ -56,9 +56,9 @@ OPERATIONS = frozenset(
 )
 # NumPy has no bfloat16, which Horovod reduces.
 _ITEM_BYTES = {"bfloat16": 2}
-#: The most bytes that are parsed at once: the place of a damage is known as well as this.
+#: The most bytes that are parsed at once. So exact is the place of a damage.
 _BLOCK = 1 << 16
-#: The begin of the events in an object.
+#: Where the array of events begins in an object.
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*(\[|$)')
 
 
@@ -92,44 +92,45 @@ def keep(folder: Path) -> None:
     """
     raw = folder / RAW_TIMELINE
     if raw.exists():
-        write(raw, *(folder.parent / name for name in TIMELINE_FILES))
+        write_products(raw, *(folder.parent / name for name in TIMELINE_FILES))
 
 
-def repair(path: Path) -> list[dict]:
-    """Return the usable events of a timeline, which may end at any place: those before a damage."""
+def read_events(path: Path) -> list[dict]:
+    """Return the usable events of a timeline: those before a damage, or a cut at any place."""
     with open_events(path) as events:
         return [event for event in events if event is not None]
 
 
-class Begun:
+class OpenPhases:
     """The phases of each tensor that have begun and not ended.
 
-    Ends may be missing where events were lost: a phase that does not lie within another one begins
-    anew.
+    Ends may be missing where events were lost. So a phase that lies within no other one closes all
+    that are open.
     """
 
     def __init__(self) -> None:
-        self.open: dict[int | str, list[dict]] = defaultdict(list)
+        # The begins by tensor, the outermost first.
+        self.stacks: dict[int | str, list[dict]] = defaultdict(list)
 
     def begin(self, event: dict) -> None:
-        stack = self.open[event["pid"]]
+        stack = self.stacks[event["pid"]]
         if is_whole(event["name"]):
             stack.clear()
         stack.append(event)
 
     def end(self, event: dict) -> tuple[dict, int] | None:
         """Return the begin of the phase that ends, and its depth; None if it is not known."""
-        stack = self.open[event["pid"]]
+        stack = self.stacks[event["pid"]]
         return (stack.pop(), len(stack)) if stack else None
 
 
 def phases(events: Iterable[dict]) -> Iterator[tuple[dict, dict, int]]:
-    """Yield the begin and the end of each phase that ended, and its depth (`intervals`)."""
-    begun = Begun()
+    """Yield the events that begin and end each phase, and its depth (`intervals`)."""
+    open_phases = OpenPhases()
     for event in events:
         if event["ph"] == "B":
-            begun.begin(event)
-        elif event["ph"] == "E" and (phase := begun.end(event)):
+            open_phases.begin(event)
+        elif event["ph"] == "E" and (phase := open_phases.end(event)):
             begin, depth = phase
             yield begin, event, depth
 
@@ -139,13 +140,13 @@ def is_whole(phase: str) -> bool:
     return phase in OPERATIONS or phase.startswith("NEGOTIATE_")
 
 
-def write(raw: Path, timeline_json: Path, trace_json: Path) -> None:
+def write_products(raw: Path, timeline_json: Path, trace_json: Path) -> None:
     """Write a timeline as valid JSON in Horovod's own format, and as a trace for Perfetto."""
-    events = repair(raw)
-    shown = '{"displayTimeUnit": "ms", "traceEvents": [\n'
+    events = read_events(raw)
+    trace_head = '{"displayTimeUnit": "ms", "traceEvents": [\n'
     for path, head, content, tail in (
         (timeline_json, "[\n", events, "\n]\n"),
-        (trace_json, shown, trace(events), "\n]}\n"),
+        (trace_json, trace_head, trace(events), "\n]}\n"),
     ):
         with atomic(path) as temporary:
             text = head + ",\n".join(map(json.dumps, content)) + tail
@@ -250,8 +251,8 @@ def trace(events: list[dict]) -> list[dict]:
         converted.append(_metadata("thread_sort_index", thread, sort_index=thread))
     for begin, end, _ in phases(events):
         times = {"ts": begin["ts"], "dur": end["ts"] - begin["ts"]}
-        where = {"pid": 0, "tid": end.get("pid", 0), "args": end.get("args", {})}
-        converted.append({"name": begin["name"], "ph": "X"} | times | where)
+        thread = {"pid": 0, "tid": end.get("pid", 0), "args": end.get("args", {})}
+        converted.append({"name": begin["name"], "ph": "X"} | times | thread)
     for event in events:
         thread = event.get("pid", 0)
         if event["ph"] == "i":
@@ -271,7 +272,7 @@ def _instant(name: str, microseconds: int, thread: int) -> dict:
 
 @dataclass
 class Events:
-    """Iterate over the events of a trace; None comes where another array follows the end of one.
+    """The events of a trace, one after the other; None stands between two arrays of one file.
 
     Attributes
     ----------
@@ -322,7 +323,7 @@ class Events:
             self.closed = self.damage is None
 
     def _pieces(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield lines, or parts of long ones, each with its first byte and the line's number."""
+        """Yield offset, number and bytes of each line, or of the parts of a long one."""
         offset, line = 0, 1
         while True:
             try:

@@ -30,7 +30,7 @@ from escala.core.errors import Failed
 from escala.core.proc import Usage
 from escala.core.readable import size
 from escala.programs import printed, processes
-from escala.programs.marks import Searched
+from escala.programs.marks import OutputSearch
 from escala.programs.program import Program
 
 log = logging.getLogger("escala")
@@ -39,11 +39,12 @@ log = logging.getLogger("escala")
 KEPT_BYTES, LAST_BYTES = 2**22, 2**14
 #: Processes that a program started may need so long to end after it.
 GRACE_SECONDS = 2.0
-#: One that waits for a file server is not ended by SIGKILL, and is left after so many seconds.
+#: SIGKILL does not end a process that waits for a file server. It is left after so many seconds.
 KILL_SECONDS = 10.0
 #: Seconds of a core that the patterns may take for one piece of output.
 SEARCH_SECONDS = 1.0
-#: Reading the output takes time on the program's own cores. From this part on, a note tells it.
+#: Reading the output takes time of the program's cores. From this part of its time on, and from so
+#: many seconds on, a note tells the user.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES = 2**16
 _POLL_SECONDS = 0.5
@@ -93,9 +94,10 @@ class Execution:
         they used before.
     cores : those on which it and its descendants were allowed to run, as far as was seen.
     used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
-    by_process : core seconds of each of them, and of its first thread, as they were last seen.
-    places : rank and number of ranks of each process that the program gave a place of its own.
-    numbers : pairs of variables that tell these.
+    by_process : core seconds of each process and of its first thread, as they were last seen, by
+        process id.
+    places : rank and number of ranks of each process to which the program gave them.
+    rank_variables : pairs of variables that hold the rank and the number of ranks.
     """
 
     started: float
@@ -107,10 +109,10 @@ class Execution:
     used: list[tuple[float, Usage]] = field(default_factory=list)
     by_process: dict[int, tuple[float, float]] = field(default_factory=dict)
     places: set[tuple[int, int]] = field(default_factory=set)
-    numbers: Collection[tuple[str, str]] = ()
+    rank_variables: Collection[tuple[str, str]] = ()
 
-    def observe(self, process: int, given: Mapping[str, str]) -> None:
-        """See what the program, started as a `process`, and its descendants do."""
+    def observe(self, process: int, environment: Mapping[str, str]) -> None:
+        """See what a program, started as `process` with an environment, and its descendants do."""
         tree, self.at = proc.family_usage(process), time.monotonic()
         if tree:
             self.used.append((self.at, proc.total_usage(tree)))
@@ -120,57 +122,62 @@ class Execution:
             with suppress(OSError, psutil.Error):
                 self.cores |= os.sched_getaffinity(process_usage.pid)
                 variables = psutil.Process(process_usage.pid).environ()
-                self.places |= set(processes.places(variables, given, self.numbers))
+                places = processes.places(variables, environment, self.rank_variables)
+                self.places |= set(places)
 
 
 def run(
     program: Program,
     command: list[str],
-    given: Mapping[str, str],
+    environment: Mapping[str, str],
     mark: str,
     output: Output,
     tell: Callable[[Execution], None] = lambda _: None,
-    numbers: Collection[tuple[str, str]] = (),
+    rank_variables: Collection[tuple[str, str]] = (),
 ) -> Execution:
-    """Run a command to its end.
+    """Run a command to its end, without input. It ends with this process, with all that it started.
 
-    It gets the variables `given` and no input. It ends with this process, and so does what it
-    started. `mark` is the name of a variable that only this program has, with another value in each
-    process. `tell` gets what was seen of it after some seconds, and then at doubling intervals.
-    `numbers` are pairs of variables that give a process its rank, and the number of ranks.
-    A program that cannot be started, or whose patterns take too long, is `Failed`.
+    Parameters
+    ----------
+    mark : a variable of the environment that no other program has, with another value in each rank.
+    tell : is called with what was seen after some seconds, and then at doubling intervals.
+    rank_variables : see `Execution`.
+
+    Raises
+    ------
+    Failed : the program cannot be started, or its patterns take too long.
     """
-    known = {child.pid for child in psutil.Process().children()}
+    others = {child.pid for child in psutil.Process().children()}
     read, write = pty.openpty() if program.terminal else os.pipe()
     if program.terminal:
         fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("4H", *_TERMINAL, 0, 0))
         os.write(read, _NO_INPUT)
     log.info("starts %s in %s", command, program.directory)
-    with children.guard_processes(f"{mark}={given[mark]}"):
+    with children.guard_processes(f"{mark}={environment[mark]}"):
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        execution = Execution(time.monotonic(), numbers=numbers)
+        execution = Execution(time.monotonic(), rank_variables=rank_variables)
         try:
             source = write if program.terminal else subprocess.DEVNULL
-            child = children.start(command, given, write, program.directory, source)
+            child = children.start(command, environment, write, program.directory, source)
         except OSError as error:
             os.close(read)
-            path = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)
+            path = shutil.which(command[0], path=environment.get("PATH"), mode=os.F_OK)
             why = why_not_started(program.directory / (path or command[0]), error)
             raise Failed(f"{command[0]} cannot be started: {why}") from None
         finally:
             os.close(write)
-        with _end_with(child, known, output):
+        with _end_with(child, others, output):
             try:
-                execution.at = _read_all(read, child, output, execution, given, tell)
+                execution.at = _read_all(read, child, output, execution, environment, tell)
                 execution.code = child.wait()
                 # Other ranks fail because of this one, and must not be seen first.
                 grace = 0.0 if execution.code else GRACE_SECONDS
-                execution.left, execution.load = _end_left(known, grace)
+                execution.left, execution.load = _end_left(others, grace)
             finally:
                 if child.poll() is None:
                     children.stop([child])
-                    _end_left(known, 0.0)
+                    _end_left(others, 0.0)
                 os.close(read)
     return execution
 
@@ -221,11 +228,11 @@ def how_ended(code: int, last: str) -> str:
 
 
 @contextmanager
-def _end_with(child: subprocess.Popen, known: set[int], output: Output) -> Iterator[None]:
+def _end_with(child: subprocess.Popen, others: set[int], output: Output) -> Iterator[None]:
     """End the program, and all that it started, if this process is told to end.
 
-    It gets SIGINT first, so that it can remove a lock in a cache of the user, for example. Its next
-    call would wait for that lock for ever.
+    The program gets SIGINT first, so that it can remove, for example, its lock in a cache of the
+    user: the next call of the program would wait for that lock for ever.
     """
 
     def end(number: int, _: object) -> None:
@@ -235,7 +242,7 @@ def _end_with(child: subprocess.Popen, known: set[int], output: Output) -> Itera
             os.killpg(child.pid, signal.SIGINT)
             child.wait(_INTERRUPT_SECONDS)
         children.stop([child])
-        _end_left(known, 0.0)
+        _end_left(others, 0.0)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -251,14 +258,13 @@ def _read_all(
     child: subprocess.Popen,
     output: Output,
     execution: Execution,
-    given: Mapping[str, str],
+    environment: Mapping[str, str],
     tell: Callable[[Execution], None],
 ) -> float:
     """Read the output of a program until it ends; return when that was.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever. What
-    the program's processes do is noted in `execution`, which `tell` gets. They are known by the
-    variables that they were `given`.
+    Processes that it leaves behind may hold the output open, and write to it for ever. What the
+    program's processes do is noted in `execution`, which `tell` gets.
     """
     end, closed_at_end = os.pipe()
     times: list[float] = []
@@ -286,7 +292,7 @@ def _read_all(
             now = time.monotonic()
             if now - before >= _POLL_SECONDS:
                 before = now
-                execution.observe(child.pid, given)
+                execution.observe(child.pid, environment)
                 if now - execution.started > due:
                     due *= 2
                     tell(execution)
@@ -301,10 +307,10 @@ def _read_all(
         os.close(end)
 
 
-def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
+def _end_left(others: set[int], grace_seconds: float) -> tuple[int, float]:
     """End what is left of a program after some time.
 
-    `known` are the children of this process that are none of the program's.
+    `others` are the children of this process that are none of the program's.
 
     Returns
     -------
@@ -314,7 +320,7 @@ def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
     before: dict[int, float] = {}
     used: dict[int, float] = {}
     # Orphans become children of this process: repeat until none is left.
-    while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in known]:
+    while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in others]:
         for process in left:
             with suppress(psutil.Error, ChildProcessError):
                 if process.status() == psutil.STATUS_ZOMBIE:
@@ -332,20 +338,18 @@ def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
 
 
 class Output:
-    """What a program writes: its beginning and its end are in this process's output, a rank's log.
-
-    The patterns of `program` are searched in each line.
+    """The output of a program. Its beginning and its end go to this process's output, a rank's log.
 
     Attributes
     ----------
-    marks : what the patterns found.
+    marks : what the patterns of the program match.
     last : the last lines.
     """
 
     def __init__(self, program: Program):
-        self.marks = Searched(program.epoch_ends, program.step_ends)
+        self.marks = OutputSearch(program.epoch_ends, program.step_ends)
         self._bytes, self._end = 0, b""
-        self._spent, self._began = time.process_time(), time.monotonic()
+        self._cores_at_begin, self._began = time.process_time(), time.monotonic()
         self._last, self._silence = self._began, 0.0
 
     def add(self, data: bytes, now: float) -> None:
@@ -382,17 +386,17 @@ class Output:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def end_log(self) -> None:
-        """Write the end of an output of which only the beginning was written so far."""
+        """Write the end of the output, of which so far only the beginning was written."""
         if (more := self._bytes - KEPT_BYTES) > 0:
-            lost = f"\n… {size(self._omitted)} are left out …\n" if self._omitted else ""
-            os.write(1, lost.encode() + self._end[-more:])
+            remark = f"\n… {size(self._omitted)} are left out …\n" if self._omitted else ""
+            os.write(1, remark.encode() + self._end[-more:])
 
     def close(self) -> None:
         with self._limit_search():
             self.marks.end()
         self.end_log()
         os.write(1, b"\n")
-        spent = time.process_time() - self._spent
+        spent = time.process_time() - self._cores_at_begin
         part = spent / (time.monotonic() - self._began)
         self._reading = part if spent > _LEAST_READING_SECONDS else 0.0
 

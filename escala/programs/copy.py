@@ -1,8 +1,8 @@
 """The copy of a program's folder in which a run works.
 
-It stands below a folder by its whole path, `COPY/home/me/mine`, and each folder above it holds
-links to what is in the real one. So `..` leads where it did, and a path without `COPY` is that of
-the original. Files are copied, the smallest first, until they are too much together; the larger
+It stands below the folder `COPY` by its whole path, `COPY/home/me/mine`. Each folder above it holds
+links to what is in the real one, so `..` leads where it did. A path without `COPY` is that of the
+original. Files are copied, the smallest first, until they are too much together; the larger
 ones are links. While the program runs they are under a lease of the kernel (man 2 fcntl,
 `F_SETLEASE`): whoever opens one for writing waits, and is ended before it has written.
 """
@@ -28,35 +28,35 @@ from escala.programs.program import Program
 COPY = "copy"
 #: More files and folders, and more bytes, are not copied for each run.
 MOST_ENTRIES, MOST_BYTES = 5_000, 2**30
-#: To more files and folders of a folder above it there are no links, which each run would make.
+#: A folder above the copy with more files and folders gets no links: each run would make them.
 MOST_LINKS = 1_000
 #: Files under a lease take a descriptor each.
 _MOST_LEASES = 500
 #: Endings of scripts, which may find their files alongside themselves.
 _SCRIPT = re.compile(r".+\.(py|sh|bash|R|r|jl|lua|pl)")
-#: Folders of this project and of Snakemake: a program has nothing of them.
-_PASSED_OVER = {".escala", ".snakemake"}
+#: Folders of this project and of Snakemake, which are not copied.
+_LEFT_OUT = {".escala", ".snakemake"}
 #: Folders of installed packages are linked, and hold one of these.
 _INSTALLED = ("pyvenv.cfg", "conda-meta")
 #: Of git's folder only these are copied: objects may be many, and new ones do no harm.
 _COPIED_OF_GIT = {"refs", "logs"}
-#: What Python and git write there on their own.
+#: Folders that Python and git write on their own.
 _BY_THE_WAY = {"__pycache__", ".git"}
 #: An absolute path within a text.
 _PATH = re.compile(r"(?<![.~}])/(?!/)[^\s'\":;,=]+")
-#: Variables with the places of programs, of the user and of temporary files. They are kept.
-_PLACES = re.compile(r"PATH|HOME|TMP|TMPDIR|TEMP|VIRTUAL_ENV|(LD|CONDA|XDG|ESCALA)_\w+")
+#: Variables that keep their values: places of programs, of the user and of temporary files.
+_KEPT_VARIABLES = re.compile(r"PATH|HOME|TMP|TMPDIR|TEMP|VIRTUAL_ENV|(LD|CONDA|XDG|ESCALA)_\w+")
 
 
 @dataclass(frozen=True)
-class Moved:
-    """Absolute paths in a copy by those of the original.
+class CopyPaths:
+    """Translates absolute paths of the original to those of its copy.
 
     Attributes
     ----------
     into : the folder that holds the copy.
     roots : the folders that are copied.
-    without : folders in them that are not.
+    without : folders inside the roots that are not copied.
     """
 
     into: str = ""
@@ -71,8 +71,8 @@ class Moved:
         """Return where a path is in the copy, or the path itself if it is not copied."""
         folder, name = os.path.split(path)
         real = os.path.join(os.path.realpath(folder), name)  # noqa: PTH118 - keeps a last slash
-        within = [Path(real).is_relative_to(root) for root in (*self.roots, *self.without)]
-        is_copied = any(within[: len(self.roots)]) and not any(within[len(self.roots) :])
+        is_inside = Path(real).is_relative_to
+        is_copied = any(map(is_inside, self.roots)) and not any(map(is_inside, self.without))
         return f"{self.into}{real}" if is_copied else path
 
     def program(self, program: Program) -> Program:
@@ -84,18 +84,18 @@ class Moved:
             lines=tuple(map(self.text, program.lines)),
         )
 
-    def variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return variables with paths of the copy, but for those that tell of other places."""
+    def variables(self, originals: Mapping[str, str]) -> dict[str, str]:
+        """Return variables with paths of the copy; those that tell of other places stay."""
         return {
-            name: value if _PLACES.fullmatch(name) else self.text(value)
-            for name, value in given.items()
+            name: value if _KEPT_VARIABLES.fullmatch(name) else self.text(value)
+            for name, value in originals.items()
         }
 
 
 class Copy:
-    """What the copy of a program's folder consists of.
+    """A copy of the folders of a program, which `make` makes.
 
-    The folder is that in which the program is started, or the whole tree of git that it belongs
+    Copied are the folder in which the program is started, or the whole tree of git that it belongs
     to, and the folder of a script that is elsewhere.
 
     Parameters
@@ -110,7 +110,8 @@ class Copy:
     copied : the files to copy.
     large : files that are linked, because they are too much together, the smallest first.
     whole : folders that are linked, because they hold too many files.
-    crowded : folders above, to whose content no relative path leads: it is more than `MOST_LINKS`.
+    crowded : folders above with more than `MOST_LINKS` entries: no relative path leads into them.
+    paths : the translation of paths.
     """
 
     def __init__(self, program: Program, into: Path, without: Path):
@@ -118,8 +119,8 @@ class Copy:
         self.copied, self.large, self.whole = [], [], []
         self._folders, self._links, self._without = [], [], [without]
         self._files: list[tuple[int, Path]] = []
-        self._made: dict[Path, tuple[int, int]] = {}
-        self._left = MOST_ENTRIES
+        self._states: dict[Path, tuple[int, int]] = {}
+        self._entries_left = MOST_ENTRIES
         self.roots = _roots(program)
         for root in self.roots:
             self._take(root)
@@ -135,7 +136,7 @@ class Copy:
         for length, path in sorted(self._files):
             taken += length
             (self.copied if taken <= MOST_BYTES else self.large).append(path)
-        self.moved = Moved(
+        self.paths = CopyPaths(
             str(into), [*map(str, self.roots)], [*map(str, self._without), *map(str, self.whole)]
         )
 
@@ -143,21 +144,21 @@ class Copy:
         """Add a folder with all that is in it, or a link to it if that is too much."""
         is_root = folder in self.roots
         try:
-            most = None if is_root else max(self._left, 0) + 1
+            most = None if is_root else max(self._entries_left, 0) + 1
             entries = [*islice(os.scandir(folder), most)]
         except OSError:  # The program may not read it either.
             self._links.append(folder)
             return
-        if len(entries) > self._left and not is_root:
+        if len(entries) > self._entries_left and not is_root:
             self.whole.append(folder)
             return
-        self._left -= len(entries)
+        self._entries_left -= len(entries)
         self._folders.append(folder)
         inner = []
         for entry in entries:
             path = folder / entry.name
             if entry.is_dir(follow_symlinks=False):
-                if _is_passed_over(path) or path in self._without:
+                if _is_left_out(path) or path in self._without:
                     self._without.append(path)
                 elif _is_linked(path):
                     self._without.append(path)
@@ -169,8 +170,8 @@ class Copy:
                     self._files.append((entry.stat(follow_symlinks=False).st_size, path))
             else:
                 self._links.append(path)
-        numbers = {path: _entries(path, self._left) for path in inner}
-        for path in sorted(inner, key=numbers.get):
+        counts = {path: _count_entries(path, self._entries_left) for path in inner}
+        for path in sorted(inner, key=counts.get):
             self._take(path)
 
     def make(self) -> None:
@@ -191,7 +192,7 @@ class Copy:
         for path in self.copied:
             try:
                 shutil.copy2(path, self._at(path))
-                self._made[self._at(path)] = _state(self._at(path))
+                self._states[self._at(path)] = _state(self._at(path))
             except FileNotFoundError:
                 continue
             except PermissionError:  # The program may not read it either.
@@ -203,13 +204,13 @@ class Copy:
         return Path(f"{self._into}{path}")
 
     def _link(self, path: Path) -> None:
-        """Link to a path. A link stays as it is: a relative one leads to the same in the copy."""
+        """Link to a path. A link is copied; where it leads absolutely, it leads into the copy."""
         try:
             target = str(path.readlink())
         except OSError:
             target = str(path)
         else:
-            target = self.moved.path(target) if Path(target).is_absolute() else target
+            target = self.paths.path(target) if Path(target).is_absolute() else target
         self._at(path).symlink_to(target)
 
     def list_written(self) -> list[str]:
@@ -222,21 +223,22 @@ class Copy:
                     if path.is_symlink() or _BY_THE_WAY.intersection(before.parts):
                         continue
                     with suppress(OSError):
-                        if self._made.get(path) != _state(path):
+                        if self._states.get(path) != _state(path):
                             top, *below = before.relative_to(root).parts
                             names_written.add(f"{top}/" if below else top)
         return sorted(names_written)
 
     @contextmanager
     def guard(self) -> Iterator[Callable[[], str | None]]:
-        """Yield what tells why the program must end: it opens a linked file for writing.
+        """Yield a function that returns why the program must end: it opens a linked file to write.
 
-        Where the file system has no leases, as over a network, it notices nothing.
+        It returns None while there is no reason, and always where the file system has no leases,
+        as over a network.
         """
         with ExitStack() as stack:
             leases = self._leases(stack)
 
-            def why() -> str | None:
+            def why_end() -> str | None:
                 for path, lease in leases.items():
                     if fcntl.fcntl(lease, fcntl.F_GETLEASE) != fcntl.F_RDLCK:
                         return (
@@ -248,10 +250,10 @@ class Copy:
                         )
                 return None
 
-            yield why
+            yield why_end
 
     def _leases(self, stack: ExitStack) -> dict[Path, int]:
-        """Return the descriptors of leases on the linked files, as far as they are to be had."""
+        """Return the descriptors of leases by linked file, where the file system gives them."""
         leases = {}
         for path in self.large[-_MOST_LEASES:]:
             with suppress(OSError):
@@ -264,7 +266,7 @@ class Copy:
         return leases
 
     def list_shared(self) -> Iterator[str]:
-        """Yield in words what in the folders is no copy, and a program could change."""
+        """Yield what in the folders is no copy, in words: a program could change it."""
         with ExitStack() as stack:
             leases = self._leases(stack)
             for path in self.large:
@@ -272,9 +274,9 @@ class Copy:
                     yield f"{path} ({size(path.stat().st_size)})"
         yield from (f"{path} (it holds many files)" for path in self.whole)
         for path in self._links:
-            leads = Path(os.path.realpath(path))  # Links may form a circle.
-            if path.is_symlink() and not any(map(leads.is_relative_to, self.roots)):
-                yield f"{path} (it leads to {leads})"
+            target = Path(os.path.realpath(path))  # Links may form a circle.
+            if path.is_symlink() and not any(map(target.is_relative_to, self.roots)):
+                yield f"{path} (it leads to {target})"
 
 
 def remove(folder: Path) -> None:
@@ -294,8 +296,8 @@ def _state(file: Path) -> tuple[int, int]:
 def _roots(program: Program) -> list[Path]:
     """Return the folders to copy: where the program is started, and where its script is."""
 
-    def is_programs(folder: Path) -> bool:
-        # One that holds the homes of users is not.
+    def may_be_copied(folder: Path) -> bool:
+        # Not one that holds the homes of users.
         return folder == _home() or not _home().is_relative_to(folder)
 
     root = program.directory
@@ -303,32 +305,32 @@ def _roots(program: Program) -> list[Path]:
         if _home().is_relative_to(place):
             break
         if (place / ".git").exists():  # The whole tree of git, if that is small enough.
-            root = place if _entries(place, MOST_ENTRIES) <= MOST_ENTRIES else root
+            root = place if _count_entries(place, MOST_ENTRIES) <= MOST_ENTRIES else root
             break
-    roots = [root] if is_programs(root) else []
+    roots = [root] if may_be_copied(root) else []
     for word in program.command:
         path = Path(os.path.normpath(program.directory / word))
         if _SCRIPT.fullmatch(word) and path.is_file() and os.access(path.parent, os.W_OK):
             folder = path.parent.resolve()
-            if is_programs(folder) and not any(map(folder.is_relative_to, roots)):
+            if may_be_copied(folder) and not any(map(folder.is_relative_to, roots)):
                 roots = [root for root in roots if not root.is_relative_to(folder)] + [folder]
     return roots
 
 
-def _entries(folder: Path, most: int) -> int:
-    """Return how many files and folders of a folder are to be taken, or a number above `most`."""
+def _count_entries(folder: Path, most: int) -> int:
+    """Return how many files and folders of a folder would be copied, or a number above `most`."""
     number = 0
     for place, folders, files in os.walk(folder):
         number += len(folders) + len(files)
         if number > most:
             break
         paths = (Path(place, name) for name in folders)
-        folders[:] = [p.name for p in paths if not (_is_passed_over(p) or _is_linked(p))]
+        folders[:] = [p.name for p in paths if not (_is_left_out(p) or _is_linked(p))]
     return number
 
 
-def _is_passed_over(folder: Path) -> bool:
-    return folder.name in _PASSED_OVER or environment.is_results(folder)
+def _is_left_out(folder: Path) -> bool:
+    return folder.name in _LEFT_OUT or environment.is_results(folder)
 
 
 def _is_linked(folder: Path) -> bool:

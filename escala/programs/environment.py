@@ -1,4 +1,4 @@
-"""What surrounds a program: its variables, the versions of its packages, and its identity."""
+"""The environment of a program: its variables, versions and files, which determine its results."""
 
 from __future__ import annotations
 
@@ -27,13 +27,28 @@ _SECONDS = 60
 def identity(program: Program) -> dict[str, Any]:
     """Return what determines the results of a program besides its data and the machine.
 
-    It is refused as by `versions` and `digests`.
+    Raises
+    ------
+    InputError : as `versions` and `digests`.
     """
+    # Of a variable that is a secret, only whether it is set; of others a digest, because a name may
+    # not tell that its value is a secret. None stands for a declared variable that is not set.
+    values = variables.decisive_for_programs()
+    values |= {name: os.environ.get(name) for name in program.variables}
+    variable_digests: dict[str, str | None] = {}
+    for name, value in values.items():
+        if value is None:
+            variable_digests[name] = None
+        elif variables.is_secret(name):
+            variable_digests[name] = "set"
+        else:
+            content = value.encode(errors="surrogateescape")
+            variable_digests[name] = hashlib.sha256(content).hexdigest()[:16]
     return {
         "command": list(program.command),
         "files": _digests_at_start(program),
         "lines": list(program.lines),
-        "variables": _variables(program),
+        "variables": variable_digests,
         "patterns": [program.epoch_ends, program.step_ends],
         "terminal": program.terminal,
         "in_place": program.in_place,
@@ -41,34 +56,21 @@ def identity(program: Program) -> dict[str, Any]:
     }
 
 
-def _variables(program: Program) -> dict[str, str | None]:
-    """Return marks of the values of the variables that a program gets, by which to tell them apart.
-
-    Nothing of a secret is told, and of another value a digest: its name may not say that it is one.
-    None stands for one that the program names, and that is not set.
-    """
-    named = {name: os.environ.get(name) for name in program.variables}
-    values = variables.decisive_for_programs() | named
-    for name in [name for name, value in values.items() if value is not None]:
-        value = values[name].encode(errors="surrogateescape")
-        values[name] = (
-            "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
-        )
-    return values
-
-
 @cache
 def versions(program: Program) -> dict[str, Any]:
     """Return the versions of a program's interpreter, `python`, and of the `packages` it finds.
 
-    Both are empty of a program that is no Python. Lines before the command that fail, and a program
-    that is not found, are refused.
+    A program that is no Python has none.
+
+    Raises
+    ------
+    InputError : the program is not found, or a line before its command fails.
     """
     interpreter, first = program.interpreter, program.command[0]
-    probe = ["bash", "-c", 'command -v -- "$1"', "bash", first]
-    done = run_in_place(program, [interpreter, "-c", packages.ASK] if interpreter else probe)
-    if interpreter and (held := packages.read(done.stdout)):
-        return held
+    lookup = ["bash", "-c", 'command -v -- "$1"', "bash", first]
+    done = run_in_environment(program, [interpreter, "-c", packages.ASK] if interpreter else lookup)
+    if interpreter and (answer := packages.read(done.stdout)):
+        return answer
     if not interpreter and done.returncode == 0:
         return {}
     last_lines = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
@@ -84,8 +86,8 @@ def versions(program: Program) -> dict[str, Any]:
     raise InputError(f"{program.where}.{key}", value, reason, remedy)
 
 
-def run_in_place(program: Program, command: list[str]) -> subprocess.CompletedProcess:
-    """Run another command in the place and the environment of a program; 127 if it cannot be."""
+def run_in_environment(program: Program, command: list[str]) -> subprocess.CompletedProcess:
+    """Run a command in a program's folder and environment; exit code 127 if it cannot start."""
     try:
         return capture(
             replace(program, command=tuple(command)).arguments({}),
@@ -99,32 +101,32 @@ def run_in_place(program: Program, command: list[str]) -> subprocess.CompletedPr
 
 @cache
 def which(program: Program, name: str) -> str | None:
-    """Return the path of another program as this one finds it: by its environment, or by PATH."""
+    """Return the path of another program as `program` finds it: by its environment, or by PATH."""
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
-        its_variables = environment(program, variables.for_ranks() | extra_variables(program))
-        path = shutil.which(name, path=its_variables.get("PATH"))
+        surroundings = environment(program, variables.for_ranks() | extra_variables(program))
+        path = shutil.which(name, path=surroundings.get("PATH"))
         return path and str((program.directory / path).absolute())
-    done = run_in_place(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
+    done = run_in_environment(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
     last = done.stdout.splitlines()[-1:]
     return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
 
 
 def extra_variables(program: Program) -> dict[str, str]:
     """Return the variables that a program gets besides those of every rank."""
-    named = {name: os.environ[name] for name in program.variables if name in os.environ}
-    return variables.for_programs() | named
+    declared = {name: os.environ[name] for name in program.variables if name in os.environ}
+    return variables.for_programs() | declared
 
 
-def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a program: those given, and what its interpreter needs.
+def environment(program: Program, of_ranks: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a program: those of ranks, and what its interpreter needs.
 
-    PWD is where it is started. Those given are as in the shell of the user, without this project's
-    own programs. The folder of the interpreter comes first in PATH, unless the same programs of
-    Python are found there anyway: others in it would stand before those of the user.
+    PWD is where it is started. PATH is that of the user's shell, without this project's programs.
+    The folder of the interpreter comes first in PATH only if PATH finds another Python: the folder
+    holds further programs, which would stand before those of the user.
     """
-    result = variables.restore_shell(given) | {"PWD": str(program.directory)}
+    result = variables.restore_shell(of_ranks) | {"PWD": str(program.directory)}
     if not program.python:
         return result
     folder, path = Path(program.python).parent, result.get("PATH", "")
@@ -143,16 +145,16 @@ _PASSED_OVER = {
     *("__pycache__", "node_modules", "results", "wandb", "mlruns", "lightning_logs"),
     *(".escala", ".snakemake"),
 }
-#: More of them are data, and not the files of a program.
+#: More files, or more bytes of files, are data, and not the files of a program.
 MOST_BYTES, MOST_FILES = 2**28, 20_000
-#: More of them share one digest: a request is passed on as text.
+#: If there are more files, they share one digest: a request is passed on as text.
 _MOST_LISTED = 200
 
 
 def files(program: Program) -> set[Path]:
-    """Return the files that determine the results of a program, as `digests` does their digests."""
+    """Return the files that determine the results of a program; too many are refused."""
     paths = set()
-    for path in _files(program):
+    for path in _find_files(program):
         paths.add(path)
         if len(paths) > MOST_FILES:
             reason = f"holds more than {MOST_FILES} files to digest"
@@ -163,9 +165,13 @@ def files(program: Program) -> set[Path]:
 def digests(program: Program) -> dict[str, str]:
     """Return the SHA-256 of each file that determines the results, by its path in the directory.
 
-    Many files, but for those that the command names, share one. Without patterns of files they are
-    those that git tracks or would track, or all. A pattern without a file, a file that cannot be
-    read, and too many or too large files, are refused.
+    Many files share one, but for those that the command names. A program without patterns of files
+    has those that git tracks or would track, or else all.
+
+    Raises
+    ------
+    InputError : a pattern matches no file, a file cannot be read, or the files are too many or too
+        large.
     """
     by_name, bytes_left, directory = {}, MOST_BYTES, program.directory
     for path in sorted(files(program)):
@@ -201,7 +207,7 @@ def _refusal(program: Program, path: Path, reason: str) -> InputError:
     return InputError(f"{program.where}.files", str(path), reason, remedy)
 
 
-def _files(program: Program) -> Iterator[Path]:
+def _find_files(program: Program) -> Iterator[Path]:
     folder = program.directory
     # The script that a command names, which may be elsewhere. Other words may be too long.
     for word in filter(None, program.command[1:]):

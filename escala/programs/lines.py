@@ -1,4 +1,4 @@
-"""The marks of one training, from all lines of an output that match."""
+"""The marks of one training, from all lines of an output that match a pattern."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escala.core.errors import Failed
 from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, differences
 from escala.programs.printed import is_length, is_score, is_seconds
 
-#: Of lines without a number, if there are several processes.
+#: A note on lines without a number, if there are several processes.
 WHOSE = (
     "the lines of its epochs have no number, so whether one process or each of them writes one is "
     "not known"
@@ -19,7 +19,8 @@ WHOSE = (
 _NEAR = 0.1
 #: A program may need so long to end after its last epoch.
 _ENDING_SECONDS = 0.5
-#: What takes longer by so much, and by so many seconds as rounding may hide, holds something else.
+#: An epoch holds something else if it takes longer than reported by this part, and by so many
+#: seconds, which rounding may hide.
 _MORE, _ROUNDED_SECONDS = 0.25, 0.5
 
 
@@ -29,11 +30,10 @@ def marks_of(
     """Return the marks of one training from all lines that matched, and notes on them.
 
     Lines of the same epoch, or of the same step, are one mark, at the time of the last: `ranks`
-    that write into one output repeat them, and so do bars. A number in the line tells which they
-    are of. If the lines that end epochs have none, and are `ranks` times as many as were asked for,
-    each rank has written its own. Lines with no step before the first of them, and steps after the
-    last, begin epochs. Where lines that match have numbers, those without one are of something
-    else.
+    that write into one output repeat them, and so do bars. A number in a line tells its epoch or
+    step. If the lines that end epochs have no numbers, and are `ranks` times as many as planned,
+    each rank has written its own. If no step comes before the first of these lines, and steps come
+    after the last, they begin epochs. If some lines have numbers, the others are left out.
 
     Parameters
     ----------
@@ -48,24 +48,25 @@ def marks_of(
                 f"{numbers.count(None)} of {len(numbers)} lines that {event}_ends matches have no "
                 f"number of the {event}, and are left out"
             )
-    ends, turns = ([mark for mark in lines if mark.event == event] for event in (EPOCH, STEP))
-    ends, notes_on_ends = _ends(ends, ranks, planned_epochs)
+    ends, steps = ([mark for mark in lines if mark.event == event] for event in (EPOCH, STEP))
+    ends, notes_on_ends = _select_ends(ends, ranks, planned_epochs)
     notes += notes_on_ends
-    are_numbered = _are_numbered(turns, ranks)
+    are_numbered = _are_numbered(steps, ranks)
     are_distinct = ranks == 1
-    if are_numbered and ranks > 1:  # Do numbers begin again, by far more than ranks lie apart?
-        numbers = [mark.number for mark in turns]
-        back = (most - n for most, n in zip(accumulate(numbers, max), numbers, strict=True))
-        are_distinct = max(back) <= (max(numbers) - min(numbers)) / 2
-    once = _last_by_number(turns, ranks) if are_distinct else turns
-    if turns and not are_numbered and ranks == 1:
+    if are_numbered and ranks > 1:
+        # Where numbers begin again in each epoch, they fall by more than ranks lie apart.
+        numbers = [mark.number for mark in steps]
+        falls = (most - n for most, n in zip(accumulate(numbers, max), numbers, strict=True))
+        are_distinct = max(falls) <= (max(numbers) - min(numbers)) / 2
+    chosen_steps = _last_by_number(steps, ranks) if are_distinct else steps
+    if steps and not are_numbered and ranks == 1:
         notes.append("the lines of its steps have no number, so each is taken for one step")
-    chosen = {id(mark) for mark in (*ends, *once)}
+    chosen = {id(mark) for mark in (*ends, *chosen_steps)}
     marks = [mark for mark in lines if id(mark) in chosen]
-    if ranks > 1 and len(once) < len(turns):  # Of which ranks its rows are, a line does not tell.
-        for mark in once:
+    if ranks > 1 and len(chosen_steps) < len(steps):  # A line does not tell whose rows it counts.
+        for mark in chosen_steps:
             mark.values.pop(ROWS, None)
-    if ends and once and marks[0].event == EPOCH and marks[-1].event == STEP:
+    if ends and chosen_steps and marks[0].event == EPOCH and marks[-1].event == STEP:
         marks = [Mark(BEGIN, marks[0].time, {}), *marks[1:], Mark(EPOCH, marks[-1].time, {})]
     if not are_numbered or not are_distinct:
         made = 1 if are_distinct else None
@@ -73,44 +74,45 @@ def marks_of(
     return marks, notes
 
 
-def _ends(
+def _select_ends(
     lines: Sequence[Mark], ranks: int, planned_epochs: int | None
 ) -> tuple[Sequence[Mark], list[str]]:
-    """Return the marks of the ends of epochs, and notes on them."""
-    every, notes = lines, []
+    """Return the line that ends each epoch, of all lines of epochs, and notes on them."""
+    all_lines, notes = lines, []
     if _are_numbered(lines, ranks):
         lines = _last_by_number(lines, ranks)
-        if ranks == 1 and [more > 0 for more in differences(lines)[-2:]] == [True, False]:
+        if ranks == 1 and [growth > 0 for growth in differences(lines)[-2:]] == [True, False]:
             notes.append(
                 f"its last line tells of epoch {lines[-1].number:.0f} again, and is left out"
             )
-            lines, every = lines[:-1], every[:-1]
-        usual = mode([more for more in differences(lines) if more > 0] or [1])
+            lines, all_lines = lines[:-1], all_lines[:-1]
+        usual = mode([growth for growth in differences(lines) if growth > 0] or [1])
         if usual != 1:
             notes.append(f"the numbers of its epochs grow by {usual:.3g}: so many are called one")
     elif ranks == 1 and len(bars := {mark.bar for mark in lines}) > 1 and None not in bars:
-        following = [(a, b.bar if b else None) for a, b in zip_longest(lines, lines[1:])]
-        ends = [mark for mark, after in following if after is None or after < mark.bar]
+        pairs = [(mark, after and after.bar) for mark, after in zip_longest(lines, lines[1:])]
+        ends = [mark for mark, next_bar in pairs if next_bar is None or next_bar < mark.bar]
         if len(ends) == 1:
             notes.append("the lines of its epochs are parts of one bar: each is taken for an epoch")
-            ends = [mark for mark, after in following if mark.bar and after != mark.bar]
+            ends = [mark for mark, next_bar in pairs if mark.bar and next_bar != mark.bar]
         lines = ends
     elif ranks == 1 and len(lines) != planned_epochs:
-        lines = lines[(size := _group(lines)) - 1 :: size]
+        size = _size_of_groups(lines)
+        lines = lines[size - 1 :: size]
     elif lines and ranks > 1 and len(lines) == ranks * (planned_epochs or 0):
         lines = lines[ranks - 1 :: ranks]
     elif lines and ranks > 1 and len(lines) != planned_epochs:
         notes.append(WHOSE)
-    if len(lines) < len(every):
+    if len(lines) < len(all_lines):
         notes.append("several lines are those of one epoch, and its last one ends it")
     return lines, notes
 
 
-def _group(marks: Sequence[Mark]) -> int:
-    """Return how many marks follow each other closely each time; 1 if it is not the same number.
+def _size_of_groups(marks: Sequence[Mark]) -> int:
+    """Return how many marks follow each other closely at a time; 1 if it is not the same number.
 
-    A process may print its line twice, or one of its training and one of its validation; and
-    processes that it starts may each print one.
+    A process may print its line twice, or one line on its training and one on its validation. Each
+    of the processes that it starts may print one.
     """
     gaps = [later.time - before.time for before, later in pairwise(marks)]
     size = next((n for n, gap in enumerate(gaps, 1) if gap > _NEAR * max(gaps)), 1)
@@ -122,7 +124,7 @@ def _group(marks: Sequence[Mark]) -> int:
 def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:
     """Return whether marks tell the number of their epoch or step.
 
-    What is the same in all of them is that of one epoch, if each rank or a bar repeats it.
+    If all marks have the same number, they are of one epoch, which each rank or a bar repeats.
     """
     numbers = {mark.number for mark in marks}
     if len(numbers) != 1:
@@ -132,16 +134,18 @@ def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:
 
 
 def _last_by_number(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
-    """Return the last of the marks of each number, or all of them if they have none.
+    """Return the last mark of each number, or all marks if they have no numbers.
 
-    Of one rank, they follow each other: later, the same numbers are of another training.
+    Marks of one rank with the same number follow each other. If the number comes back later, it is
+    of another training.
     """
     if not _are_numbered(marks, ranks):
         return marks
     if ranks > 1:
         last = {mark.number: mark for mark in marks}
         return [mark for mark in marks if mark is last[mark.number]]
-    return [a for a, b in zip_longest(marks, marks[1:]) if b is None or a.number != b.number]
+    pairs = zip_longest(marks, marks[1:])
+    return [mark for mark, after in pairs if after is None or mark.number != after.number]
 
 
 def drop_buffered_steps(marks: Sequence[Mark]) -> list[Mark]:
@@ -163,17 +167,24 @@ def drop_buffered_steps(marks: Sequence[Mark]) -> list[Mark]:
 
 
 def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[str]:
-    """Refuse lines of an output that may begin epochs, as `Failed`: they are taken for their ends.
+    """Refuse lines that were taken for ends of epochs, and may be their beginnings.
 
-    After the last of them, the program went on for more than half of the least time between two. A
-    line that reports how long something took, or how fast it was, is an end. One that reports a
-    score, or follows steps, may be one: of these it is noted. The program `started` and `ended` by
-    the clock of the marks.
+    They may be if the program went on after the last of them for more than half of the least time
+    between two. A line that reports a duration or a speed is an end. Of a line that reports a score
+    or follows steps, a note is returned.
+
+    Parameters
+    ----------
+    started, ended : when the program did, by the clock of the marks.
+
+    Raises
+    ------
+    Failed : the lines may begin epochs.
     """
     ends = [mark.time for mark in marks if mark.event == EPOCH]
-    turns = [mark.time for mark in marks if mark.event == STEP]
+    steps = [mark.time for mark in marks if mark.event == STEP]
     names = {name for mark in marks if mark.event == EPOCH for name in mark.values}
-    if not ends or max(turns, default=0.0) > ends[-1]:  # Such steps are told of.
+    if not ends or max(steps, default=0.0) > ends[-1]:  # Another note tells of such steps.
         return []
     times = ends if len(ends) > 1 else [started, *ends]
     took, more = min(b - a for a, b in pairwise(times)), ended - ends[-1]
@@ -183,7 +194,7 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[st
         f"the program went on for {more:.3g} s after the last line that epoch_ends matched, and "
         f"from one to the next it took {took:.3g} s"
     )
-    if turns or any(map(is_score, names)):
+    if steps or any(map(is_score, names)):
         return [f"{sentence}: if the line begins an epoch, the last one is not timed"]
     raise Failed(
         f"{sentence}: so the line may begin an epoch. Remedy: match a line that ends it, with a "

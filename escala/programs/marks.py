@@ -22,25 +22,32 @@ ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
-#: Of a step that a loop left by `break`, and of marks before which others could not be written.
+#: Names of numbers that the hook adds to a mark: that a loop left its step by `break`, and how many
+#: marks before it could not be written.
 LEFT, LOST = "_left", "_lost"
-#: Before the name of a score whose best value is told alongside the last.
+#: Begins the name of the best value of a score.
 BEST = "best_"
-#: Numbers of a mark that are whole, and no scores.
+#: Names of numbers that are whole, and no scores.
 _COUNTS = {ROWS, EPOCH, STEP}
-#: The word for what is no number, in any line.
+#: The word for what is no number.
 _NAN = re.compile(r"(?<!\w)nan(?!\w)", re.IGNORECASE)
-#: How far a step that a loop left by `break` must have got, as a part of the shortest other one.
+#: A step that a loop left by `break` counts if it took this part of the shortest other step.
 _MADE = 0.1
 
 
 class Mark(NamedTuple):
-    """A moment that a program told of: `time` by the monotonic clock, and numbers by name.
+    """A moment that a program told of.
 
-    The event is `BEGIN`, before a step; `STEP` and `EPOCH`, at their ends; or `SCORE`. `number` is
-    that of the step or the epoch; `made`, the steps that end here; `bar`, the part of a bar that is
-    done; each is None if it is not known. `left_out` are names of what was told and is no number,
-    `lost` the marks before this one that could not be written.
+    Attributes
+    ----------
+    event : `BEGIN`, before a step; `STEP` or `EPOCH`, at their ends; or `SCORE`.
+    time : seconds of the monotonic clock.
+    values : the numbers that were told, by name.
+    number : of the step or the epoch; None if it is not known.
+    made : the number of steps that end here; None if it is not known.
+    bar : the part of a progress bar that is done; None without a bar.
+    left_out : names of what was told and is no number.
+    lost : the number of marks before this one that could not be written.
     """
 
     event: str
@@ -59,14 +66,14 @@ class Epoch:
 
     Attributes
     ----------
-    began, ended : of the monotonic clock. Without a mark of its beginning, an epoch begins as the
-        one before ends, and the first one with the end of its first step, which is no part of it
-        then; without several steps, as the process starts.
-    steps : the seconds of what ends with each mark of a step.
-    rows : their number in each; None if the program did not tell it.
-    made : the steps in each; None if it is not known.
-    train_seconds : of its steps, without what lies between the last of them and the next beginning.
-    values : what its end reported.
+    began, ended : of the monotonic clock. Without a mark of its beginning, an epoch begins when the
+        one before it ends. The first epoch then begins with the end of its first step, which is no
+        part of it; or, without several steps, when the process starts.
+    steps : the seconds that end with each mark of a step.
+    rows : the rows of each mark; None if the program did not tell them.
+    made : the steps of each mark; None if they are not known.
+    train_seconds : of its steps, without the time from the last one to the next beginning.
+    values : the numbers that its end reported.
     marked : whether its beginning was marked.
     """
 
@@ -89,28 +96,27 @@ class Epoch:
         """Whether each mark ends one step, so that their times are those of steps."""
         return set(self.made) <= {1}
 
-    def leave_out(self, place: int) -> None:
-        """Leave out a step."""
+    def drop_step(self, place: int) -> None:
         for values in (self.steps, self.rows, self.made):
             del values[place]
 
 
 def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
-    """Return the marks of each process that used the hook, in the order of their first marks.
+    """Return the marks of each process that used the hook, and the number of lines without one.
 
-    The second value is the number of whole lines that are no marks. The last line of a process may
-    be cut.
+    The processes are in the order of their first marks. The last line of a process may be cut, and
+    does not count.
     """
     by_process, unread = [], 0
     for path in folder.glob("*.jsonl"):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        marks = [_mark(line) for line in lines]
+        marks = [_parse_mark(line) for line in lines]
         unread += marks[:-1].count(None)
         by_process.append([mark for mark in marks if mark])
     return sorted(filter(None, by_process), key=lambda marks: marks[0].time), unread
 
 
-def _mark(line: str) -> Mark | None:
+def _parse_mark(line: str) -> Mark | None:
     """Return the mark of a line, None if it holds none."""
     try:
         event, time, numbers = json.loads(line)
@@ -123,7 +129,7 @@ def _mark(line: str) -> Mark | None:
         return None
 
 
-def in_sequence(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
+def join_sequences(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
     """Join the marks of processes that ran one after the other.
 
     Parameters
@@ -148,19 +154,20 @@ def differences(marks: Sequence[Mark]) -> list[float]:
 
 
 def count_steps(marks: Sequence[Mark]) -> list[Mark]:
-    """Return marks of one process with the steps that each ends, by the numbers of steps.
+    """Return marks of one process with `made`, by the differences of the numbers of steps.
 
-    Of the first one of an epoch, they are known if it is in step with the others. Numbers that may
-    be those of rows tell only whether each step has a mark.
+    For the first mark of an epoch, it is known if its number is the usual difference, or one less.
+    Numbers that may be those of rows tell only whether each step has a mark.
     """
-    turns = [mark for mark in marks if mark.event == STEP and mark.number is not None]
-    more = differences(turns)
-    usual = mode([difference for difference in more if difference > 0] or [1])
-    has_all = bool(more) and max(more) == usual == 1
+    numbered = [mark for mark in marks if mark.event == STEP and mark.number is not None]
+    growths = differences(numbered)
+    usual = mode([growth for growth in growths if growth > 0] or [1])
+    has_all = bool(growths) and max(growths) == usual == 1
     counted = {}
-    for mark, after in zip(turns, [0, *more][: len(turns)], strict=True):
-        in_step = usual if mark.number in (usual, usual - 1) else None
-        made = 1 if has_all else mark.made and (after if after > 0 else in_step)
+    for mark, growth in zip(numbered, [0, *growths][: len(numbered)], strict=True):
+        # The first mark of an epoch.
+        first = usual if mark.number in (usual, usual - 1) else None
+        made = 1 if has_all else mark.made and (growth if growth > 0 else first)
         counted[id(mark)] = mark._replace(made=made)
     return [counted.get(id(mark), mark) for mark in marks]
 
@@ -168,9 +175,15 @@ def count_steps(marks: Sequence[Mark]) -> list[Mark]:
 def require_order(
     by_process: Iterable[Sequence[Mark]], started: float, ended: float | None
 ) -> None:
-    """Refuse marks whose times or numbers of epochs do not grow, as `Failed`.
+    """Refuse marks whose times or numbers of epochs do not grow.
 
-    The program `started` and `ended` by the clock of the marks; an end of None is not checked.
+    Parameters
+    ----------
+    started, ended : when the program did, by the clock of the marks; an end of None is not checked.
+
+    Raises
+    ------
+    Failed : the times or the numbers decrease, or a time lies outside of the run.
     """
     for marks in by_process:
         times = [started, *(mark.time for mark in marks), *([ended] if ended else [])]
@@ -188,13 +201,13 @@ def require_order(
                 )
 
 
-class Searched:
-    """Marks in the lines of an output, found by patterns; None searches for none.
+class OutputSearch:
+    """A search of an output for marks, by patterns; a pattern of None matches nothing.
 
     Attributes
     ----------
-    marks : those of the lines that have ended.
-    notes : at the end, what was not searched or not read, for the user.
+    marks : of the lines that have ended.
+    notes : sentences on what was not searched or not read, after `end`.
     """
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
@@ -243,7 +256,7 @@ class Searched:
                 values = self._numbers.values(numbers)
                 counters = read_counters(line)
                 number, bar, made = getattr(counters, event), counters.bar, 1
-                # Of several numbers in a line; but what stands before one may make it another one.
+                # Of several numbers in a line, the one that the pattern matches.
                 if number is not None:
                     inner = getattr(read_counters(matched), event)
                     number = number if inner is None else inner
@@ -274,7 +287,7 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
         for place in reversed(left):
             others = current.steps[:place] + current.steps[place + 1 :]
             if others and current.steps[place] < _MADE * min(others):
-                current.leave_out(place)
+                current.drop_step(place)
         current.values = values
         result.append(current)
 
@@ -305,28 +318,31 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
         first = result[0]
         first.began += first.steps[0]
         first.train_seconds -= first.steps[0]
-        first.leave_out(0)
+        first.drop_step(0)
     return result
 
 
 def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> list[list[Epoch]]:
     """Return the epochs of each process that tells of some.
 
-    Where some of them tell of the ends of epochs, those that tell only of steps are left out, and
-    the rows of the others are not known as those of all.
+    If some processes mark the ends of epochs, those that mark only steps are left out. The rows of
+    all processes together are then not known.
     """
-    by_rank = [epochs(marks, started) for marks in by_process]
-    ending = [any(mark.event == EPOCH for mark in marks) for marks in by_process]
-    if any(ending) and any(
-        rank_marks and not ends for rank_marks, ends in zip(by_rank, ending, strict=True)
-    ):
-        by_rank = [rank_marks for rank_marks, ends in zip(by_rank, ending, strict=True) if ends]
-        for epoch in chain.from_iterable(by_rank):
-            epoch.rows = [None] * len(epoch.steps)
-    return list(filter(None, by_rank))
+    all_epochs = [epochs(marks, started) for marks in by_process]
+    marked = [
+        process_epochs
+        for process_epochs, marks in zip(all_epochs, by_process, strict=True)
+        if any(mark.event == EPOCH for mark in marks)
+    ]
+    all_epochs, marked = list(filter(None, all_epochs)), list(filter(None, marked))
+    if not marked or len(marked) == len(all_epochs):
+        return all_epochs
+    for epoch in chain.from_iterable(marked):
+        epoch.rows = [None] * len(epoch.steps)
+    return marked
 
 
-def steps_after(marks: Sequence[Mark]) -> int:
+def count_steps_after_epochs(marks: Sequence[Mark]) -> int:
     """Return how many marks of steps follow the last end of an epoch, 0 without one."""
     events = [mark.event for mark in marks]
     after = events[::-1].index(EPOCH) if EPOCH in events else 0
@@ -336,9 +352,9 @@ def steps_after(marks: Sequence[Mark]) -> int:
 def scores(marks: Iterable[Mark]) -> dict[str, float]:
     """Return the last value of each score that a program reported of itself, by name.
 
-    Times, speeds and counts of epochs and steps are none. A score that epochs report several times
-    also has its best value, if its name tells whether the lower or the higher one is better. What
-    only steps report has its last value.
+    Times, speeds and counts are no scores. A score that epochs report several times also has its
+    best value, if its name tells whether a lower or a higher one is better. A score that only steps
+    report has its last value.
     """
     reported: dict[str, list[float]] = {}
     in_steps: dict[str, list[float]] = {}

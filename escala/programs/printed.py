@@ -11,8 +11,8 @@ from typing import NamedTuple
 LONGEST = 4096
 _ENDS = re.compile(rb"[\r\n]+")
 _PART_OF_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
-#: Colours, titles, sets of letters and moves of a terminal (ECMA-48 and ECMA-35), and what else is
-#: no text.
+#: Colours, titles, sets of letters and moves of a terminal (ECMA-48 and ECMA-35), and other
+#: characters that are no text.
 _CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
     r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f\ufeff]"
@@ -26,13 +26,13 @@ _NUMBER = re.compile(
 _PLAIN = re.compile(r"\d+\.?\d*|\.\d+")
 _DECIMAL_COMMA = re.compile(r"(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+")
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
-#: After digits: a unit that multiplies them, or what makes another number of them.
+#: After digits: a unit that multiplies them, or a character by which they are another number.
 _SCALE = re.compile(r"[kKMGTB]|[_'’\u00a0\u202f]\d|(?<=(?<![\d.])0)[xX]|#(?:QNAN|SNAN|IND|INF)")
 _AFTER_HOURS = re.compile(r"\d:")
 _IN_A_NAME = re.compile(r"[^\W\d]")
 _ZERO_FIRST = re.compile(r",0\d")
 _MINUS = "\u2212"
-#: What a pattern may expect in the place of a word for a number.
+#: Numbers that a pattern may expect in the place of a word such as nan.
 _IN_PLACE_OF_WORDS = ("0.0000", "0", *(f"0.{'0' * places}" for places in (1, 2, 3, 5, 6, 7, 8)))
 #: The meanings of a comma in a number; `_NO_COMMA` for a number that has none.
 _NO_COMMA, _DECIMAL, _GROUPS, _SEPARATOR = "", "decimal", "groups", "separator"
@@ -43,21 +43,21 @@ def text(data: bytes) -> str:
 
     A line that is not in UTF-8 is read as Latin-1.
     """
-    return "\n".join(map(_text, data.split(b"\n")))
-
-
-def _text(line: bytes) -> str:
-    try:
-        decoded = line.decode()
-    except UnicodeDecodeError:
-        decoded = line.decode("latin-1")
-    kept, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
-    letters, place = list(kept), len(kept)
-    for overwriting in others:
-        place = max(place - 1, 0)
-        letters[place : place + len(overwriting)] = overwriting
-        place += len(overwriting)
-    return "".join(letters)
+    lines = []
+    for line in data.split(b"\n"):
+        try:
+            decoded = line.decode()
+        except UnicodeDecodeError:
+            decoded = line.decode("latin-1")
+        # A backspace moves one letter back; what follows it overwrites letters.
+        first, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
+        letters, place = list(first), len(first)
+        for overwriting in others:
+            place = max(place - 1, 0)
+            letters[place : place + len(overwriting)] = overwriting
+            place += len(overwriting)
+        lines.append("".join(letters))
+    return "\n".join(lines)
 
 
 #: A line that names an error: what programs write of their options, the last line of a traceback of
@@ -71,7 +71,7 @@ TRACEBACK = "Traceback (most recent call last)"
 _GOES_ON = re.compile(
     "Exception ignored |Exception in thread |Error in atexit|--- Logging error|^(future|task): <"
 )
-#: A program that ends of an error says no more after it: a message, and what other ranks say.
+#: A program that an error ends prints at most so many lines after it: a message, and other ranks.
 _MOST_AFTER = 20
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
@@ -101,8 +101,8 @@ def has_failed(last: str) -> bool:
 class Lines:
     """The lines of an output that arrives in pieces.
 
-    A line ends with a new line or with a return to its beginning, which a progress bar writes only
-    before the next line. So its time is that of its last character.
+    A line ends with a new line or with a return to its beginning. A progress bar writes the return
+    only before its next line, so the time of a line is that of its last character.
 
     Attributes
     ----------
@@ -174,8 +174,11 @@ class _Token(NamedTuple):
     def text(self) -> str:
         return f"{self.sign}{self.word}{self.digits}{self.exponent}"
 
-    def plainly(self, level: int, word: str) -> str:
-        """Return it with digits for its word, then also without sign, exponent and commas."""
+    def plain_text(self, level: int, word: str) -> str:
+        """Return its text, or `word` for a word.
+
+        It has no sign from level 1 on, no exponent from level 2 on, and no commas at level 3.
+        """
         if self.word:
             return word
         digits = self.digits
@@ -194,10 +197,9 @@ class _Token(NamedTuple):
 def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | None:
     """Return what a pattern matches in a line, and the numbers of its named groups; None without.
 
-    A number is read from all of it that stands in the line, whichever part a group matches. A
-    pattern may be written for digits and a point only, such as `[0-9.]+`. So where it does not
-    match, or passes over a word such as nan, it is also searched in the line with its numbers
-    written plainly.
+    The whole number is read, whichever part of it a group matches. A pattern may be written for
+    digits and a point only, such as `[0-9.]+`. If it does not match, or passes over a word such as
+    nan, it is also searched in the line with its numbers written plainly.
     """
     match = pattern.search(line)
     if not pattern.groupindex:
@@ -250,7 +252,7 @@ def _plain_forms(
         for token in tokens:
             # The comma in a time of day, as `logging` prints it, is no part of another number.
             is_time = _AFTER_HOURS.match(line, max(0, token.start - 2))
-            written = token.plainly(min(level, 2) if is_time else level, word)
+            written = token.plain_text(min(level, 2) if is_time else level, word)
             plain += line[at : token.start]
             moved.append(token._replace(start=len(plain), end=len(plain) + len(written)))
             if written != line[token.start : token.end]:
@@ -269,7 +271,7 @@ def _numbers(match: re.Match, line: str, tokens: Sequence[_Token]) -> dict[str, 
 
 
 def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> Number:
-    """Return the number that a group covers, with what of it lies outside of the group."""
+    """Return the number that a group covers, including its parts outside of the group."""
     start, end = match.span(name)
     covered = [
         token
@@ -320,17 +322,17 @@ def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> 
 
 
 class Numbers:
-    """The values of numbers, as lines arrive: what a comma means is known from all of a name.
+    """The values of numbers as lines arrive. All numbers of a name tell what a comma means in them.
 
-    A number that may be read in several ways is left out, as is what is no number. `counts` are
-    names of whole numbers.
+    A number that may be read in several ways is left out, and so is a text that is no number.
+    `counts` are names of whole numbers.
     """
 
     def __init__(self, counts: Collection[str]):
         self._counts = counts
         self._meanings: dict[str, set[str]] = {}
         self._open: list[tuple[dict[str, float], str, Number]] = []
-        self._left: dict[str, Number] = {}
+        self._left_out: dict[str, Number] = {}
 
     def values(self, numbers: Mapping[str, Number]) -> dict[str, float]:
         """Return the values of a line by name; `settle` adds those that depend on other lines."""
@@ -339,13 +341,13 @@ class Numbers:
             # A whole number has no decimals.
             ways = set(number.values) - ({_DECIMAL} if name in self._counts else set())
             if not ways:
-                self._left.setdefault(name, number)
+                self._left_out.setdefault(name, number)
             elif len(ways) == 1:
                 [read[name]] = (number.values[way] for way in ways)
             else:
                 self._open.append((read, name, number))
             if ways == {_NO_COMMA}:
-                # Who writes a point before decimals does not write a comma there.
+                # Whoever writes a point before decimals writes no comma there.
                 ways = {_GROUPS, _SEPARATOR} if "." in number.text else set()
             if ways:
                 self._meanings[name] = self._meanings.get(name, ways) & ways
@@ -361,10 +363,10 @@ class Numbers:
             if len(ways) == 1:
                 [read[name]] = (number.values[way] for way in ways)
             else:
-                self._left.setdefault(name, number)
+                self._left_out.setdefault(name, number)
         self._open = []
         notes = []
-        for name, number in self._left.items():
+        for name, number in self._left_out.items():
             why = "is no number"
             if number.values:
                 why = "may be read in several ways (print it with a point, and without a comma)"
@@ -377,14 +379,14 @@ _AND_NUMBER = (
     r"[\W_]{0,4}(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|[kmg]\b|e\d)"
     r"(?!\s*((m?s|secs?|seconds?|mins?|h)\b|%))"
 )
-#: Not that of the best epoch, and not the number of all.
-_OF_OTHERS = "".join(rf"(?<!{word}[ _-])" for word in ("best", "max", "num", "total", "last"))
-#: In a dictionary, as of Transformers, it is a part of an epoch as well.
+#: Before the word: no word by which the number is of the best epoch, or of all epochs.
+_NOT_OF_OTHERS = "".join(rf"(?<!{word}[ _-])" for word in ("best", "max", "num", "total", "last"))
+#: The number of an epoch. Dictionaries such as those of Transformers hold parts of an epoch.
 _EPOCH = re.compile(
-    rf"(?i)['\"]epoch['\"]: ?(?P<part>\d+\.\d+)|{_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}"
+    rf"(?i)['\"]epoch['\"]: ?(?P<part>\d+\.\d+)|{_NOT_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}"
 )
 _STEP = re.compile(
-    rf"(?i){_OF_OTHERS}(?<![a-z0-9])(?:step|iter|iteration|it|batch|update){_AND_NUMBER}"
+    rf"(?i){_NOT_OF_OTHERS}(?<![a-z0-9])(?:step|iter|iteration|it|batch|update){_AND_NUMBER}"
 )
 #: An epoch and a step, as PyTorch's first tutorial prints them: `[1,  2000] loss: 2.2`.
 _STEP_OF_EPOCH = re.compile(r"\s*\[\d+,\s+(\d+)\]")
@@ -408,17 +410,17 @@ _MEASURE = re.compile(
     r"|speed|lr|learning rate|steps?|iters?|iterations?|it|batch|batches|epochs?|rows?|ranks?|n|num"
     r"|counts?|samples|examples|images|tokens|memory|mem|[mg]i?b|left|parameters)\b"
 )
-#: Words in the name of a duration or a speed, which is known when what it tells of has ended.
+#: Words in the name of a duration or a speed. It is known only when its epoch or step has ended.
 _LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|throughput)\b")
 #: Words in the name of a duration that is not that of an epoch.
 _OF_A_PART = re.compile(r"\b(per|steps?|iters?|iterations?|it|batch|eval\w*|val\w*|test\w*|left)\b")
 
 
 class Counters(NamedTuple):
-    """What a line tells of its place in a training; None of what it does not tell.
+    """Where in a training a line stands; None for what the line does not tell.
 
-    `epoch` and `step` are the numbers that stand after these words; `bar` is the part of a bar that
-    is done, which counts steps, or rows.
+    `epoch` and `step` are the numbers after these words. `bar` is the part of a progress bar that
+    is done, which counts steps or rows.
     """
 
     epoch: float | None
@@ -428,11 +430,11 @@ class Counters(NamedTuple):
 
 def read_counters(line: str) -> Counters:
     """Return what a line tells of its place in a training."""
-    rest = _PART_OF_EPOCHS.sub("", line)
+    without_epochs = _PART_OF_EPOCHS.sub("", line)
     matches = (
         _EPOCH.search(line),
-        _STEP_OF_EPOCH.match(line) or _STEP.search(rest),
-        _BAR.search(rest),
+        _STEP_OF_EPOCH.match(line) or _STEP.search(without_epochs),
+        _BAR.search(without_epochs),
     )
     texts = (match and next(filter(None, match.groups())) for match in matches)
     return Counters(*(float(text.replace(",", "")) if text else None for text in texts))

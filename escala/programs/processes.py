@@ -22,22 +22,22 @@ from escala.programs.program import Program
 if TYPE_CHECKING:
     from escala.programs.child import Execution
 
-#: What Python does for so long without an import is work.
+#: A time without an import is work if it lasts so long.
 WORK_SECONDS = 0.5
 #: A script that goes on for so long without an import has begun to train.
 _ASKING_SECONDS = 20.0
-#: A process works if it used this part of the core time of the one that used most; a thread alike.
+#: A process works if it used this part of the core time of the busiest process. So does a thread.
 _PART, _LEAST_SECONDS = 0.2, 0.2
 #: Cores are counted over so many seconds, because the kernel counts whole ticks.
 _WINDOW_SECONDS = 1.0
-#: A process that waits for others uses less of a core, and waits for the time that they last and
-#: up to this part of it and so many seconds: a busy machine is slow to start and to end them.
-#: To start each of them takes core time.
-_WAITING, _WAITS_PART, _WAITS_SECONDS, _STARTS_SECONDS = 0.1, 0.5, 2.0, 0.05
+#: A process that only waits for others uses less than this part of a core, and some core time to
+#: start each of them. It waits as long as they last, and up to this part of it and so many seconds
+#: longer, because a busy machine is slow to start and to end them.
+_WAITING, _STARTS_SECONDS, _WAITS_PART, _WAITS_SECONDS = 0.1, 0.05, 0.5, 2.0
 
 
 class ProcessReport(NamedTuple):
-    """What a process of Python told of itself, as the hook describes it."""
+    """What a process of Python told of itself: `_facts` of `escala/hook/escala_processes.py`."""
 
     parent: int
     began: float
@@ -56,15 +56,21 @@ class ProcessReport(NamedTuple):
 
 
 def places(
-    variables: Mapping[str, str], given: Mapping[str, str], numbers: Iterable[tuple[str, str]]
+    variables: Mapping[str, str],
+    environment: Mapping[str, str],
+    rank_variables: Iterable[tuple[str, str]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield rank and number of ranks by the variables of a process, unless they were `given`.
+    """Yield rank and number of ranks that a program gave to one of its processes.
 
-    `numbers` are pairs of variables that may tell them.
+    Parameters
+    ----------
+    variables : of the process.
+    environment : of the program. A rank that is in it is of the program as a whole.
+    rank_variables : pairs of variables that may hold the rank and the number of ranks.
     """
-    for names in numbers:
+    for names in rank_variables:
         rank, world = (variables.get(name, "") for name in names)
-        if rank.isdigit() and world.isdigit() and rank != given.get(names[0]):
+        if rank.isdigit() and world.isdigit() and rank != environment.get(names[0]):
             yield int(rank), int(world)
 
 
@@ -73,27 +79,32 @@ def describe(folder: Path, execution: Execution) -> dict:
 
     Parameters
     ----------
-    folder : of what processes of Python told.
+    folder : of the reports of processes of Python.
     execution : what was seen of the program, which may go on.
 
     Returns
     -------
-    `processes` that worked, and whether one had several `threads` at work; their `places`, each a
-    rank and the number of ranks; `cores`, the most that were used; `core_seconds` after imports;
-    `python`, whether a process of Python told of itself; `idle`, whether all of those ended right
-    after their imports; `start_seconds`, until the first of them began, with its imports; `ended`,
-    whether all of those told of their ends; `begun`, whether the program ended or all of those
-    began to train; `alike`, a number of its words if it is certain that the program never asked
-    which of several processes it is.
+    processes : the number of processes that worked, None if it is not known.
+    threads : whether one of them had several threads at work.
+    places : pairs of a rank and the number of ranks.
+    cores : the most cores that were used at a time.
+    core_seconds : of all processes, after their imports.
+    python : whether a process of Python reported.
+    ended : whether all processes of Python reported their ends.
+    begun : whether the program ended, or all processes of Python began to train.
+    idle : whether all processes of Python ended right after their imports.
+    start_seconds : until the first process of Python had made its imports.
+    alike : a number for the words of the command, if it is certain that the program never asked
+        which of several processes it is; else None.
     """
     reports, cores = _read(folder, execution.at), execution.by_process
-    # The core time before the work of each: of its start, and of its imports.
+    # Core time for the start of each process and its imports.
     starts = {
         number: report.longest_after if report.longest >= WORK_SECONDS else report.imported_cores
         for number, report in reports.items()
     }
     acting = {number: report for number, report in reports.items() if not _waits(number, reports)}
-    # The kernel also counts late imports, and how a process frees its memory, if it is asked then.
+    # Core time of work. The kernel would add late imports, and the end of a process.
     work = {number: report.worked for number, report in acting.items() if report.ended}
     for number, (seconds, _) in cores.items():
         if number in acting.keys() - work.keys() or number not in reports:
@@ -101,22 +112,20 @@ def describe(folder: Path, execution: Execution) -> dict:
     most = max(work.values(), default=0.0)
     if most >= _LEAST_SECONDS:
         worked = {number for number, seconds in work.items() if seconds >= _PART * most}
-        known = worked <= reports.keys()
+        all_reported = worked <= reports.keys()
     else:
         # They sleep, wait for a device, or are quick.
         worked = {number for number, report in acting.items() if report.longest >= WORK_SECONDS}
-        known = cores.keys() <= reports.keys()
-    others = max((cores[n][0] - cores[n][1] for n in worked & cores.keys()), default=0.0)
+        all_reported = cores.keys() <= reports.keys()
+    further_threads = [cores[number][0] - cores[number][1] for number in worked & cores.keys()]
     first = min(acting.values(), key=lambda report: report.began, default=None)
     trained = all(report.ended or report.longest > _ASKING_SECONDS for report in reports.values())
-    certain = (
-        reports and known and trained and not any(report.queries for report in reports.values())
-    )
+    queries = sum(report.queries for report in reports.values())
     used = [report.user_seconds + report.system_seconds for _, report in execution.used]
     joined = {(report.rank, report.world) for report in reports.values() if report.world}
     return {
         "processes": len(worked) or None,
-        "threads": most >= _LEAST_SECONDS and others >= _PART * most,
+        "threads": most >= _LEAST_SECONDS and max(further_threads, default=0.0) >= _PART * most,
         "places": sorted(joined or execution.places),
         "cores": _most_cores(execution.used),
         "core_seconds": max(0.0, max(used) - sum(starts.values())) if used else None,
@@ -129,12 +138,14 @@ def describe(folder: Path, execution: Execution) -> dict:
             report.longest < WORK_SECONDS and 0 <= report.ended - report.imported < WORK_SECONDS / 2
             for report in acting.values()
         ),
-        "alike": min(report.words for report in reports.values()) if certain else None,
+        "alike": min(report.words for report in reports.values())
+        if reports and all_reported and trained and not queries
+        else None,
     }
 
 
 def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
-    """Return what each process told; one that was ended worked until the end of the program."""
+    """Return what each process told. A process without an end worked until that of the program."""
     reports = {}
     for file in folder.glob("*.process"):
         try:
@@ -155,10 +166,11 @@ def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
 def _waits(number: int, reports: Mapping[int, ProcessReport]) -> bool:
     """Return whether a process only waits for others that it started, as launchers do.
 
-    One of several ranks does not: what it starts may load its rows while it waits for a device.
+    One of several ranks works: what it starts may load its rows while it waits for a device.
     """
     report = reports[number]
-    lasted = [max(o.ended - o.began, o.longest) for o in reports.values() if o.parent == number]
+    started = [other for other in reports.values() if other.parent == number]
+    lasted = [max(other.ended - other.began, other.longest) for other in started]
     return (
         bool(lasted and report.world < 2)
         and report.longest_cores < _WAITING * report.longest + _STARTS_SECONDS * len(lasted)
@@ -217,21 +229,20 @@ def file_use(marks: Path, since: float) -> FileUse | None:
         }
         for wanted in "rw"
     )
-    left = []
+    unchanged = []
     for path in sorted(read - written):
         with suppress(OSError):
             if Path(path).is_file() and Path(path).stat().st_mtime < since:
-                left.append(path)
-    return FileUse(left, {value for kind, value in lines if kind == "t"})
+                unchanged.append(path)
+    return FileUse(unchanged, {value for kind, value in lines if kind == "t"})
 
 
 def list_unlisted(
     read: Iterable[str], program: Program, paths: Iterable[str], folder: Path
 ) -> list[str]:
-    """Return the files that a program read and that its key does not hold.
+    """Return the files that a program read, and whose changes Escala would not notice.
 
-    They are neither among its files nor of its dataset, and belong to no cache and to no history of
-    a repository.
+    They are neither declared files of the program nor data, and lie in no cache and in no `.git`.
 
     Parameters
     ----------
@@ -241,18 +252,18 @@ def list_unlisted(
 
     Returns
     -------
-    Their paths, from the program's folder for those in it.
+    Their paths; in the program's folder, relative to it.
     """
     try:
-        known = files(program)
+        declared = {os.path.realpath(path) for path in files(program)}
     except InputError:  # One of them is gone.
-        known = set()
-    known = {os.path.realpath(path) for path in known}
+        declared = set()
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    apart = [os.path.realpath(path) for path in (folder, caches, *paths)]
+    passed_over = [os.path.realpath(path) for path in (folder, caches, *paths)]
     paths_unlisted = []
     for path in map(Path, read):
-        if str(path) in known or ".git" in path.parts or any(map(path.is_relative_to, apart)):
+        is_passed_over = ".git" in path.parts or any(map(path.is_relative_to, passed_over))
+        if str(path) in declared or is_passed_over:
             continue
         inside = path.is_relative_to(program.directory)
         paths_unlisted.append(

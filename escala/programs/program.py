@@ -39,7 +39,7 @@ DATA = "data."
 _PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})")
 #: The words in a command that the program's interpreter stands for.
 PYTHON = re.compile(r"python[0-9.]*")
-#: Lets a line activate an environment, as a shell does that the user types into.
+#: Lets a line activate an environment of conda, as in an interactive shell.
 _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
 #: Signs by which a shell does more than divide a text into words.
 _OF_SHELL = re.compile(
@@ -47,21 +47,21 @@ _OF_SHELL = re.compile(
 )
 #: What a shell reads as one sign or text.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
-#: Programs that bind another one, with their options; `numactl` may bind it to memory only.
-_BOUND = {
+#: The options of programs that bind another one; `numactl` may bind it to memory only.
+_BINDERS = {
     "taskset": re.compile(r"\S+(?: -\S+)* [^-\s]\S* "),
     "numactl": re.compile(
         r"\S+(?: (?:-[al]|--(?:all|balancing|localalloc)|--?\w+=\S+|-\w[\d+!]\S*|--?\w+ \S+))+ "
     ),
 }
 _TO_CORES = re.compile(r"taskset| -[CN]| --(?:physcpu|cpunode)bind")
-#: Words before the program that others start: their names, options, numbers, and assignments.
-_BEFORE = re.compile(
+#: Words before a program that others start: the names of those, their options and assignments.
+_WRAPPER_WORDS = re.compile(
     r"(?:.*/)?(?:env|nice|nohup|time|timeout|stdbuf|unbuffer|setsid|ionice|chrt|prlimit|numactl"
     r"|taskset)|-.*|0x[\da-f]+|[\d.,:-]+[smhd]?|\w+=.*",
     re.DOTALL,
 )
-#: Exit code of a program of which a line before the command failed.
+#: Exit code if one of `lines` fails.
 LINE_FAILED = 96
 
 
@@ -101,9 +101,15 @@ class Program:
     def of(cls, declared: Mapping[str, Any], base: Path, where: str) -> Program:
         """Return the program of a declaration that is valid by its schema.
 
-        A relative `directory` starts in the folder `base`. `where` names the declaration, for
-        messages. A directory or an interpreter that is not there, a placeholder that is not known,
-        and a pattern that is not a regular expression, are refused.
+        Parameters
+        ----------
+        base : the folder in which a relative `directory` begins.
+        where : the name of the declaration, for messages.
+
+        Raises
+        ------
+        InputError : the directory or the interpreter is not there, a placeholder is unknown, a
+            pattern is no regular expression, or the command binds itself to cores.
         """
         environment = declared.get("environment", {})
         directory = Path(expand_path(declared.get("directory", "."), f"{where}.directory"))
@@ -140,7 +146,7 @@ class Program:
             except re.error as error:
                 reason = f"is not a regular expression: {error}"
                 raise InputError(f"{self.where}.{key}", pattern, reason, "correct it") from None
-        for name in self.named:
+        for name in self.placeholders:
             if name not in PLACEHOLDERS and not name.startswith(DATA):
                 reason, known = "there is no such placeholder", ", ".join(PLACEHOLDERS)
                 remedy = (
@@ -149,7 +155,7 @@ class Program:
                 raise InputError(f"{self.where}.command", f"{{{name}}}", reason, remedy)
 
     @property
-    def named(self) -> frozenset[str]:
+    def placeholders(self) -> frozenset[str]:
         """The placeholders that the command names."""
         matches = (match for word in self.command for match in _PLACEHOLDER.finditer(word))
         return frozenset(match[2] for match in matches if not match[1])
@@ -164,13 +170,13 @@ class Program:
     @property
     def data(self) -> list[str]:
         """The names of the paths that the command takes from its dataset."""
-        return sorted(n.removeprefix(DATA) for n in self.named if n.startswith(DATA))
+        return sorted(n.removeprefix(DATA) for n in self.placeholders if n.startswith(DATA))
 
     def arguments(self, values: Mapping[str, Any]) -> list[str]:
         """Return the words to start: the command with values in the place of its placeholders.
 
-        Where it starts `python`, perhaps by `env`, `nice` or the like, that becomes the program's
-        interpreter. With `lines`, bash reads them first, and ends where one fails.
+        A `python` that the command starts, perhaps by `env` or `nice`, becomes the program's
+        interpreter. If there are `lines`, bash reads them first, and ends where one fails.
         """
 
         def fill(match: re.Match) -> str:
@@ -183,7 +189,7 @@ class Program:
             words[place] = self.python
         if not self.lines:
             return words
-        # What a line reads must not take the words of the command for its own.
+        # A line must not see the words of the command as its own arguments.
         script = ['command=("$@"); set --']
         if any(line.lstrip().startswith("conda ") for line in self.lines):
             script.append(_CONDA)
@@ -207,7 +213,7 @@ class Program:
 
 
 def words(command: str | Sequence[str], where: str) -> list[str]:
-    """Return the words of a command, of which one text is divided as a shell divides it.
+    """Return the words of a command. A single text is divided as a shell divides it.
 
     Raises
     ------
@@ -240,7 +246,7 @@ def find_binding(words: Sequence[str]) -> slice | None:
     """Return where words before an interpreter bind what follows to cores, None if none do."""
     for start, word in enumerate(words[: _count_wrappers(words)]):
         name = Path(word).name
-        bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
+        bound = name in _BINDERS and _BINDERS[name].match(" ".join(words[start:]))
         if bound and _TO_CORES.search(bound[0]):
             end = start + bound[0].count(" ")
             return slice(start, end + (words[end : end + 1] == ["--"]))
@@ -248,11 +254,11 @@ def find_binding(words: Sequence[str]) -> slice | None:
 
 
 def _count_wrappers(words: Sequence[str]) -> int:
-    """Return how many words there are before the program that others start; options have values."""
+    """Return how many words stand before the program that others, such as `nice`, start."""
     before = ""
     for place, word in enumerate(words):
         is_value = before.startswith("-") and not PYTHON.fullmatch(Path(word).name)
-        if not is_value and not _BEFORE.fullmatch(word):
+        if not is_value and not _WRAPPER_WORDS.fullmatch(word):
             return place
         before = word
     return len(words)

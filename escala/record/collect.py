@@ -145,7 +145,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         },
         "disturbance": disturbance(reports),
         "usage": [report["usage"] for report in reports if report["usage"]] or None,
-        **({"job": {"step": reports[0]["step"]}} if allocation.number() else {}),
+        **({"job": {"step": reports[0]["step"]}} if allocation.job_number() else {}),
         **({probe.name: probe.read(reports)} if probe and probe.result else {}),
         **({"program": invariants.describe_program(plan, reports, folder)} if is_program else {}),
     }

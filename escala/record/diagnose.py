@@ -110,13 +110,13 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     for rank in running if program else ():
         log, marked = folder / f"rank{rank}.log", folder / f"marks{rank}"
-        searched = marks.Searched(program.epoch_ends, None)
+        searched = marks.OutputSearch(program.epoch_ends, None)
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
         by_process = [*marks.read_files(marked)[0], searched.marks]
         epochs = max(sum(mark.event == marks.EPOCH for mark in of_one) for of_one in by_process)
         written = [file.stat().st_mtime for file in (log, *marked.glob("*.jsonl")) if file.exists()]
         silent = time.time() - max(written, default=0.0)
-        is_counted = "epochs" in program.named
+        is_counted = "epochs" in program.placeholders
         is_done = epochs >= plan["epochs"] if is_counted else silent > seconds / 2
         if epochs and is_done:
             last = "its last of" if is_counted else "the last reported of"

@@ -113,7 +113,7 @@ def best_reports(reports: list[Measurements]) -> list[Measurements]:
 def program_fault(plan: Plan, reports: list[Measurements], folder: Path) -> str | None:
     """Return why the reports of a program's processes are no result, or None."""
     program = Program.from_plan(plan["start"]["program"])
-    if ran := mismatch(plan, program.named, reports):
+    if ran := mismatch(plan, program.placeholders, reports):
         return f"{ran}{tail(folder, 0)}"
     known_by = best_reports(reports)[0]["known_by"]
     patterns = [key for key in ("epoch_ends", "step_ends") if getattr(program, key)]
@@ -148,7 +148,7 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         "known_by": known_by,
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
-        "notes": [*notes, *_notes_on_steps(known_by, training, program.named)],
+        "notes": [*notes, *_notes_on_steps(known_by, training, program.placeholders)],
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),
     }

@@ -75,7 +75,7 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
         "interface": started.nodes[0].interface,
         "oversubscribed": needed > available or (links is not None and are_shared),
         # The lab may be up beside runs that do not use it.
-        "emulated": links is not None and allocation.number() is not None,
+        "emulated": links is not None and allocation.job_number() is not None,
         "cores": [place["cores"] for place in plan["places"]],
     }
     if strategy.meets_by == "mpi" and layout.processes > 1:
@@ -112,7 +112,7 @@ def set_links(request: dict, started: Launch, links: Links | None, folder: Path)
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        link |= asking.measure_link(started, known) | {"measured_by": asking.BY}
+        link |= asking.measure_link(started, known) | {"measured_by": asking.LINK_MEASURED_BY}
     return Outcome("ok", measured={"link": link})
 
 

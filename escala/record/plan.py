@@ -255,7 +255,7 @@ def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
 
 def _describe_program(request: dict, result: dict) -> None:
     """Add what is known of a program; leave open what its command does not take from the run."""
-    named = Program.from_plan(request["start"]["program"]).named
+    named = Program.from_plan(request["start"]["program"]).placeholders
     result["program"] = {
         "command": request["program"]["command"],
         "files": request["program"]["files"],
@@ -280,10 +280,10 @@ AROUND = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
 
 def describe_job() -> dict | None:
     """Return what SLURM tells of the job that this process is in; None outside of a job."""
-    number = allocation.number()
+    number = allocation.job_number()
     if number is None:
         return None
-    job = allocation.job_of(number)
+    job = allocation.ask_job(number)
     times = {"submitted": job.submitted, "started": job.started}
     return {
         "number": number,

@@ -268,7 +268,7 @@ class _Attempt:
             with self._set_aside():
                 copy = Copy(program, folder / COPY, folder.parent)
                 copy.make()
-            start["copy"] = vars(copy.moved)
+            start["copy"] = vars(copy.paths)
             with copy.guard() as refused:
                 yield refused
             with self._set_aside():

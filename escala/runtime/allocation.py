@@ -18,8 +18,8 @@ from datetime import datetime
 from escala.core.errors import InputError
 from escala.runtime import slurm
 
-#: Lines of `scontrol show job` begin so. A name or a comment, which may hold any text, stands after
-#: another key, and within one line.
+#: Values in the output of `scontrol show job`, by the key at the begin of their line. A name or a
+#: comment, which may hold any text, stands after another key.
 _LINES = {
     "submitted": r"^\s+SubmitTime=(\S+)",
     "started": r"^\s+StartTime=(\S+)",
@@ -28,7 +28,7 @@ _LINES = {
     "shared": r"^\s+OverSubscribe=(\S+)",
     "output": r"^\s+StdOut=(.+)$",
 }
-#: Tasks of a job array that wait have its number too, and stand before those that run.
+#: Waiting tasks of a job array have its number too, and stand before those that run.
 _WAITING = re.compile(r"^\s+JobState=PENDING", re.MULTILINE)
 _VERSION = re.compile(r"^slurm\S*\s+(\S+)")
 
@@ -39,7 +39,7 @@ class Job:
 
     Attributes
     ----------
-    number : SLURM's number of it.
+    number : the number that SLURM gave it.
     nodes : the names of its nodes as SLURM writes them, such as `n[1-4]`; empty if unknown.
     exclusive : whether no other job may use its nodes; None if unknown.
     submitted, started, ends : in the local time of this machine; None if unknown, or without end.
@@ -55,7 +55,7 @@ class Job:
     output: str | None = None
 
 
-def number() -> str | None:
+def job_number() -> str | None:
     """Return SLURM's number of the job or the allocation of this process, or None."""
     return os.environ.get("SLURM_JOB_ID") or os.environ.get("SLURM_JOBID") or None
 
@@ -68,22 +68,23 @@ def parse_job(job: str, text: str) -> Job:
     text : may be an error message, or lack lines; what it does not tell is unknown.
     """
     records = re.split(r"\n[ \t]*\n", text)
-    records = [text for text in records if re.match(rf"\s*JobId={job}\b", text)] or records
-    text = next((text for text in records if not _WAITING.search(text)), records[0])
-    matches = {name: re.search(line, text, re.MULTILINE) for name, line in _LINES.items()}
+    records = [record for record in records if re.match(rf"\s*JobId={job}\b", record)] or records
+    record = next((record for record in records if not _WAITING.search(record)), records[0])
+    matches = {name: re.search(line, record, re.MULTILINE) for name, line in _LINES.items()}
     values = {name: match[1] if match else None for name, match in matches.items()}
-    nodes, shared, output = (values.pop(name) for name in ("nodes", "shared", "output"))
     return Job(
         number=job,
-        nodes="" if nodes in (None, "(null)") else nodes,
+        nodes="" if values["nodes"] in (None, "(null)") else values["nodes"],
         # SLURM prints NO for a job that shares its nodes with no other one.
-        exclusive=None if shared is None else shared == "NO",
-        output=output,
-        **{name: _time(value) for name, value in values.items()},
+        exclusive=None if values["shared"] is None else values["shared"] == "NO",
+        submitted=_parse_time(values["submitted"]),
+        started=_parse_time(values["started"]),
+        ends=_parse_time(values["ends"]),
+        output=values["output"],
     )
 
 
-def _time(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     """Return a time of SLURM, which is local; None for words such as `Unknown`."""
     try:
         return datetime.fromisoformat(text or "").astimezone()
@@ -91,17 +92,17 @@ def _time(text: str | None) -> datetime | None:
         return None
 
 
-def job_of(job: str) -> Job:
-    """Ask SLURM for a job. Where it does not answer, all but the number is unknown."""
+def ask_job(job: str) -> Job:
+    """Return a job as SLURM describes it. Without an answer, all but the number is unknown."""
     return parse_job(job, slurm.ask(["scontrol", "show", "job", job]))
 
 
 def hosts(job: Job) -> list[str]:
     """Return the names of a job's nodes, in SLURM's order."""
-    return _expand(job.nodes) if job.nodes else []
+    return _list_hosts(job.nodes) if job.nodes else []
 
 
-def _expand(nodes: str) -> list[str]:
+def _list_hosts(nodes: str) -> list[str]:
     return slurm.ask(["scontrol", "show", "hostnames", nodes]).split()
 
 
@@ -114,7 +115,7 @@ def version() -> str | None:
 def rotate_nodes(names: Sequence[str], count: int, repeat: int) -> list[str]:
     """Return the nodes of a run: the first ones, after the list is rotated by the repeat.
 
-    Within a repeat those of fewer nodes are among those of more.
+    Within a repeat, the nodes of a run of fewer nodes are among those of a run of more.
 
     Parameters
     ----------
@@ -147,12 +148,12 @@ def require_host() -> None:
     ------
     InputError : this shell holds an allocation, and this machine is none of its nodes.
     """
-    job, nodes = number(), os.environ.get("SLURM_JOB_NODELIST")
+    job, nodes = job_number(), os.environ.get("SLURM_JOB_NODELIST")
     # SLURM names the node to every process that it starts on one.
     if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
         return
     here = socket.gethostname()
-    if any(same_host(here, name) for name in (nodes, *_expand(nodes))):
+    if any(same_host(here, name) for name in (nodes, *_list_hosts(nodes))):
         return
     raise InputError(
         "SLURM_JOB_ID",

@@ -1,4 +1,4 @@
-"""Ask the nodes of a run by a job step: to describe themselves, or whether they still answer."""
+"""Job steps on the nodes of a run: they describe the nodes, look for lost ones, and time a link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.runtime import allocation, slurm
-from escala.runtime.allocation import number, same_host, srun
+from escala.runtime.allocation import job_number, same_host, srun
 from escala.runtime.layout import Launch, Node
 from escala.runtime.mpi import cause, project_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
@@ -41,14 +41,14 @@ def describe_nodes(
 
     Parameters
     ----------
-    names : of the nodes; empty: the first `count` of the job.
+    names : of the nodes; if empty, the first `count` nodes of the job are taken.
 
     Returns
     -------
     The nodes, and the number of processes that MPI joined.
     """
     program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(ports)]
-    nodes = ",".join(names) or allocation.job_of(job).nodes
+    nodes = ",".join(names) or allocation.ask_job(job).nodes
     program += ["--addresses", json.dumps(_addresses(nodes))]
     program += ["--interface", interface] if interface else []
     base = [*srun(job, count, count, names), "--overlap"]
@@ -80,9 +80,9 @@ def address_here(nodes: Sequence[Node], interface: str | None) -> str:
     return describe(across, 0, _addresses(name).get(name)).address
 
 
-def silent(names: Sequence[str]) -> list[str]:
-    """Return those of some nodes of this job that do not start a process any more."""
-    job = number()
+def find_silent_nodes(names: Sequence[str]) -> list[str]:
+    """Return the nodes, of these nodes of this job, that do not start a process any more."""
+    job = job_number()
 
     def answers(name: str) -> bool:
         step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
@@ -94,12 +94,12 @@ def silent(names: Sequence[str]) -> list[str]:
 
     # All at once: each lost node takes the whole time.
     with ThreadPoolExecutor(len(names) or 1) as pool:
-        answered = zip(names, pool.map(answers, names), strict=True)
-        return [name for name, answer in answered if not answer]
+        are_answering = pool.map(answers, names)
+        return [name for name, answer in zip(names, are_answering, strict=True) if not answer]
 
 
 def require_answers(names: Sequence[str]) -> None:
-    """Refuse to take a run for failed if the job has lost one of its nodes.
+    """Refuse to record a run as failed if the job has lost one of its nodes.
 
     Parameters
     ----------
@@ -109,10 +109,10 @@ def require_answers(names: Sequence[str]) -> None:
     ------
     InputError : a node is silent; with the remedy.
     """
-    if lost := silent(names):
+    if lost := find_silent_nodes(names):
         raise InputError(
             "SLURM_JOB_ID",
-            number(),
+            job_number(),
             f"no longer has {', '.join(lost)}, where nothing can be started: the run is not "
             "recorded, and what was measured before is kept",
             "the same call, or the same script, goes on in a job with other nodes",
@@ -125,13 +125,13 @@ def _addresses(nodes: str) -> dict[str, str]:
     return dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", listed))
 
 
-#: The word of `measured_by` of a link in a run.json.
-BY = "tcp"
-#: Begins the line that an end prints.
+#: The value of `measured_by` of a link in a run.json.
+LINK_MEASURED_BY = "tcp"
+#: Begins the line that each end of a link prints.
 LINK_MARK = "escala-link "
 _PINGS, _BLOCK = 200, 2**20
-#: Seconds in which the connection's window grows, which do not count, and in which bytes do.
-_OMITTED, _COUNTED = 0.3, 1.0
+#: While the connection's window grows, bytes do not count. They count after it.
+_OMITTED_SECONDS, _COUNTED_SECONDS = 0.3, 1.0
 _PATIENCE_SECONDS, _STEP_SECONDS = 30, 120
 
 
@@ -141,7 +141,7 @@ def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
     Parameters
     ----------
     launch : of several nodes, by a job of SLURM.
-    known : the file that keeps them for the job and the interface.
+    known : the file that keeps both numbers for the job and the interface.
     """
     if known.exists():
         return read_json(known)
@@ -176,7 +176,7 @@ def serve(address: str, port: int) -> dict[str, float]:
         listening.settimeout(_PATIENCE_SECONDS)
         connection, _ = listening.accept()
     with connection:
-        _prepare(connection)
+        _set_options(connection)
         for _ in range(_PINGS):
             connection.sendall(connection.recv(1))
         buffer, first, began, last, received = bytearray(_BLOCK), None, None, None, 0
@@ -185,14 +185,14 @@ def serve(address: str, port: int) -> dict[str, float]:
             first = first or last
             if began is not None:
                 received += count
-            elif last - first >= _OMITTED:
+            elif last - first >= _OMITTED_SECONDS:
                 began = last
         counted = began is not None and last > began
         return {"mbit_per_second": 8 * received / (last - began) / 1e6} if counted else {}
 
 
 def connect(address: str, port: int) -> dict[str, float]:
-    """Time single bytes there and back, then send for some time; return the median of the times."""
+    """Return the median time of single bytes there and back; then send blocks for some time."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:  # The other end may not listen yet.
         try:
@@ -203,14 +203,14 @@ def connect(address: str, port: int) -> dict[str, float]:
                 raise
             time.sleep(0.05)
     with connection:
-        _prepare(connection)
+        _set_options(connection)
         seconds = []
         for _ in range(_PINGS):
             began = time.perf_counter()
             connection.sendall(b"x")
             connection.recv(1)
             seconds.append(time.perf_counter() - began)
-        block, end = bytes(_BLOCK), time.monotonic() + _OMITTED + _COUNTED
+        block, end = bytes(_BLOCK), time.monotonic() + _OMITTED_SECONDS + _COUNTED_SECONDS
         while time.monotonic() < end:
             connection.sendall(block)
         # The end that closes first keeps its port for a while: not that of the server, which ranks
@@ -220,7 +220,7 @@ def connect(address: str, port: int) -> dict[str, float]:
     return {"latency_ms": 1e3 * statistics.median(seconds)}
 
 
-def _prepare(connection: socket.socket) -> None:
+def _set_options(connection: socket.socket) -> None:
     connection.settimeout(_PATIENCE_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -54,11 +54,12 @@ def survey(
 
     Parameters
     ----------
-    interface : interface of the network to use between nodes; the default is the one by which the
-        scheduler knows a node.
-    launcher : `auto` or one of them.
-    names : nodes of the job that this process is in, on which the run is a job step, also a run of
-        one node. Empty: a run of one node uses this machine, another one the first of the job's.
+    interface : network interface to use between nodes; default: the one by which the scheduler
+        knows a node.
+    launcher : `auto` or the name of a launcher.
+    names : the nodes of the run, of the job that this process is in. The run is then a job step,
+        also on one node. If empty, a run of one node uses this machine, and a run of several nodes
+        the first ones of the job.
 
     Raises
     ------
@@ -72,9 +73,9 @@ def survey(
     if layout.nodes == 1 and launcher != SRUN and not names:
         allocation.require_host()
         selected = MPIRUN if strategy.meets_by == "mpi" else LOCAL
-        selected = selected if launcher == "auto" else launcher
-        return Launch(selected, [describe(LOOPBACK, ports)], None)
-    job = allocation.number()
+        node = describe(LOOPBACK, ports)
+        return Launch(selected if launcher == "auto" else launcher, [node], None)
+    job = allocation.job_number()
     if job is None or not shutil.which("srun"):
         remedy = f"or run through SLURM: {call('run --profile profiles/slurm')}"
         if layout.nodes > 1:
@@ -93,7 +94,7 @@ def survey(
 def environment(
     strategy: str, knobs: dict, launch: Launch | None = None, program: Program | None = None
 ) -> Environment:
-    """Return the environment of every process: what reaches it of this one's, and its own.
+    """Return the environment of every process of a run, from that of this process.
 
     Parameters
     ----------
@@ -113,10 +114,10 @@ def environment(
         if copies == "none":  # Release 5 has another name for it.
             result["OMPI_MCA_smsc"] = "^cma"
     if launch and launch.job:
-        # By the older name mpirun recognises that srun starts its daemons.
+        # The older name tells mpirun that srun starts its daemons.
         result |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
-        # By this the ranks of a job step exchange over their network. On one node no transport
-        # listens on a port, as under `mpirun`.
+        # The ranks of a job step exchange over their network. On one node no transport listens on a
+        # port, as under `mpirun`.
         if (interface := launch.nodes[0].interface) == LOOPBACK:
             result["OMPI_MCA_btl"] = ON_ONE_NODE
         else:
@@ -133,9 +134,9 @@ def command_line(
     command: Command,
     program: Program | None = None,
 ) -> Iterator[tuple[Command, Environment]]:
-    """Yield the one command that starts all processes, and the variables for their environment.
+    """Yield the one command that starts all processes, and further variables for them.
 
-    What they need to find each other is served as long as the context.
+    While the context lasts, this process serves what they need to find each other.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def command_line(
     start = [sys.executable, "-m", "escala.runtime.spawn", *private, str(len(places))]
     if launch.launcher == MPIRUN:
         mpirun = mpi.mpirun(program)
-        start = [mpirun, *_mpirun(launch, len(places), mpi.release(mpirun))]
+        start = [mpirun, *_mpirun_options(launch, len(places), mpi.release(mpirun))]
     elif launch.launcher == SRUN:
         # On one node, `spawn` gives servers that accept calls from everybody a private network.
         is_private = bool(private) and len(launch.nodes) == 1
@@ -163,16 +164,16 @@ def command_line(
         yield [*start, *command], variables
 
 
-def _mpirun(launch: Launch, processes: int, release: int) -> Command:
+def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
     """Return the options of `mpirun` of a release of Open MPI."""
     per_node = processes // len(launch.nodes)
     here, across = socket.gethostname(), len(launch.nodes) > 1
-    others = [
+    other_hosts = [
         node.host
         for node in launch.nodes
         if launch.job and not allocation.same_host(node.host, here)
     ]
-    hosts = [node.host for node in launch.nodes] if across or others else ["localhost"]
+    hosts = [node.host for node in launch.nodes] if across or other_hosts else ["localhost"]
     # Each rank binds itself to the cores of its place.
     options = ["-np", str(processes), "--bind-to", "none"]
     options += ["--host", ",".join(f"{host}:{per_node}" for host in hosts)]
@@ -180,11 +181,13 @@ def _mpirun(launch: Launch, processes: int, release: int) -> Command:
     parameters = {"btl": f"{ON_ONE_NODE},tcp" if across else ON_ONE_NODE}
     # From its release 5 on, mpirun refuses loopback, and starts processes on one node by itself.
     interface = launch.nodes[0].interface
-    if (across or not others) and (release < 5 or interface != LOOPBACK):
+    if (across or not other_hosts) and (release < 5 or interface != LOOPBACK):
         parameters["oob_tcp_if_include"] = interface
-    if others:
+    if other_hosts:
         # mpirun starts its daemons on the other nodes by srun, and lets srun choose the nodes.
-        parameters["plm_slurm_args"] = f"--nodes={len(others)} --nodelist={','.join(others)}"
+        parameters["plm_slurm_args"] = (
+            f"--nodes={len(other_hosts)} --nodelist={','.join(other_hosts)}"
+        )
     elif release < 5:
         # By default mpirun looks for ssh even without other nodes, and fails if there is none.
         parameters["plm"] = "isolated"

@@ -43,9 +43,9 @@ class Layout(str):
         return self.nodes * self.processes
 
 
-def with_layout(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was read from a file with its `layout` parsed."""
-    return {**entry, "layout": Layout.parse(entry["layout"])}
+def with_layout(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with its `layout` parsed."""
+    return {**content, "layout": Layout.parse(content["layout"])}
 
 
 def global_batch(training: Mapping[str, Any], ranks: int) -> int:
@@ -54,7 +54,7 @@ def global_batch(training: Mapping[str, Any], ranks: int) -> int:
     return batch["rows"] * (ranks if batch["per"] == "rank" else 1)
 
 
-#: Ports of a node besides those of its processes.
+#: Ports of a node besides those of its processes. Processes meet at those of the first node.
 EXTRA_PORTS = 2
 
 
@@ -62,11 +62,14 @@ EXTRA_PORTS = 2
 class Node:
     """One machine of a run, described by `escala.runtime.node`.
 
-    `cores` are the logical cores that the run may use, in this order. `interface` and `address`
-    belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
-    of `escala.core.hardware.describe` with the `speed_seconds` of its first core
-    (`escala.core.speed`).
-    `single_copy` says whether a process there may read the memory of another one.
+    Attributes
+    ----------
+    interface, address : of the network that its ranks exchange over.
+    cores : the logical cores that the run may use, in this order.
+    ports : numbers of ports that were free.
+    machine : the result of `escala.core.hardware.describe` with the `speed_seconds` of its first
+        core (`escala.core.speed`).
+    single_copy : whether a process there may read the memory of another one.
     """
 
     host: str
@@ -110,7 +113,7 @@ def places(
     """
     per_node = processes_per_node(layout, strategy)
     process_ranks = layout.processes // per_node
-    count = knobs["cores_per_process"] * process_ranks
+    process_cores = knobs["cores_per_process"] * process_ranks
     addresses = [
         f"{node.address}:{node.ports[local]}" for node in nodes for local in range(per_node)
     ]
@@ -119,8 +122,8 @@ def places(
     for number, node in enumerate(nodes):
         for local in range(per_node):
             # Cores are shared where there are too few.
-            first = local * count
-            cores = sorted({node.cores[(first + i) % len(node.cores)] for i in range(count)})
+            positions = range(local * process_cores, (local + 1) * process_cores)
+            cores = sorted({node.cores[position % len(node.cores)] for position in positions})
             process = number * per_node + local
             entries.append(
                 asdict(

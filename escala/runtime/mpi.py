@@ -19,8 +19,9 @@ MPIRUN_PROGRAM = "mpirun"
 #: Where the kernel describes network interfaces.
 INTERFACES = Path("/sys/class/net")
 
-_OF_ENGINES = {engine.environment.folder for engine in ENGINES.values()}
-_ANY_OF_UCX = ("OMPI_MCA_opal_common_ucx_devices", "OMPI_MCA_opal_common_ucx_tls")
+_ENGINE_FOLDERS = {engine.environment.folder for engine in ENGINES.values()}
+# Lists of the devices and of the transports for which Open MPI uses UCX.
+_UCX_LISTS = ("OMPI_MCA_opal_common_ucx_devices", "OMPI_MCA_opal_common_ucx_tls")
 # Open MPI refuses to start anything as root unless both are set.
 _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
@@ -40,7 +41,7 @@ def mpirun(program: Program | None = None) -> str:
     ):
         return str(_project_mpirun())
     path = which(program, MPIRUN_PROGRAM)
-    if path and not _is_project(path) and "Open MPI" not in slurm.output_of([path, "--version"]):
+    if path and not _is_of_project(path) and "Open MPI" not in slurm.output_of([path, "--version"]):
         raise InputError(
             f"{program.where}.environment",
             path,
@@ -50,9 +51,9 @@ def mpirun(program: Program | None = None) -> str:
     return path or str(_project_mpirun())
 
 
-def release(mpirun: str) -> int:
-    """Return the first number of the version of Open MPI that an `mpirun` is of; 4 if unknown."""
-    version = "" if _is_project(mpirun) else slurm.output_of([mpirun, "--version"])
+def release(path: str) -> int:
+    """Return the first number of the version of Open MPI of an `mpirun`; 4 if it is unknown."""
+    version = "" if _is_of_project(path) else slurm.output_of([path, "--version"])
     match = re.search(r"Open MPI\) (\d+)", version)
     return int(match[1]) if match else 4
 
@@ -63,11 +64,11 @@ def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str
     Parameters
     ----------
     program : what the processes run. It gets the project's Open MPI only if it needs it.
-    mpi : whether `mpirun` starts the processes.
+    mpi : whether the processes meet by MPI.
     """
     if program is None or _uses_project_mpi(which(program, program.command[0])):
         return project_mpi()
-    return project_mpi() if mpi and _is_project(mpirun(program)) else _as_root()
+    return project_mpi() if mpi and _is_of_project(mpirun(program)) else _as_root()
 
 
 def project_mpi() -> dict[str, str]:
@@ -94,21 +95,21 @@ def single_copy(nodes: Sequence[Node]) -> str:
     return "cma" if all(node.single_copy for node in nodes) else "none"
 
 
-def transport(chosen: str | None, interface: str | None) -> dict[str, str]:
+def transport(name: str | None, interface: str | None) -> dict[str, str]:
     """Return the variables by which Open MPI exchanges between nodes, and logs how.
 
     Parameters
     ----------
-    chosen : `tcp`, `ucx`, or None, which leaves the choice to Open MPI.
+    name : `tcp`, `ucx`, or None, which leaves the choice to Open MPI.
     interface : the interface that the experiment names, if it does. UCX takes the RDMA device of an
         interface, and TCP over it where it has none.
     """
     variables = {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "1"}
-    if chosen == "tcp":
+    if name == "tcp":
         variables |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"}
-    if chosen == "ucx":
+    if name == "ucx":
         variables["OMPI_MCA_pml"] = "ucx"
-    if chosen == "ucx" and interface:
+    if name == "ucx" and interface:
         variables["UCX_NET_DEVICES"] = interface
         if devices := sorted((INTERFACES / interface / "device/infiniband").glob("*")):
             file = INTERFACES / interface / "dev_port"
@@ -116,7 +117,7 @@ def transport(chosen: str | None, interface: str | None) -> dict[str, str]:
             variables["UCX_NET_DEVICES"] = f"{devices[0].name}:{port}"  # Such as `mlx5_0:1`.
         else:
             # By default Open MPI leaves UCX out where it finds no such device.
-            variables |= dict.fromkeys(_ANY_OF_UCX, "any")
+            variables |= dict.fromkeys(_UCX_LISTS, "any")
     return variables
 
 
@@ -124,14 +125,16 @@ def _project_mpirun() -> Path:
     return Path(sys.prefix) / "bin" / MPIRUN_PROGRAM
 
 
-def _is_project(path: str | None) -> bool:
+def _is_of_project(path: str | None) -> bool:
     """Return whether a program belongs to the project's environment."""
     return path is not None and Path(path).parent == _project_mpirun().parent
 
 
 def _uses_project_mpi(path: str | None) -> bool:
     """Return whether a program belongs to the project's environment, or to one of an engine."""
-    return _is_project(path) or (path is not None and Path(path).parents[1].name in _OF_ENGINES)
+    return _is_of_project(path) or (
+        path is not None and Path(path).parents[1].name in _ENGINE_FOLDERS
+    )
 
 
 def _as_root() -> dict[str, str]:
@@ -139,7 +142,7 @@ def _as_root() -> dict[str, str]:
 
 
 _MOST_LINES, _LONGEST = 6, 800
-#: Lines of Open MPI, PMIx and SLURM that say nothing of a cause.
+#: Lines of Open MPI, PMIx and SLURM that name no cause.
 _NOISE = re.compile(
     r"""^[-=*\s]*$
     | ^Primary\ job\s+terminated\ normally | ^a\ non-zero\ exit\ code\.
@@ -170,7 +173,7 @@ def cause(output: str) -> str:
     """Return the first lines of a launcher's output that name a cause, or an empty text.
 
     Rules of dashes, Open MPI's remarks on its own end, and repeated lines are left out. Of a
-    traceback only the error stays. What follows from another message comes after it.
+    traceback only the error stays. A message that follows from another one comes last.
     """
     messages = sorted(_RULE.split(output), key=lambda message: bool(_CONSEQUENCE.search(message)))
     lines, in_traceback = [], False

@@ -50,13 +50,16 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     InputError : there is no such interface, or it has no IPv4 address.
     """
     by_interface = {
-        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
-        for name, entries in psutil.net_if_addrs().items()
+        name: [entry.address for entry in addresses if entry.family == socket.AF_INET]
+        for name, addresses in psutil.net_if_addrs().items()
     }
     host = socket.gethostname()
     if interface is None:
-        wanted = _resolve(address or host)
-        interface = next((name for name, held in by_interface.items() if wanted in held), None)
+        with contextlib.suppress(OSError):
+            address = socket.gethostbyname(address or host)
+        interface = next(
+            (name for name, addresses in by_interface.items() if address in addresses), None
+        )
     if interface == LOOPBACK and not by_interface.get(LOOPBACK):
         raise InputError(
             f"network on {host}",
@@ -65,38 +68,32 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
             "as root: ip link set lo up",
         )
     if not by_interface.get(interface):
-        known = ", ".join(name for name, held in by_interface.items() if held)
+        known = ", ".join(name for name, addresses in by_interface.items() if addresses)
         raise InputError(
             f"networks: interface on {host}",
             interface,
             "has no IPv4 address there",
             f"name one of {known}",
         )
-    held = by_interface[interface][0]
+    address = by_interface[interface][0]
     cores = available_cores()
     machine = hardware.describe() | {"speed_seconds": speed_seconds(cores[0])}
     single_copy = proc.can_read_child()
-    return Node(host, interface, held, cores, _free_ports(held, ports), machine, single_copy)
+    free_ports = _find_free_ports(address, ports)
+    return Node(host, interface, address, cores, free_ports, machine, single_copy)
 
 
-def _resolve(name: str) -> str | None:
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return None
-
-
-def _free_ports(address: str, count: int) -> list[int]:
-    """Return free ports, outside the ephemeral ports as long as there are any.
+def _find_free_ports(address: str, count: int) -> list[int]:
+    """Return free ports: ephemeral ones only where there are too few others.
 
     The ranks listen on them seconds later. By then, a program may have been given an ephemeral
     port: srun listens on some.
     """
     first, last = map(int, EPHEMERAL_PORTS.read_text(encoding="utf-8").split())
-    others = [*range(FIRST_PORT, first), *range(max(last + 1, FIRST_PORT), 2**16)]
+    fixed = [*range(FIRST_PORT, first), *range(max(last + 1, FIRST_PORT), 2**16)]
     with contextlib.ExitStack() as stack:
         numbers = []
-        for port in random.sample(others, len(others)):
+        for port in random.sample(fixed, len(fixed)):
             if len(numbers) == count:
                 break
             with contextlib.suppress(OSError):
@@ -148,9 +145,8 @@ def main() -> int:
     try:
         node = describe(arguments.interface, arguments.ports, arguments.addresses.get(name))
         if same_host(name, node.host):
-            node = replace(
-                node, host=name
-            )  # As SLURM's programs take it: without or with a domain.
+            # SLURM's programs take its name only as SLURM writes it, without or with a domain.
+            node = replace(node, host=name)
     except InputError as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from escala.core import console, variables
 from escala.core.children import capture
 from escala.core.errors import InputError
 
-#: SLURM's state of a job -> the status of its run, None if that has not failed; any other is
-#: `failed`.
+#: The status of a run by SLURM's state of its job; None if the run has not failed. By any other
+#: state the run is `failed`.
 _STATUSES = {
     "CANCELLED": None, "NODE_FAIL": None, "OUT_OF_MEMORY": "out-of-memory", "PREEMPTED": None,
     "TIMEOUT": "timeout",
@@ -28,8 +28,8 @@ _ENDED = {
 }  # fmt: skip
 _OVER_MEMORY = "exceeded memory limit"
 # On some clusters the name of the node is included.
-_WORDS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
-_SECONDS = 60
+_ERRORS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
+_CALL_SECONDS = 60
 _CANCEL_SECONDS = 10
 
 _PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun")
@@ -40,21 +40,18 @@ _PROFILE = (
 )
 
 #: Variables by which a user chooses what SLURM's programs print: columns, order, filters, times.
-_CHOICES = re.compile(
+_OUTPUT_VARIABLES = re.compile(
     r"(SACCT|SCONTROL|SINFO|SPRIO|SQUEUE|SSHARE)_\w+|SLURM_(TIME_FORMAT|BITSTR_LEN)"
 )
 
 
-def environment(of: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment in which SLURM's programs print what this project reads.
-
-    Parameters
-    ----------
-    of : the environment to begin with; default: that of this process.
-    """
-    begin = os.environ if of is None else of
-    kept = {name: value for name, value in begin.items() if not _CHOICES.fullmatch(name)}
-    return kept | {"SLURM_TIME_FORMAT": "standard", "LC_ALL": "C"}
+def environment() -> dict[str, str]:
+    """Return the environment of this process, changed so that SLURM prints what Escala reads."""
+    names = [name for name in os.environ if not _OUTPUT_VARIABLES.fullmatch(name)]
+    return {name: os.environ[name] for name in names} | {
+        "SLURM_TIME_FORMAT": "standard",
+        "LC_ALL": "C",
+    }
 
 
 def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +64,7 @@ def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.Compl
     return capture(words, timeout=seconds, env=environment() | added)
 
 
-def output_of(words: Sequence[str], seconds: float = _SECONDS) -> str:
+def output_of(words: Sequence[str], seconds: float = _CALL_SECONDS) -> str:
     """Return all that a program prints; see `call`."""
     done = call(words, seconds)
     return done.stdout + done.stderr
@@ -76,7 +73,7 @@ def output_of(words: Sequence[str], seconds: float = _SECONDS) -> str:
 def ask(words: Sequence[str]) -> str:
     """Return what a program prints; nothing where it is not installed, fails or does not answer."""
     with suppress(OSError, subprocess.TimeoutExpired):
-        done = call(words, _SECONDS)
+        done = call(words, _CALL_SECONDS)
         return "" if done.returncode else done.stdout
     return ""
 
@@ -116,41 +113,42 @@ def job_ending(
 ) -> tuple[str | None, str] | None:
     """Return how a job ended that left no result of a run; None while it goes on.
 
-    The run is recorded in any case: what cannot be asked is left out of the reason.
+    What SLURM does not tell is left out of the reason.
 
     Parameters
     ----------
-    log : of the job, which has the scheduler's words; None if unknown.
-    was_interrupted : whether a signal had ended the run before: then only its memory counts as its
-        failure.
+    log : of the job, which holds errors of SLURM; None if unknown.
+    was_interrupted : whether a signal had ended the run before. Then the run has failed only if it
+        used too much memory.
 
     Returns
     -------
     The status of the run, None if it has not failed, and the reason.
     """
-    ended = state(job)
-    if ended and ended not in _ENDED:
+    job_state = state(job)
+    if job_state and job_state not in _ENDED:
         return None
     errors = []
     if log and log.is_file():
-        errors = _WORDS.findall(log.read_text(encoding="utf-8", errors="replace"))
+        errors = _ERRORS.findall(log.read_text(encoding="utf-8", errors="replace"))
     if any(_OVER_MEMORY in line for line in errors):
-        ended = "OUT_OF_MEMORY"
-    words = ["its job ended without a result", ended, *errors[:1]]
-    has_failed = not was_interrupted or ended == "OUT_OF_MEMORY"
-    return _STATUSES.get(ended, "failed") if has_failed else None, ": ".join(filter(None, words))
+        job_state = "OUT_OF_MEMORY"
+    has_failed = not was_interrupted or job_state == "OUT_OF_MEMORY"
+    status = _STATUSES.get(job_state, "failed") if has_failed else None
+    reasons = ["its job ended without a result", job_state, *errors[:1]]
+    return status, ": ".join(filter(None, reasons))
 
 
 def overdue_jobs(name: str) -> list[str]:
-    """Return the numbers of the jobs of that name that had not begun after `queue_minutes`."""
+    """Return the numbers of the jobs of a name that had not begun after `queue_minutes`."""
     states = _states(f"--name={name}")
     return [number for number, state in states.items() if state == "DEADLINE"]
 
 
 def use_environment() -> None:
-    """Make `environment` that of this process, in which Snakemake's executor calls the programs.
+    """Prepare the environment of this process, from which Snakemake's executor calls SLURM.
 
-    A job for which it names no memory has all of its nodes'.
+    A job for which the executor states no memory gets all memory of its nodes.
     """
     for name in os.environ.keys() - environment().keys():
         del os.environ[name]
@@ -159,9 +157,9 @@ def use_environment() -> None:
 
 
 def cancel(name: str) -> bool:
-    """Cancel the jobs of that name, and return whether the controller answered.
+    """Cancel the jobs of a name, and return whether the controller answered.
 
-    Snakemake's executor cancels only jobs that it knows of: none while it checks their state, and
+    Snakemake's executor cancels only jobs that it knows: none while it checks their state, and
     no job that is being submitted.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
@@ -172,7 +170,7 @@ def cancel(name: str) -> bool:
 def wait(number: str, seconds: float = 10) -> int:
     """Wait until a job has ended, and return its exit code as a shell has it.
 
-    If this call is ended before, so is the job.
+    An exception here, such as of Ctrl-C, cancels the job.
 
     Parameters
     ----------
@@ -191,7 +189,7 @@ def wait(number: str, seconds: float = 10) -> int:
 def _exit_code(number: str) -> int | None:
     """Return the exit code of a job; None if it goes on, or SLURM does not answer."""
     try:
-        done = call(["scontrol", "show", "job", number], _SECONDS)
+        done = call(["scontrol", "show", "job", number], _CALL_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if "Invalid job id" in done.stderr:
@@ -217,8 +215,8 @@ def state(job: str) -> str | None:
     return next(iter(ask(["sacct", *options]).split()), None)
 
 
-def _states(which: str) -> dict[str, str]:
-    """Return the states of the jobs that `squeue` still knows, by their numbers."""
-    text = ask(["squeue", "--noheader", "--states=all", "--format=%i|%T", which])
+def _states(selection: str) -> dict[str, str]:
+    """Return the states of the jobs that an option of `squeue` selects, by their numbers."""
+    text = ask(["squeue", "--noheader", "--states=all", "--format=%i|%T", selection])
     lines = (line.strip().partition("|") for line in text.splitlines())
     return {number: state for number, _, state in lines if state}

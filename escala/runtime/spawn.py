@@ -28,7 +28,7 @@ _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
 def process_of_environment() -> int:
-    """Return the number of this process, which its launcher has set."""
+    """Return the number that the launcher gave this process, 0 without a launcher."""
     names = (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
     return int(next((os.environ[name] for name in names if name in os.environ), 0))
 
@@ -94,10 +94,10 @@ def main() -> int:
 
 
 def first_to_fail(started: Sequence[Popen]) -> int | None:
-    """Wait until all processes have ended, or one has failed. Return the number of that one.
+    """Wait until all processes have ended, or one has failed. Return the number of the failed one.
 
-    It is woken by the end of each. The failures that follow from the first come later, as others
-    must notice it.
+    The end of each process wakes this one. Failures that follow from the first come later, because
+    the other processes must notice it.
 
     Parameters
     ----------

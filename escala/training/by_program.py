@@ -26,7 +26,7 @@ from escala.core.readable import with_noun
 from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
 from escala.programs import child, lines, marks, printed, processes
-from escala.programs.copy import Moved
+from escala.programs.copy import CopyPaths
 from escala.programs.environment import environment
 from escala.programs.marks import Epoch, Mark
 from escala.programs.printed import better
@@ -84,14 +84,14 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         by_process, unread = marks.read_files(marks_folder)
         known_by, line_notes = marks.HOOK, []
         if not any(m.event in (marks.STEP, marks.EPOCH) for m in chain(*by_process)):
-            epochs = plan["epochs"] if "epochs" in program.named else None
+            epochs = plan["epochs"] if "epochs" in program.placeholders else None
             all_lines, line_notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
             known_by, by_process = marks.OUTPUT, [lines.drop_buffered_steps(all_lines), *by_process]
             if len(by_process[0]) < len(all_lines):
                 line_notes.append(
                     "most lines of its steps arrived at once, so the times of steps are not known"
                 )
-        sequences = marks.in_sequence(filter(None, by_process))
+        sequences = marks.join_sequences(filter(None, by_process))
         sequences = [marks.count_steps(sequence) for sequence in sequences]
         epochs = marks.epochs_by_process(sequences, started)
         known_by = known_by if epochs else marks.WHOLE
@@ -191,7 +191,7 @@ def _require_plan(
             f"of its processes, one reported {least} epochs and another one {done}. Remedy: let "
             "all report the same number, or one process only"
         )
-    if "epochs" in program.named and done != planned:
+    if "epochs" in program.placeholders and done != planned:
         how = "ended after" if done < planned else "reported"
         by = "mark" if known_by == marks.HOOK else "print, so that epoch_ends matches it,"
         raise Failed(
@@ -199,7 +199,7 @@ def _require_plan(
             f"{{epochs}}, and {by} the end of each once"
         )
     rows_taken = [max(filter(None, e.rows)) for e in chain(*epochs) if any(e.rows)]
-    if not rows_taken or not {"rows", "rows_of_rank"} & program.named:
+    if not rows_taken or not {"rows", "rows_of_rank"} & program.placeholders:
         return
     rows, ranks, most = plan["global_batch"], plan["ranks"], int(max(rows_taken))
     expected = rows_of_rank(rows, ranks, place.ranks[0])
@@ -249,7 +249,7 @@ def _notes(
 
 def _notes_on_steps(joined: list[list[Mark]], epochs: list[list[Epoch]]) -> Iterator[str]:
     """Yield what of the steps of processes is no part of an epoch, or is not known."""
-    if after := sum(map(marks.steps_after, joined)):
+    if after := sum(map(marks.count_steps_after_epochs, joined)):
         yield f"steps after the end of its last epoch, which are in no epoch: {after}"
     if any(not first.marked and len(first.steps) < 2 and not more for first, *more in epochs):
         yield "its only epoch begins with the process, so the start of the program is part of it"
@@ -373,9 +373,9 @@ def values(
     }
 
 
-def paths_in_copy(plan: Mapping) -> Moved:
+def paths_in_copy(plan: Mapping) -> CopyPaths:
     """Return where the paths of a program are in the copy of its folder, if the run has one."""
-    return Moved(**plan["start"].get("copy", {}))
+    return CopyPaths(**plan["start"].get("copy", {}))
 
 
 def rows_of_rank(rows: int, ranks: int, rank: int) -> int:

@@ -52,7 +52,7 @@ STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default
 # The jobs that a call submits are jobs of their own. The executor removes the variable.
 ALLOCATED = Allocated(
-    allocation.number() if workflow.is_main_process else None, lambda: workflow.local_exec
+    allocation.job_number() if workflow.is_main_process else None, lambda: workflow.local_exec
 )
 
 

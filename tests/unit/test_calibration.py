@@ -559,10 +559,13 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
     assert low <= truth * (1 + 1e-9) and truth <= high * (1 + 1e-9)
     alone = step_bounds(of_program(), Layout(1, 1), "native", rows).step
     assert alone == pytest.approx((P_FIXED + OF_ROW * rows,) * 2)
+    # Without noise: everything overlaps, or nothing does and the slowest rank is waited for.
+    exact = step_bounds(of_program(), Layout(1, 2), "native", 2 * rows)
+    one, sums = P_FIXED + OF_ROW * rows, LATENCY + OF_BYTE * 2**22
+    assert exact.step == pytest.approx((max(one, sums), 1.1 * 1.02 * one + sums))
     # On a machine that is slower as a whole, the ratio stays where it is.
-    slower = of_program(lambda: 3.0)
-    as_fast = step_bounds(of_program(), Layout(1, 2), "native", 2 * rows).ratio
-    assert step_bounds(slower, Layout(1, 2), "native", 2 * rows).ratio == pytest.approx(as_fast)
+    slower = step_bounds(of_program(lambda: 3.0), Layout(1, 2), "native", 2 * rows)
+    assert slower.ratio == pytest.approx(exact.ratio)
 
 
 @pytest.mark.parametrize(

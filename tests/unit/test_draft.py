@@ -27,6 +27,7 @@ from escala.draft.file import text as text_of_draft
 from escala.draft.program import add_files, add_options, file_of
 from escala.engines import engine_name
 from escala.experiment import Experiment
+from escala.measure.plan import words_of
 from escala.programs.program import Program
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
@@ -335,6 +336,9 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
     assert workload["command"] == command
     guessed = strategy != "single" and call.startswith("-- ")
     assert any(strategy in each for each in found.sentences) == guessed, "what is guessed is said"
+    runs = Experiment(found.settings, "e.yaml").runs
+    lines = {words_of(run).partition(":")[0] for run in runs}
+    assert lines == {f"Run {name}" for name in found.settings["workloads"]}, "none is no data"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Node:
         seconds = energy.interval(every, found)
         rows = lambda _: map(energy.row, found)  # noqa: E731
         _sampler.sample(self.folder, node, "energy", energy.COLUMNS, rows, seconds)
-        return _sampler.tables(self.folder, "energy")
+        return _sampler.read_samples(self.folder, "energy")
 
     def summary(self, idle=(1010.0, 1020.0), trained=(1040.25, 1080.75)) -> dict:
         [found] = energy.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})

@@ -14,7 +14,7 @@ import pytest
 from escala.core.errors import Failed
 from escala.programs import lines as lines_of
 from escala.programs import marks, printed
-from escala.programs.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
+from escala.programs.marks import BEGIN, EPOCH, SCORE, STEP, Mark, OutputSearch
 from escala.programs.program import HOOK
 
 
@@ -51,13 +51,17 @@ def test_epochs_without_steps_or_ends_or_a_known_beginning():
     assert epoch.train_seconds == pytest.approx(0.3) == pytest.approx(sum(epoch.steps))
     told = marked((BEGIN, 1.0), (STEP, 2.0), (EPOCH, 2.5), (BEGIN, 3.0), (STEP, 4.0), (STEP, 5.0))
     assert [epoch.count for epoch in marks.epochs(told, started=0.0)] == [1]
-    assert [marks.steps_after(each) for each in (told, told[:3], told[:2])] == [2, 0, 0]
+    assert [marks.count_steps_after_epochs(each) for each in (told, told[:3], told[:2])] == [
+        2,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
 def test_lines_are_searched_as_they_arrive_however_they_are_cut(ends):
     text = ends.join(["epoch 1", "loss=1,250.5 done", "loss=nothing done", "step 32 rows"])
-    searched = Searched(r"loss=(?P<loss>[\w.,]+) done", r"step (?P<rows>\d+) rows")
+    searched = OutputSearch(r"loss=(?P<loss>[\w.,]+) done", r"step (?P<rows>\d+) rows")
     for place, letter in enumerate(text):
         searched.feed(letter.encode(), float(place))
     searched.end()
@@ -100,7 +104,7 @@ def lines(
     asked: int | None = None,
 ) -> tuple[list[Mark], list[str]]:
     """Return the marks of lines that arrived at some times, and the notes on them."""
-    searched = Searched(epoch_ends, step_ends)
+    searched = OutputSearch(epoch_ends, step_ends)
     for time, text in told:
         searched.feed(f"{text}\n".encode(), time)
     searched.end()
@@ -374,7 +378,7 @@ def test_processes_that_follow_each_other_are_one_training():
     """Such as those of folds; ranks, which run at the same time, are several."""
     first, second = marked((BEGIN, 1.0), (EPOCH, 3.0)), marked((BEGIN, 1.5), (EPOCH, 3.5))
     fold = marked((BEGIN, 4.0), (EPOCH, 6.0))
-    assert marks.in_sequence([first, second, fold]) == [[*first, *fold], second]
+    assert marks.join_sequences([first, second, fold]) == [[*first, *fold], second]
 
 
 SCRIPT = """
@@ -625,7 +629,7 @@ def test_lines_that_arrive_at_once_have_no_times():
 
 
 def test_a_long_line_is_searched_in_time_that_grows_with_it_and_that_it_is_cut_is_said():
-    searched = Searched("end", None)
+    searched = OutputSearch("end", None)
     for _ in range(100):
         searched.feed(b"x" * 10**6, 1.0)
     searched.feed(b"end\nend\n", 2.0)
@@ -635,7 +639,7 @@ def test_a_long_line_is_searched_in_time_that_grows_with_it_and_that_it_is_cut_i
 
 
 def test_nan_in_a_line_of_which_no_number_is_read_is_said():
-    searched = Searched(r"^epoch (?P<epoch>\d+)", r"step \d+ loss (?P<loss>[0-9.]+)")
+    searched = OutputSearch(r"^epoch (?P<epoch>\d+)", r"step \d+ loss (?P<loss>[0-9.]+)")
     searched.feed(b"step 1 loss nan\nepoch 1 loss nan\nepoch 2 loss NaN\nbanana\n", 1.0)
     searched.end()
     assert [sorted(mark.values) for mark in searched.marks] == [["loss"], ["epoch"], ["epoch"]]

@@ -123,7 +123,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def call(local: bool = True, main: bool = True) -> Allocated:
-    return Allocated(allocation.number() if main else None, lambda: local)
+    return Allocated(allocation.job_number() if main else None, lambda: local)
 
 
 def run(layout: str, repeat: int | None = 1) -> Run:

@@ -260,7 +260,7 @@ def test_what_is_read_in_a_copy_is_told_as_of_the_folder_itself(is_there, tmp_pa
     copy = Copy(program, marks.parent / COPY, tmp_path / "run")
     if is_there:
         copy.make()
-    into = copy.moved.into
+    into = copy.paths.into
     lines = ["r kept.json", "r changed.json", "w changed.json", "r made.json", "w made.json"]
     lines = [line.replace(" ", f" {into}{mine}/") for line in lines] + [f"r {into}{link}"]
     assert file_use(marks, time.time()) is None, "a program of another kind"
@@ -312,7 +312,7 @@ def copied(folder: Path, *command: str) -> tuple[Copy, Path]:
     given = program(folder / "mine", *command)
     copy = Copy(given, run / "copy", run)
     copy.make()
-    return copy, copy.moved.program(given).directory
+    return copy, copy.paths.program(given).directory
 
 
 def state(folder: Path) -> dict[str, tuple]:
@@ -397,7 +397,7 @@ def test_a_whole_tree_of_git_is_copied(folder, start):
     given = program(folder / start)
     copy = Copy(given, folder / "copy", folder / "run")
     copy.make()
-    above = copy.moved.program(given).directory / ("." if start == "mine" else "..")
+    above = copy.paths.program(given).directory / ("." if start == "mine" else "..")
     (above / "weights/best.pt").write_text("lost")
     assert (folder / "mine/weights/best.pt").read_text() == "a week"
 
@@ -409,14 +409,14 @@ def test_a_script_elsewhere_and_paths_as_wholes_are_those_of_the_copy(folder):
     copy, _ = copied(folder, *words)
     into = copy._into
     assert copy.roots == [mine, folder / "elsewhere"]
-    assert copy.moved.program(program(mine, *words)).command == (
+    assert copy.paths.program(program(mine, *words)).command == (
         "python", f"{into}{folder}/elsewhere/tool.py", f"--out={into}{mine}/out",
         f"{mine}/.venv/a", f"{folder}/shared/table.csv", "{output}/mine", "../shared",
         f"file://{into}{mine}/x",
     )  # fmt: skip
     given = {"PYTHONPATH": f"{mine}/src:/usr/x", "OUT": f"{mine}", "PATH": f"{mine}/bin"}
     moved = {"PYTHONPATH": f"{into}{mine}/src:/usr/x", "OUT": f"{into}{mine}"}
-    assert copy.moved.variables(given) == given | moved
+    assert copy.paths.variables(given) == given | moved
 
 
 @pytest.mark.parametrize("place", ["home", "."])
@@ -425,7 +425,7 @@ def test_the_home_and_what_is_above_it_are_not_copied_whole(folder, place):
     given = program(folder / place, "python", str(folder / "above.py"))
     copy = Copy(given, folder / "copy", folder / "run")
     copy.make()
-    start = copy.moved.program(given).directory
+    start = copy.paths.program(given).directory
     assert copy.roots == ([folder / "home"] if place == "home" else [])
     (start / "new.txt").write_text("x")
     assert not (folder / place / "new.txt").exists()

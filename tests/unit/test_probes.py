@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,7 @@ from escala.core.files import read_json
 from escala.engines.base import Group, MadeStep
 from escala.probes import PROBES, collectives, timeline, with_probe_settings
 from escala.probes._sampler import announce
-from escala.probes.clocks import RETURNED, STEP_BEGINS, to_epoch
+from escala.probes.clocks import RETURNED, STEP_BEGINS, clock_offset
 from escala.probes.collectives import Collectives
 from escala.probes.resources import Rank
 from escala.probes.torch_trace import TorchTrace
@@ -98,10 +99,12 @@ class Steps:
 def measured(monkeypatch, tmp_path, steps_alone: bool = True) -> tuple[dict, Shared]:
     shared, clock = Shared(), threading.local()
     monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(
-        collectives.program, "pieces", lambda: {"copy": "copy", "product": "product"}
-    )
-    monkeypatch.setattr(collectives, "_median", {"copy": 0.5, "product": 0.25}.get)
+
+    def work(seconds: float) -> None:
+        clock.now += seconds
+
+    pieces = {"copy": partial(work, 0.5), "product": partial(work, 0.25)}
+    monkeypatch.setattr(collectives.escala_collectives, "pieces", lambda: pieces)
 
     def rank(number: int) -> None:
         clock.now = 0.0
@@ -204,7 +207,7 @@ def test_a_process_that_loses_its_core_between_two_readings_knows_the_time_of_da
     readings = iter([1000.0, 10.004, 1000.01, 10.01, 1000.02, 10.024])
     monkeypatch.setattr(time, "time", lambda: next(readings))
     monkeypatch.setattr(time, "perf_counter", lambda: next(readings))
-    assert to_epoch() == pytest.approx(990, abs=1e-6)
+    assert clock_offset() == pytest.approx(990, abs=1e-6)
 
 
 def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clock, monkeypatch):
@@ -252,7 +255,7 @@ WHOLE = timeline_text(steps=2)
 @pytest.fixture(scope="module")
 def repair(tmp_path_factory):
     file = tmp_path_factory.mktemp("timeline") / "raw"
-    return lambda text: (file.write_text(text), timeline.repair(file))[1]
+    return lambda text: (file.write_text(text), timeline.read_events(file))[1]
 
 
 @settings(deadline=None)
@@ -289,9 +292,9 @@ def test_phases_have_names_times_depth_and_bytes(repair):
 def test_the_files_are_the_timeline_and_a_trace(tmp_path):
     raw = tmp_path / "raw"
     raw.write_text(timeline_text(2, closed=False)[:-40])
-    timeline.write(raw, tmp_path / "timeline.json", tmp_path / "trace.json")
+    timeline.write_products(raw, tmp_path / "timeline.json", tmp_path / "trace.json")
     events = json.loads((tmp_path / "timeline.json").read_text())
-    assert events == timeline.repair(raw)
+    assert events == timeline.read_events(raw)
     trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in trace} == {0}
     threads = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}

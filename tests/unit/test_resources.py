@@ -105,7 +105,9 @@ class Run:
     def table(self) -> pd.DataFrame:
         """Return what was written so far; a sampler has just begun where there is nothing yet."""
         try:
-            return pd.concat(resources.tables(self.folder, "resources").values(), ignore_index=True)
+            return pd.concat(
+                resources.read_samples(self.folder, "resources").values(), ignore_index=True
+            )
         except ValueError:
             return pd.DataFrame(columns=resources.COLUMNS)
 

@@ -153,7 +153,7 @@ def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(
     install, tmp_path, monkeypatch, script
 ):
     install("/bin" if script else "", squeue=script, sacct=script)
-    monkeypatch.setattr(slurm, "_SECONDS", 0.2)
+    monkeypatch.setattr(slurm, "_CALL_SECONDS", 0.2)
     log = tmp_path / "10.log"
     log.write_text(CANCELLED)
     status, reason = slurm.job_ending("10", log)
@@ -244,8 +244,8 @@ FOUND = {"mbit_per_second": 940.0, "latency_ms": 0.25}
 
 
 def test_two_ends_measure_rate_and_latency(monkeypatch):
-    monkeypatch.setattr(asking, "_OMITTED", 0.02)
-    monkeypatch.setattr(asking, "_COUNTED", 0.1)
+    monkeypatch.setattr(asking, "_OMITTED_SECONDS", 0.02)
+    monkeypatch.setattr(asking, "_COUNTED_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     found: dict[str, float] = {}

@@ -299,7 +299,7 @@ def made(run, **known: object) -> trial.Trial:
         ({"epochs": 1}, 28, 28),
         # It was ended: nothing is known, or how many of three epochs it made.
         ({"ended": False}, 20, 7200),
-        ({"ended": False, "epochs": 1, "named": frozenset(["epochs"])}, 60, 60),
+        ({"ended": False, "epochs": 1, "placeholders": frozenset(["epochs"])}, 60, 60),
         # A run ends at its limit.
         ({"epochs": 1, "epoch_seconds": 9000.0}, 7200, 7200),
     ],
@@ -318,7 +318,7 @@ def test_the_time_of_all_runs_is_estimated(known, least, most, experiment):
         ({"rows": 100}, {"rows": 200}, "2.0 times the rows of an epoch"),
         ({"rows": 100}, {"rows": 100}, None),
         ({"steps": 10}, {"steps": 5}, None),
-        ({"steps": 10}, {"steps": 10, "named": frozenset(["rows_of_rank"])}, None),
+        ({"steps": 10}, {"steps": 10, "placeholders": frozenset(["rows_of_rank"])}, None),
         ({}, {"cores": 12.0}, "2.0 times the core time"),
         ({}, {"cores": 6.5}, None),
         ({"cores": 0.3}, {"cores": 6.0}, "a server or a master"),

@@ -129,7 +129,7 @@ class Calibration(Works, Experiment):
             yield name, kept | _OUTSIDE
         for work in self.program_works.values():
             settings = known[work.workload]
-            most = EPOCHS_OF_PROGRAM if "epochs" in self._program(work).named else math.inf
+            most = EPOCHS_OF_PROGRAM if "epochs" in self._program(work).placeholders else math.inf
             yield work.workload, settings | {"epochs": min(settings["epochs"], most)}
             if STRATEGIES[work.strategy].programs:
                 training = {key: settings[key] for key in ("batch", "seed")}

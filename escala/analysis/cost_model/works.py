@@ -225,7 +225,7 @@ def why_unsupported(run: Run) -> str | None:
 def why_unbounded(run: Run) -> str | None:
     """Return why there are no bounds of a run of a program, or None."""
     program, strategy = run.declared.workload.program(), run.declared.strategy
-    if not program.named & {"rows", "rows_of_rank"}:
+    if not program.placeholders & {"rows", "rows_of_rank"}:
         return (
             "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"
         )

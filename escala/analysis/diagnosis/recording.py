@@ -120,7 +120,7 @@ class Recording:
         self._names: dict[int | str, str] = {}
         self._numbers: dict[str, int] = {}
         self._phases: dict[str, int] = {}
-        self._begun = timeline.Begun()
+        self._open_phases = timeline.OpenPhases()
         self._negotiations: dict[int | str, _Negotiation] = {}
         self._operations = {
             name: array(kind)
@@ -150,7 +150,7 @@ class Recording:
             self.last = max(self.last, event["ts"] * timeline.MICROSECONDS)
 
     def _begin(self, event: dict) -> None:
-        self._begun.begin(event)
+        self._open_phases.begin(event)
         self.known = self.known or timeline.is_whole(event["name"])
         if event["name"].startswith("NEGOTIATE_"):
             begin = event["ts"] * timeline.MICROSECONDS
@@ -164,7 +164,7 @@ class Recording:
             negotiation.ready.setdefault(rank, event["ts"] * timeline.MICROSECONDS)
 
     def _end(self, event: dict) -> None:
-        ended = self._begun.end(event)
+        ended = self._open_phases.end(event)
         if ended is None:
             return
         begin, depth = ended
@@ -236,7 +236,7 @@ class Recording:
 
     def find_unfinished(self) -> tuple[Unfinished, ...]:
         """Return the innermost phase of each tensor that did not end, in order of their begin."""
-        innermost = [(pid, stack[-1]) for pid, stack in self._begun.open.items() if stack]
+        innermost = [(pid, stack[-1]) for pid, stack in self._open_phases.stacks.items() if stack]
         return tuple(
             Unfinished(
                 self._name(pid),

@@ -26,7 +26,7 @@ class Moments(clocks.MomentsWriter):
         self._inside = inside
         names = tensor_names(variables)
         self._moments = [(STEP_BEGINS, ""), *((m, name) for m in TENSOR_MOMENTS for name in names)]
-        self._now_to_epoch = self._to_epoch
+        self._latest_offset = self._offset
         self._sampled: dict[str, Sample] = {}
         if inside:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
@@ -76,11 +76,11 @@ class Moments(clocks.MomentsWriter):
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:
-            stamps, before = self._stamps.numpy(), self._now_to_epoch
-            self._now_to_epoch = clocks.to_epoch()
+            stamps, before = self._stamps.numpy(), self._latest_offset
+            self._latest_offset = clocks.clock_offset()
             # Times of day as of `time.perf_counter`. If the clock was corrected within the step,
             # those that do not lie in it were taken before the correction.
-            now, then = stamps - self._now_to_epoch, stamps - before
+            now, then = stamps - self._latest_offset, stamps - before
             steady = np.where((gathered <= now) & (now <= returned), now, then).tolist()
             for (moment, tensor), at in zip(self._moments, steady, strict=True):
                 yield moment, tensor, at
