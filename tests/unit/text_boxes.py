@@ -51,11 +51,12 @@ def overlaps(found: list[Box]) -> list[tuple[str, str]]:
             each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1) for each in sides
         ]
         smaller = box.corners + TOLERANCE_PIXELS / 2 * sum(units)
-        shapes.append(Path([*smaller, smaller[0]], closed=True))
+        shape = Path([*smaller, smaller[0]], closed=True)
+        shapes.append((box.text, shape, shape.get_extents()))
     return [
-        (one.text, other.text)
-        for (one, shape), (other, around) in combinations(zip(found, shapes, strict=True), 2)
-        if shape.get_extents().overlaps(around.get_extents()) and shape.intersects_path(around)
+        (one, other)
+        for (one, shape, extent), (other, around, room) in combinations(shapes, 2)
+        if extent.overlaps(room) and shape.intersects_path(around)
     ]
 
 
