@@ -46,6 +46,7 @@ class Report:
     def __init__(self, tables: Tables, name: str = "", names: Names | None = None):
         self.tables, self.name, self.names = tables, name, names or Names()
         self.headings: Mapping[str, str] = {}
+        self._labelled: dict[str, pd.DataFrame] = {}
 
     def in_words(self, with_tasks: bool = True) -> Report:
         """Return the report whose sentences are in words.
@@ -61,6 +62,7 @@ class Report:
                 texts |= brief
         report = copy(self)
         report.names = Names(texts)
+        report.__dict__.pop("steps", None)
         if not with_tasks and len(self.answers) > 1:
             varying = tasks_that_vary(self.steps.tables)
             report.headings = {
@@ -71,14 +73,16 @@ class Report:
             }
         return report
 
-    @property
+    @cached_property
     def steps(self) -> Report:
         """The report without the workloads that are trained by a fit."""
         return Report(without_fits(self.tables), self.name, self.names)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table with labels."""
-        return with_labels(self.tables[name], self.tables)
+        """Return a table with labels, made once."""
+        if name not in self._labelled:
+            self._labelled[name] = with_labels(self.tables[name], self.tables)
+        return self._labelled[name]
 
     @cached_property
     def answers(self) -> list[BestUse]:
