@@ -47,12 +47,15 @@ class Report:
         self.tables, self.name, self.names = tables, name, names or Names()
         self.headings: Mapping[str, str] = {}
         self._labelled: dict[str, pd.DataFrame] = {}
+        self._spoken: dict[bool, Report] = {}
 
     def in_words(self, with_tasks: bool = True) -> Report:
-        """Return the report whose sentences are in words.
+        """Return the report whose sentences are in words, made once.
 
         If one answer has told what tells it from its alternatives, their names are without it.
         """
+        if with_tasks in self._spoken:
+            return self._spoken[with_tasks]
         texts = name_in_words(self.tables, with_tasks)
         if with_tasks and len(self.answers) == 1:
             [answer] = self.answers
@@ -60,7 +63,7 @@ class Report:
             brief = {label: texts.get(label, label).partition(" (")[0] for label in labels}
             if len(set(brief.values())) == len(brief):
                 texts |= brief
-        report = copy(self)
+        report = self._spoken[with_tasks] = copy(self)
         report.names = Names(texts)
         report.__dict__.pop("steps", None)
         if not with_tasks and len(self.answers) > 1:
