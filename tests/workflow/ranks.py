@@ -175,9 +175,7 @@ CASES = {
     "shared memory, fused, idle rank": Case("hybrid", IN_MEMORY | {"optimizer": "fused"}, IDLE),
     "momentum in shared memory": Case(knobs=IN_MEMORY | MOMENTUM, reference="momentum"),
     "leading": Case(knobs={"shard": "leading", "evaluation": "whole"}, reference="leading"),
-    "synchronised, two steps a call": Case(
-        knobs=SYNCHRONISED | TWO_STEPS, reference="synchronised"
-    ),
+    "synchronised": Case(knobs=SYNCHRONISED, reference="synchronised"),
     "synchronised mirrored": Case("mirrored", SYNCHRONISED, reference="synchronised"),
     "virus-cnn": Case(knobs=NETWORKS["virus-cnn"].knobs, network="virus-cnn"),
     "mnist-mlp": Case(network="mnist-mlp"),
@@ -195,6 +193,9 @@ SWEPT = {
     ),
     "adamw in shared memory, two steps a call": Case(
         "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "adamw"}, UNEVEN, "adamw"
+    ),
+    "synchronised, two steps a call": Case(
+        knobs=SYNCHRONISED | TWO_STEPS, reference="synchronised"
     ),
     "synchronised, idle rank": Case("hybrid", SYNCHRONISED, IDLE, "synchronised"),
     "single, two steps a call": Case("single", TWO_STEPS | {"accumulation": 2}),

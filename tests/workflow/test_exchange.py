@@ -32,7 +32,7 @@ RESNET = {"rtol": 1e-3}
 #: Largest distance of a variable, in parts of the distance that training has moved it, and of its
 #: size. Adam and RMSprop divide by the size of a gradient: where that is near 0, rounding decides.
 MOVED, ROUNDING = 1e-2, 1e-6
-TWO_STEPS = "synchronised, two steps a call"
+TWO_STEPS = "one-pass, factors, two steps a call"
 #: Inputs, outputs and knobs of sources, and their trained and other numbers. Those of further
 #: workloads stand in their own tests.
 PUBLISHED = {
