@@ -47,6 +47,11 @@ def tabled(experiment: FakeExperiment, **more) -> dict[str, pd.DataFrame]:
     return tables.tables(experiment.runs, experiment.dataset_files, **more)
 
 
+def table_of(name: str, experiment: FakeExperiment, **more) -> pd.DataFrame:
+    """Return one table of a made-up experiment; no other is built that it does not read."""
+    return tabled(experiment, only=[name], **more)[name]
+
+
 def three(folder: Path) -> dict[str, pd.DataFrame]:
     """Return the tables of three configurations, one run of which failed."""
     return tabled(three_configurations(folder))

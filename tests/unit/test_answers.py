@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import SESSION, FakeExperiment, changed, clocked
-from pages import epoch_rows, failed, tabled
+from pages import epoch_rows, failed, table_of, tabled
 from sentences import told
 
 from escala.analysis.best_use import PAYS, TIED
@@ -125,7 +125,7 @@ def test_whole_runs_are_judged_over_the_same_sessions(tmp_path):
             epoch | {"epoch_wall_seconds": spent / len(run["epochs"])} for epoch in run["epochs"]
         ]
         write_json(path, run | {"epochs": epochs, "wall_seconds": spent + 1})
-    (row,) = tabled(experiment)["best_use"].itertuples()
+    (row,) = table_of("best_use", experiment).itertuples()
     whole = len(epochs) * ONE + 1
     by_steps = *EARLIER.values(), ratio_interval(FASTER).estimate
     ratios = [(len(epochs) * ONE * each + 1) / whole for each in by_steps]

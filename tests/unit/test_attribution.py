@@ -12,7 +12,7 @@ import pytest
 from fixtures_runs import changed, clocked, clocks_of_rank, horovod_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import tabled
+from pages import table_of, tabled
 
 from escala.analysis import attribution
 from escala.analysis.attribution import (
@@ -236,7 +236,7 @@ def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(t
                 clocks.to_csv(file, index=False)
             if (copy / "timeline.json").exists():
                 (copy / "timeline.json").unlink()
-    table = tabled(experiment, probe_files=runs)["attribution"].set_index(
+    table = table_of("attribution", experiment, probe_files=runs).set_index(
         ["strategy", "rank", "part"]
     )
     table = table.sort_index()
@@ -276,7 +276,7 @@ def test_an_offset_between_the_clocks_of_machines_changes_nothing(tmp_path):
     experiment, runs = clocked(tmp_path / "other")
     for path in runs:
         changed([path], ranks=read_json(path)["ranks"] | {"one_clock": False})
-    table = tabled(experiment, probe_files=runs)["step"]
+    table = table_of("step", experiment, probe_files=runs)
     assert (table["kind"] == "unavailable").all() and len(table) == 3
     assert table["reason"].str.contains("clocks differ").sum() == 2
 

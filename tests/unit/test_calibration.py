@@ -17,7 +17,7 @@ import pytest
 from fixtures_runs import FakeExperiment, changed, three_configurations
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import tabled
+from pages import table_of, tabled
 from sentences import check
 
 from escala.analysis import steps
@@ -511,7 +511,7 @@ def test_predicted_times_stand_beside_measured_ones_of_the_same_machine(tmp_path
     assert f"Of {frames['predictions']['runs'].sum()} runs" in sentences[0].text
     tables.write(frames, tmp_path / "tables")
     write_json(file, {"machine": machine | {"cores_total": 64}, "configurations": rows})
-    other = tabled(fake, predictions_file=file)["predictions"]
+    other = table_of("predictions", fake, predictions_file=file)
     assert (other["runs"] == 0).all() and other["error"].isna().all()
     assert other["uncompared"].str.contains("different kinds of machines").all()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import MACHINE, FakeExperiment, rewritten
-from pages import epoch_rows, tabled
+from pages import epoch_rows, table_of, tabled
 
 from escala.analysis import comparable
 from escala.analysis.comparable import match_runs, refusal
@@ -249,9 +249,9 @@ def test_nodes_and_starts_of_the_two_runs_of_a_match_are_tabled(tmp_path):
     assert row.seconds_apart == 20
     assert row.node_spread == pytest.approx(0.1)
     rewritten(experiment.runs[-1:], partial(_placed, hosts=["n1", "n2"]))
-    assert not tabled(experiment)["speedup"]["same_nodes"].any()
+    assert not table_of("speedup", experiment)["same_nodes"].any()
     rewritten(experiment.runs[-1:], partial(_placed, hosts=["n3", "n7"]))
-    assert tabled(experiment)["speedup"]["same_nodes"].all(), "one of them is the other's"
+    assert table_of("speedup", experiment)["same_nodes"].all(), "one of them is the other's"
 
 
 def _placed(run: dict, hosts: list[str], seconds: float = 5.0, later: int = 0) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fixtures_runs import FakeExperiment, changed
-from pages import tabled
+from pages import table_of, tabled
 from sentences import check
 
 from escala.core import load, proc
@@ -286,7 +286,7 @@ def test_the_table_has_the_kernel_s_part_and_the_faults_of_all_ranks(made):
         assert row["core_seconds_per_step"] == pytest.approx(4.0 / 10)
         assert row["faults_per_step"] == pytest.approx(400)
     changed(made.runs, usage=[used(0.5, 1000, steps=None)])
-    row = tabled(made)["runs"].iloc[0]
+    row = table_of("runs", made).iloc[0]
     assert row["kernel_fraction"] == pytest.approx(0.25) and row.isna()["faults_per_step"]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import FakeExperiment, rewritten
-from pages import Parsed, drawn, tabled
+from pages import Parsed, drawn, table_of, tabled
 from test_scaling import as_weak
 
 from escala.analysis.measurements import read_run
@@ -519,7 +519,7 @@ def test_the_figure_shows_the_ideal_and_what_was_measured(whole, tmp_path):
     tables.write({"scaling": whole[1]["scaling"]}, tmp_path)
     with (tmp_path / "scaling.csv").open() as file:
         assert [row["layout"] for row in csv.DictReader(file)] == list(SECONDS)
-    assert tabled(experiment(tmp_path / "none"))["scaling"].empty, "it is of a study"
+    assert table_of("scaling", experiment(tmp_path / "none")).empty, "it is of a study"
 
 
 def test_a_pdf_needs_chromium_and_says_so(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ from fixtures_runs import (
     with_epoch_scores,
     with_fits,
 )
-from pages import tabled
+from pages import table_of, tabled
 from scipy import stats
 from sentences import told
 from test_calibration import experiment, write_runs
@@ -165,7 +165,7 @@ def test_speedup_is_the_inverse_of_the_ratio_to_a_reference_that_is_there(three)
     # An experiment of several workloads lists the references of all: only the main one is missed.
     strategies = ("torch-single", "single", "mirrored")
     listed = tuple({"strategy": each, "layout": "1x1"} for each in strategies)
-    speedup = tabled(three[0], references=listed)["speedup"]
+    speedup = table_of("speedup", three[0], references=listed)
     of_mpi = speedup[(speedup["strategy"] == "horovod-mpi") & (speedup["basis"] == "epoch")]
     of_mpi = of_mpi.set_index("reference")
     assert of_mpi["kind"].to_dict() == {1: "unavailable", 2: "measured"}
@@ -207,7 +207,7 @@ def test_total_training_time_is_of_the_steps_of_all_epochs_that_were_trained(tmp
         totals.append(sum(epoch["train_seconds"] for epoch in epochs))
         changed([path], epochs=epochs, seconds=run["seconds"] | {"train": totals[-1]})
     changed(experiment.runs[3:], training={"steps_per_epoch": 1000})
-    configurations = tabled(experiment)["configurations"]
+    configurations = table_of("configurations", experiment)
     row, cut = _row(configurations, "single", "1x1"), _row(configurations, "horovod-mpi")
     assert row["total_train_seconds"] == pytest.approx(statistics.median(totals))
     assert cut["kind"] == "estimated" and cut["train_seconds_per_epoch"] > 0
@@ -278,7 +278,7 @@ def test_the_time_to_a_target_is_predicted_from_the_epochs_of_one_process(
     one = row | {"strategy": "single", "layout": "1x1", "ranks": 1, "global_batch": 32}
     file, [machine] = tmp_path / "predictions.json", run["ranks"]["machines"]
     write_json(file, {"machine": machine, "configurations": [row, one]})
-    table = tabled(experiment, predictions_file=file)["predictions"]
+    table = table_of("predictions", experiment, predictions_file=file)
     seconds, of_one = table["predicted_seconds_to_target"]
     assert (None if pd.isna(seconds) else seconds) == expected
     assert pd.isna(of_one), "its own runs predict nothing"
@@ -292,7 +292,7 @@ def test_predictions_are_compared_row_by_row(tmp_path):
     predictions = np.load(missed)
     predictions[:27] = 1
     np.save(missed, predictions)
-    table = tabled(experiment)["score_differences"]
+    table = table_of("score_differences", experiment)
     assert set(table["strategy"]) == {"horovod-mpi"}
     table = table.set_index("class")
     covid, dengue = table.loc["COVID"], table.loc["DENGUE"]
@@ -306,7 +306,7 @@ def test_predictions_are_compared_row_by_row(tmp_path):
     # A row without a genome is one in all repeats of its split.
     for file in experiment.dataset_files:
         file.with_name("test_genomes.npy").unlink()
-    covid = tabled(experiment)["score_differences"].set_index("class").loc["COVID"]
+    covid = table_of("score_differences", experiment).set_index("class").loc["COVID"]
     assert covid["genomes"] == 2 * 270
 
 
@@ -329,7 +329,7 @@ def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
     tables.write(after, tmp_path)
     experiment = fair(tmp_path / "fair", 5.6, 4.6, 3.9)
     changed(experiment.runs, training={"target_accuracy": None, "steps_per_epoch": 3 * steps})
-    rows = tabled(experiment, references=REFERENCES)["best_use"]
+    rows = table_of("best_use", experiment, references=REFERENCES)
     assert set(rows["kind"]) == {"estimated"} and rows["run_ratio"].isna().all()
 
 
@@ -369,7 +369,7 @@ def test_scores_without_any_model_are_a_table_and_one_sentence_each(tmp_path):
 
 def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_path):
     experiment = regression(tmp_path)
-    means = tabled(experiment)["mean_scores"].set_index("strategy")
+    means = table_of("mean_scores", experiment).set_index("strategy")
     single, parallel = means.loc["single"], means.loc["horovod-mpi"]
     assert pd.isna(single["reference"]) and single["kind"] == "unavailable"
     expected = stats.ttest_1samp(ERRORS["single"], 0).confidence_interval()
@@ -380,14 +380,14 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     assert ends == pytest.approx(list(expected))
     # A score that a run leaves out is the mean of the other runs.
     changed(experiment.runs[:1], evaluation={"rows": 705, "scores": {"bias": 0.3}})
-    means = tabled(experiment)["mean_scores"].set_index(["strategy", "score"])
+    means = table_of("mean_scores", experiment).set_index(["strategy", "score"])
     assert means.loc[("single", "bias"), ["runs", "mean"]].tolist() == [1, 0.3]
     single, parallel = (means.loc[(name, "rmse")] for name in ERRORS)
     assert single["runs"] == 2 and single["mean"] == pytest.approx(np.mean(ERRORS["single"][1:]))
     assert parallel["runs"] == 3 and parallel["matches"] == 2
     experiment = regression(tmp_path / "other")
     changed(experiment.runs[:1], repeat=7)
-    alone = tabled(experiment)["mean_scores"].set_index("strategy").loc["horovod-mpi"]
+    alone = table_of("mean_scores", experiment).set_index("strategy").loc["horovod-mpi"]
     assert alone["matches"] == 2, "runs of other repeats have other seeds and are no match"
 
 
@@ -432,7 +432,7 @@ def test_second_runs_that_failed_or_are_of_another_session_give_no_ratio(tmp_pat
         (again[:3], "second runs failed: rep 1, 2, 3: failed (rank 0 was ended by signal 9)"),
         (again[3:], "shares session and repeat"),
     ):
-        (row,) = tabled(experiment, series_files=files)["noise"].itertuples()
+        (row,) = table_of("noise", experiment, series_files=files).itertuples()
         assert (row.matches, row.kind) == (0, "unavailable") and reason in row.reason
 
 
