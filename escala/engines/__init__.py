@@ -64,7 +64,7 @@ def code(engine: str) -> dict[str, Path]:
     """
     here = Path(__file__).parent
     parts = {part.name: part for part in (here / engine).iterdir()}
-    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "describe.py"}
+    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "__init__.py"}
     return {f"trainer/{name}": parts[name] for name in left} | modules(here)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from escala.cache import store
 from escala.core import children, packages
 from escala.core.console import say
-from escala.core.engines import ENGINES, FOLDER
+from escala.core.engines import ENGINES
 from escala.core.environment import call
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import take_turns
@@ -32,10 +32,11 @@ from escala.runtime.mpi import project_mpi
 
 #: The folder of the project: a clone, or that of an installation.
 ROOT = Path(__file__).resolve().parents[2]
-#: Follows an engine's `describe.py`, and imports what ranks of every engine do.
+#: Prints what the package of an engine says of itself, and the versions that every rank needs.
 _DESCRIBE = """
-import platform, numpy, psutil, yaml
-print(f"{description}, numpy {numpy.__version__}, Python {platform.python_version()}")
+import platform, numpy, psutil
+from escala.engines.ENGINE import describe
+print(f"{describe()}, numpy {numpy.__version__}, Python {platform.python_version()}")
 """
 #: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
 _SECONDS = 120
@@ -151,14 +152,13 @@ def _list_packages(interpreter: str) -> dict[str, str]:
 def describe(engine: str, interpreter: str) -> str:
     """Return the versions of what ranks of an engine import, and the devices that it computes on.
 
-    Its `describe.py` says what it has besides, the framework with its version first.
+    The framework and its version come first (`describe` in the package of the engine).
 
     Raises
     ------
     Unavailable : a package is missing or broken, or the framework too old.
     """
-    code = (FOLDER / engine / "describe.py").read_text(encoding="utf-8")
-    description = _run(interpreter, code + _DESCRIBE).splitlines()[-1]
+    description = _run(interpreter, _DESCRIBE.replace("ENGINE", engine)).splitlines()[-1]
     _require_recent(engine, description.split()[1], interpreter)
     return description
 
