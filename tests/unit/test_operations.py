@@ -20,7 +20,7 @@ from escala.core.errors import Unavailable
 from escala.core.hardware import has_instructions
 from escala.engines import base
 from escala.engines.tensorflow import engine
-from escala.engines.tensorflow.fast import operations, rmsprop
+from escala.engines.tensorflow.fast import compile_library, rmsprop
 from escala.engines.tensorflow.fast.dense import Factors
 from escala.engines.tensorflow.fast.lookup import TABLE_BYTES, Lookup, look_up
 from escala.record import key
@@ -169,7 +169,7 @@ done
 
 
 def library(source: Path, compiler: str) -> Path:
-    return operations.library(source, source.parent / "made", "knob: other", compiler)
+    return compile_library(source, "knob: other", source.parent / "made", compiler)
 
 
 @pytest.fixture

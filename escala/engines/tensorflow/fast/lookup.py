@@ -14,7 +14,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow.fast.operations import operations
+from escala.engines.tensorflow.fast import load_operations
 
 #: Maximum bytes of a table, float32. Beyond it the plain layers are used.
 TABLE_BYTES = 2**22
@@ -215,7 +215,7 @@ def look_up(
     with as many positions as all their letters fit in. A code outside the alphabet is an
     InvalidArgumentError.
     """
-    compiled = operations("lookup", "convolution: lookup-table")
+    compiled = load_operations("lookup", "convolution: lookup-table")
     options = {"stride": stride, "pool": pool, "instructions": instructions}
     kmers = compiled.escala_kmers(codes, alphabet=alphabet, k=k)
     rows, length = codes.shape

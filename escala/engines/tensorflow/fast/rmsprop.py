@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.fast.operations import operations
+from escala.engines.tensorflow.fast import load_operations
 
 #: Kernels with fewer weights are updated as all other variables are: their update is a small part
 #: of a step.
@@ -47,7 +47,7 @@ def update(
 
     Shapes that do not fit are an InvalidArgumentError.
     """
-    return operations("rmsprop", INSTEAD).escala_rmsprop_of_product(
+    return load_operations("rmsprop", INSTEAD).escala_rmsprop_of_product(
         kernel.handle,
         mean_square.handle,
         inputs,
@@ -73,7 +73,7 @@ def update_by_gradient(
     All are float32 of one shape, on a CPU. `instructions` and the result are as of `update`. Shapes
     that do not fit are an InvalidArgumentError.
     """
-    return operations("rmsprop", INSTEAD).escala_rmsprop(
+    return load_operations("rmsprop", INSTEAD).escala_rmsprop(
         variable.handle,
         mean_square.handle,
         gradient,
@@ -104,7 +104,7 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         self.jit_compile = True
         if tf.distribute.has_strategy():
             raise Unavailable(f"it sums no gradients under tf.distribute. Remedy: {INSTEAD}")
-        operations("rmsprop", INSTEAD)
+        load_operations("rmsprop", INSTEAD)
 
     def takes_factors(self, variable: tf.Variable) -> bool:
         """Return whether the gradient of a variable may be given as its factors."""

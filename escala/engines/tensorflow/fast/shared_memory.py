@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.fast.operations import operations
+from escala.engines.tensorflow.fast import load_operations
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.ranks import Ranks
 
@@ -26,9 +26,9 @@ from escala.engines.tensorflow.ranks import Ranks
 INSTEAD = "dense_exchange: factors"
 
 
-def load_operations() -> ModuleType:
-    """Return the operations, see `escala.engines.tensorflow.fast.operations`."""
-    return operations("shared_memory", INSTEAD)
+def _operations() -> ModuleType:
+    """Return the operations of `shared_memory.cc`."""
+    return load_operations("shared_memory", INSTEAD)
 
 
 #: Keras's optimizers that update each weight by its own gradient, whatever those of the others.
@@ -88,13 +88,13 @@ class SharedKernel:
         """Divide a kernel evenly among the ranks of a node, each in its own process.
 
         They have started, and all together have `rows` at most in a step. It is `Unavailable` if
-        the operations cannot be load_operations or loaded, or the memory is not available.
+        the operations cannot be compiled or loaded, or the memory is not available.
         """
         [rank] = ranks.place.ranks
         sizes = partition(kernel.shape[0], ranks.place.processes)
         memory = _open(
             ranks,
-            load_operations().escala_open_layer,
+            _operations().escala_open_layer,
             sizes=sizes,
             outputs=kernel.shape[1],
             # A rank without rows computes one that counts nothing.
@@ -110,12 +110,12 @@ class SharedKernel:
 
     def begin_step(self, rows: tf.Tensor) -> None:
         """Begin a step in which this rank has a number of rows, int32."""
-        load_operations().escala_begin_step(self.memory, rows)
+        _operations().escala_begin_step(self.memory, rows)
         self.wait()
 
     def wait(self) -> None:
         """Wait until all ranks have updated their rows."""
-        load_operations().escala_await_kernel(self.memory, self.kernel.handle)
+        _operations().escala_await_kernel(self.memory, self.kernel.handle)
 
     def exchange_factors(
         self, inputs: tf.Tensor, output_gradients: tf.Tensor
@@ -124,7 +124,7 @@ class SharedKernel:
 
         Then no rank reads the kernel any more in a step.
         """
-        factors = load_operations().escala_exchange_factors(
+        factors = _operations().escala_exchange_factors(
             self.memory, self.local.handle, inputs, output_gradients
         )
         rows, outputs = self.local.shape
@@ -135,11 +135,11 @@ class SharedKernel:
 
     def end_step(self) -> None:
         """End a step in which this rank's rows were updated."""
-        load_operations().escala_publish_kernel(self.memory, self.local.handle)
+        _operations().escala_publish_kernel(self.memory, self.local.handle)
 
     def place(self) -> None:
         """Place the kernel of the first rank into the memory, where it and the rows now are."""
-        load_operations().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
+        _operations().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
 
 
 class Sums:
@@ -151,7 +151,7 @@ class Sums:
     def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
         self._memory = _open(
             ranks,
-            load_operations().escala_open_sums,
+            _operations().escala_open_sums,
             ranks=ranks.place.processes,
             numbers=sum(variable.shape.num_elements() for variable in variables),
         )
@@ -163,7 +163,7 @@ class Sums:
 
     def sum_gradients(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the sums of the gradients of all variables of this object, in their order."""
-        totals = list(load_operations().escala_sum_in_memory(self._memory, list(gradients)))
+        totals = list(_operations().escala_sum_in_memory(self._memory, list(gradients)))
         for total, gradient in zip(totals, gradients, strict=True):
             total.set_shape(gradient.shape)
         return totals
