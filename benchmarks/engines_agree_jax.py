@@ -38,7 +38,7 @@ def computed(
         state = optimizer.apply(state, found)
     return {
         "parameters": sum(each.size for each in weights),
-        "begun": model.begin(SEED),
+        "begun": model.initial_values(SEED),
         "loss": float(total) / case.batch,
         "gradients": {
             each.name: np.asarray(found)

@@ -57,7 +57,7 @@ def computed(
         found.backward()
         return found.item()
 
-    arrays.begin(model, SEED)
+    arrays.initialise(model, SEED)
     begun = [*arrays.values(model).values()]
     arrays.set_values(model, weights)
     first = next(batches(case, inputs, targets))

@@ -25,7 +25,7 @@ from escala.workloads.models import rows_at_once
 #: The threads of XLA's pool, as the system names them.
 _POOL = "tf_XLAEigen"
 #: Adds the results for two parts of the rows of a step.
-_added = jax.jit(partial(jax.tree.map, jnp.add))
+_add = jax.jit(partial(jax.tree.map, jnp.add))
 
 
 class JAX(Engine):
@@ -61,7 +61,7 @@ class JAX(Engine):
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
         gradients = functions.gradients_of(self.model)
         update = self.optimizer.apply
-        self._gradients, self._updated = jax.jit(gradients), jax.jit(update, donate_argnums=0)
+        self._gradients, self._update = jax.jit(gradients), jax.jit(update, donate_argnums=0)
         self._whole = None
         if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
 
@@ -71,8 +71,9 @@ class JAX(Engine):
 
             self._whole = jax.jit(whole, donate_argnums=0)
         self._evaluate = functions.evaluation(self.model, self.rows_at_once)
-        begun = self.model.begin(plan["seed"])
-        self.restore(begun + [np.zeros_like(a) for _ in range(self.optimizer.slots) for a in begun])
+        weights = self.model.initial_values(plan["seed"])
+        zeros = [np.zeros_like(array) for array in weights]
+        self.restore(weights + self.optimizer.slots * zeros)
 
     def step(self, inputs):
         if self._whole:
@@ -99,14 +100,14 @@ class JAX(Engine):
             )
             for start in range(0, len(rows[-1]), size)
         ]
-        result = reduce(_added, parts)
+        result = reduce(_add, parts)
         if (factor := self.slowdown) > 1:
             jax.block_until_ready(result)
             time.sleep((factor - 1) * (time.perf_counter() - began))
         return result
 
     def _apply(self, gradients: models.Values) -> None:
-        self._state = jax.block_until_ready(self._updated(self._state, gradients))
+        self._state = jax.block_until_ready(self._update(self._state, gradients))
 
     @contextmanager
     def preserve(self):

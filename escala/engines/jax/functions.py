@@ -15,8 +15,7 @@ from escala.engines.jax import models
 class Functions(functions.Functions):
     """As of every engine; a trained model is a function of the inputs."""
 
-    no_model = "and no model with arrays"
-    a_model = "an escala.engines.jax.models.Model"
+    a_model = "an escala.engines.jax.models.Model with arrays"
 
     def is_model(self, model):
         return isinstance(model, models.Model) and bool(model.arrays)

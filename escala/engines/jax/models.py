@@ -48,7 +48,7 @@ class Model(NamedTuple):
     arrays: tuple[Array, ...]
     outputs: Callable[..., jax.Array]
 
-    def begin(self, seed: int) -> list[np.ndarray]:
+    def initial_values(self, seed: int) -> list[np.ndarray]:
         """Return the values that a seed gives under every engine."""
         return list(layers.draw_weights([(array.law, array.shape) for array in self.arrays], seed))
 

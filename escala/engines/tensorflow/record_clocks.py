@@ -14,7 +14,7 @@ from escala.probes import clocks
 from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS, Sample
 
 
-class Moments(clocks.MomentsWriter):
+class Recorder(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `variables` are the trained ones, and `inside` is whether moments inside the step can be read.

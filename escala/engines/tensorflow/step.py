@@ -1,4 +1,11 @@
-"""One step of a rank: compute the gradients of its rows, exchange them and apply them."""
+"""One step of a rank: compute the gradients of its rows, exchange them and apply them.
+
+A step changes three kinds of variables. Trainable variables and those of the optimizer are
+*replicated*: equal on all ranks after any step, except under `parameter-server`, which has one
+copy. Others, such as the moving statistics of batch normalisation, are *local* to a rank during an
+epoch, because each rank updates them by its own rows; `average` makes them equal at the end of
+every epoch. Layers that normalise over the rows of all ranks keep theirs equal after any step.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +19,36 @@ from escala.data.base import Arrays
 from escala.engines.functions import Functions
 from escala.engines.layers import over_ranks
 from escala.engines.tensorflow.fast import dense
+from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
 from escala.probes import Recorder
 from escala.workloads.models import as_model_input
+
+
+def local_variables(model: tf.keras.Model) -> list[tf.Variable]:
+    """Return the variables that each rank updates by its own rows: floats that are not trainable.
+
+    Weights of a frozen layer are not among them: they remain trainable variables. Neither are
+    statistics of the rows of all ranks, which are equal on all.
+    """
+    shared = {id(v) for layer in layers_over_ranks(model) for v in layer.non_trainable_variables}
+    variables = model.non_trainable_variables
+    return [v for v in variables if not v.trainable and v.dtype.is_floating and id(v) not in shared]
+
+
+def average(variables: Sequence[tf.Variable], rows: Sequence[int], ranks: Ranks) -> None:
+    """Set variables of all ranks to their mean, weighted by the rows of each rank.
+
+    A rank without rows has not updated its variables and has weight 0. Every process calls this,
+    with the number of rows in the epoch of each rank that it drives.
+    """
+    if not variables:
+        return
+    copies = ranks.weights(variables)
+    # Ranks that share one copy of the variables have updated it together.
+    weights = rows if len(copies) == len(rows) else [sum(rows)]
+    for variable, mean in zip(variables, ranks.mean(copies, weights), strict=True):
+        variable.assign(mean.astype(variable.dtype.as_numpy_dtype))
 
 
 def make_compute(

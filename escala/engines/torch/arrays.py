@@ -141,7 +141,7 @@ def list_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield array.name, array.tensor
 
 
-def begin(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int) -> None:
     """Set the arrays of a model to those that a seed gives under every engine.
 
     Raises

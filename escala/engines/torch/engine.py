@@ -66,7 +66,7 @@ class Torch(Engine):
         model = functions.build(data.inputs, output_shape(data.description), knobs)
         self.model = model.to(self._device)
         if settings.get("initial_weights") == layers.SEEDED:
-            arrays.begin(self.model, plan["seed"])
+            arrays.initialise(self.model, plan["seed"])
         # Statistics of the rows of all ranks are equal on all; other buffers a rank updates by its
         # rows, and the ranks agree on them at the end of an epoch.
         normalising = layers_over_ranks(self.model)

@@ -11,7 +11,7 @@ from torch import nn
 
 from escala.core.errors import InputError
 from escala.engines import functions
-from escala.engines.functions import STEPS, file_of, unread
+from escala.engines.functions import WHY_IGNORED, file_of, find_unread
 from escala.engines.torch import arrays
 from escala.workloads.models import as_model_input
 
@@ -22,8 +22,7 @@ UNREAD = ("callbacks", "scheduler", "lr_scheduler", "collate_fn", *UNCALLED)
 
 
 class Functions(functions.Functions):
-    no_model = f"not a module of PyTorch {torch.__version__}"
-    a_model = "a torch.nn.Module"
+    a_model = f"a torch.nn.Module of PyTorch {torch.__version__}"
     tensor = staticmethod(torch.tensor)
 
     def array(self, tensor):
@@ -42,7 +41,7 @@ class Functions(functions.Functions):
         for name in UNCALLED:
             if hasattr(model, name):
                 yield (
-                    f"the model has its own {name}, which is never called: {STEPS}",
+                    f"the model has its own {name}, which is never called: {WHY_IGNORED}",
                     f"remove {name}, and express it by forward and row_losses",
                 )
         if not model.training:
@@ -50,7 +49,7 @@ class Functions(functions.Functions):
                 "the model is in the mode of evaluation, in which dropout and normalisation do "
             )
             yield f"{reason}nothing", "return model.train(); a layer in it may stay in this mode"
-        yield from unread(self.work, UNREAD)
+        yield from find_unread(self.work, UNREAD)
         if not isinstance(optimizer, torch.optim.Optimizer):
             yield (
                 f"optimizer returns {type(optimizer).__name__}, and not an optimizer of PyTorch",

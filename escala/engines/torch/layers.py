@@ -97,9 +97,7 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
 def _moments(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    Where a mean is large, the variance is a small difference of two large numbers. So squares of
-    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
-    64 bits.
+    `escala.engines.layers` says how they are computed.
     """
     axes = [0, *range(2, values.dim())]
     weighted = weights.view([-1] + [1] * (values.dim() - 1))
@@ -179,7 +177,7 @@ def with_laws(layer: nn.Module, **laws: Law) -> nn.Module:
     laws : by the names of the layer's arrays (`escala.engines.torch.arrays`).
     """
     layer.laws = laws
-    arrays.begin(layer, int(torch.randint(2**62, ())))
+    arrays.initialise(layer, int(torch.randint(2**62, ())))
     return layer
 
 
