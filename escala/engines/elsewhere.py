@@ -1,9 +1,9 @@
 """Compute by a framework: in this process, or in one whose Python has the framework.
 
-That process is `python -m escala.engines.elsewhere MODULE ENGINE`, and its standard input is one end
-of a socket. A module that can be computed so has `make_functions`. It takes the name of the engine,
-a description in JSON, and arrays by name, such as the settings and the weights of a network. It
-returns functions from a tuple of arrays to an array.
+That process is `python -m escala.engines.elsewhere MODULE ENGINE`, and its standard input is one
+end of a socket. The module has `make_functions`. It takes the name of the engine, a description in
+JSON, and arrays by name, such as the settings and the weights of a network. It returns functions
+from a tuple of arrays to an array.
 """
 
 from __future__ import annotations

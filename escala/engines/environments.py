@@ -45,7 +45,7 @@ _SECONDS = 120
 def folder(engine: str) -> Path:
     """Return the folder of an engine's environment: in a clone, otherwise alongside the store.
 
-    It is in no installation of Escala, because the next version replaces an installation as a whole.
+    It is in no installation of Escala, because the next version replaces that as a whole.
     """
     name = ENGINES[engine].environment.folder
     if (ROOT / "uv.lock").is_file():
@@ -285,8 +285,8 @@ def install(engine: str, python: str | None = None) -> str:
 
     Parameters
     ----------
-    python : its Python, as uv understands it: a version or a path. None: the release that the engine
-        needs, and if it needs none in particular, that of this process.
+    python : its Python, as uv understands it: a version or a path. None: the release that the
+        engine needs, and if it needs none in particular, that of this process.
 
     Raises
     ------
