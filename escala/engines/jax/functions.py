@@ -13,7 +13,7 @@ from escala.engines.jax import models
 
 
 class Functions(functions.Functions):
-    """As of every engine; a trained model is a function of the inputs."""
+    """Functions of a workload. What `with_weights` returns is a function of the inputs."""
 
     a_model = "an escala.engines.jax.models.Model with arrays"
 
@@ -56,8 +56,8 @@ class Functions(functions.Functions):
     def trainable_arrays(self, model):
         return [(array.name, array.shape, 4) for array in model.arrays]
 
-    def gradients_of(self, model: models.Model) -> Callable:
-        """Return a function of arrays, inputs, targets, weights of rows and divisor of their loss.
+    def make_compute(self, model: models.Model) -> Callable:
+        """Return the function of a step: of arrays, inputs, targets, weights of rows and divisor.
 
         It returns the gradients of the sum of the losses ÷ divisor, and the sums of losses and
         hits.
@@ -71,11 +71,11 @@ class Functions(functions.Functions):
 
         return jax.grad(loss, has_aux=True)
 
-    def evaluation(self, model: models.Model, size: int) -> Callable:
+    def make_evaluate(self, model: models.Model, size: int) -> Callable:
         """Return a function of arrays, inputs and targets of at most `size` rows.
 
-        It returns what `compile_evaluation` does. Fewer rows are filled up, so that it is compiled
-        once.
+        It returns predictions and sums, as that of `compile_evaluation`. Fewer rows are filled up,
+        so that it is compiled once.
         """
 
         @jax.jit
