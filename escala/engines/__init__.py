@@ -25,7 +25,7 @@ from escala.engines.base import Engine, Group
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.strategies.knobs import readable
+from escala.strategies.knobs import read_by_strategy
 
 
 def interpreter(engine: str | None) -> str:
@@ -79,7 +79,7 @@ def create_engine(plan: Mapping[str, Any], place: Place) -> Engine:
     strategy = STRATEGIES[plan["strategy"]]
     show_device(plan["knobs"]["device"], place, strategy.has_nccl)
     os.environ.update(strategy.process_variables(place, place.interface))
-    group = ranks_of(plan["strategy"])(readable(plan["knobs"], plan["strategy"]), place)
+    group = ranks_of(plan["strategy"])(read_by_strategy(plan["knobs"], plan["strategy"]), place)
     return load(engine_name(plan["strategy"]), "engine").ENGINE(plan, group)
 
 
