@@ -68,8 +68,36 @@ class _Report(NamedTuple):
     notes: list[str]
 
     @property
-    def marks(self) -> list[Mark]:
+    def all_marks(self) -> list[Mark]:
         return list(chain(*self.by_process))
+
+    @classmethod
+    def read(
+        cls,
+        program: Program,
+        plan: Mapping,
+        place: Place,
+        marks_folder: Path,
+        output: child.Output,
+        execution: child.Execution,
+    ) -> _Report:
+        """Read what a program reported by its hook; without steps there, by its output too."""
+        by_process, unread = marks.read_files(marks_folder)
+        known_by, notes = marks.HOOK, []
+        if not any(mark.event in (marks.STEP, marks.EPOCH) for mark in chain(*by_process)):
+            epochs = plan["epochs"] if "epochs" in program.placeholders else None
+            all_lines, notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
+            timed_lines = lines.drop_buffered_steps(all_lines)
+            known_by, by_process = marks.OUTPUT, [timed_lines, *by_process]
+            if len(timed_lines) < len(all_lines):
+                notes.append(
+                    "most lines of its steps arrived at once, so the times of steps are not known"
+                )
+        sequences = marks.join_sequences(filter(None, by_process))
+        sequences = [marks.count_steps(sequence) for sequence in sequences]
+        epochs = marks.epochs_by_process(sequences, execution.started)
+        known_by = known_by if epochs else marks.WHOLE
+        return cls(known_by, by_process, sequences, epochs, unread, notes)
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
@@ -91,7 +119,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     words = program.arguments(values(plan, place, output_folder, start["paths"]))
     output = child.Output(program)
     load.begin()
-    environment = variables(plan, place, marks_folder)
+    given = variables(plan, place, marks_folder)
     so_far, began = folder / f"ran{place.process}.json", time.time()
 
     def describe(execution: child.Execution) -> dict:
@@ -102,22 +130,30 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         with suppress(OSError):  # A full disk ends no training.
             write_json(so_far, describe(execution), durable=False)
 
-    execution = child.run(program, words, environment, MARKS, output, write_so_far, _NUMBERS)
+    execution = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS)
     so_far.unlink(missing_ok=True)
     load.end()
     output.close()
     try:
-        report = _read_report(program, plan, place, marks_folder, output, execution)
+        report = _Report.read(program, plan, place, marks_folder, output, execution)
         _require_success(execution, output, report)
-        _require_sound(report.marks)
+        _require_sound(report, execution)
         if report.known_by != marks.WHOLE:
-            _require_times(report, execution)
             _require_plan(program, plan, place, report)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - execution.at)
         error.code = execution.code
         raise
     files, ran = processes.file_use(marks_folder, began), describe(execution)
+    notes = [
+        *output.notes,
+        *_notes(execution, output, place, report),
+        *_notes_on_marks(report, place, ran),
+    ]
+    threads = given["OMP_NUM_THREADS"]
+    if others := files and files.threads - {threads, ""}:
+        numbers = " and ".join(sorted(others))
+        notes.append(f"it set OMP_NUM_THREADS to {numbers}, and was given {threads}")
     is_whole = report.known_by == marks.WHOLE
     epochs = report.epochs
     if is_whole:
@@ -126,50 +162,17 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     _write_steps(folder / f"rank{place.process}.steps.csv", epochs[0])
     return _measure(epochs, execution.started) | {
         "known_by": report.known_by,
-        "parameters": marks.value_at_begin(report.marks, marks.PARAMETERS),
+        "parameters": marks.value_at_begin(report.all_marks, marks.PARAMETERS),
         "whole_seconds": execution.at - execution.started,
         # Those of the first process that reports a number: several ranks may be in it.
         "scores": dict(ChainMap(*map(marks.scores, report.by_process))),
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
-        "notes": [
-            *output.notes,
-            *_notes(execution, output, place, report),
-            *_notes_on_output(report, place, ran),
-            *_notes_on_steps(report),
-            *_notes_on_threads(files, environment),
-        ],
+        "notes": notes,
         "ran": ran,
         "read": files and files.read,
         "usage": None if is_whole else _usage(execution.used, epochs[0]),
     }
-
-
-def _read_report(
-    program: Program,
-    plan: Mapping,
-    place: Place,
-    marks_folder: Path,
-    output: child.Output,
-    execution: child.Execution,
-) -> _Report:
-    """Read what a program reported by its hook, and if this tells of no steps, by its output."""
-    by_process, unread = marks.read_files(marks_folder)
-    known_by, notes = marks.HOOK, []
-    if not any(mark.event in (marks.STEP, marks.EPOCH) for mark in chain(*by_process)):
-        epochs = plan["epochs"] if "epochs" in program.placeholders else None
-        all_lines, notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
-        timed_lines = lines.drop_buffered_steps(all_lines)
-        known_by, by_process = marks.OUTPUT, [timed_lines, *by_process]
-        if len(timed_lines) < len(all_lines):
-            notes.append(
-                "most lines of its steps arrived at once, so the times of steps are not known"
-            )
-    sequences = marks.join_sequences(filter(None, by_process))
-    sequences = [marks.count_steps(sequence) for sequence in sequences]
-    epochs = marks.epochs_by_process(sequences, execution.started)
-    known_by = known_by if epochs else marks.WHOLE
-    return _Report(known_by, by_process, sequences, epochs, unread, notes)
 
 
 def _require_success(execution: child.Execution, output: child.Output, report: _Report) -> None:
@@ -194,27 +197,23 @@ def _require_success(execution: child.Execution, output: child.Output, report: _
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
 
 
-def _require_sound(reported: list[Mark]) -> None:
-    """Refuse marks of which some are missing, and a loss or an error that is not finite."""
-    if lost := max((mark.lost for mark in reported), default=0):
+def _require_sound(report: _Report, execution: child.Execution) -> None:
+    """Refuse missing marks, a loss or an error that is not finite, and times that cannot be."""
+    if lost := max((mark.lost for mark in report.all_marks), default=0):
         raise Failed(
             f"its hook could not write {lost:.0f} of its marks, so its times are not known. "
             "Remedy: make room on the disk of the results"
         )
-    for mark in reported:
+    for mark in report.all_marks:
         for name, value in mark.values.items():
             if better(name) is False and not math.isfinite(value):
                 raise Diverged(f"the program reported {name} {value}")
-
-
-def _require_times(report: _Report, execution: child.Execution) -> None:
-    """Refuse marks whose times are in no order, or not within the time of the program."""
     started, ended = execution.started, execution.at
     if report.known_by == marks.HOOK:
         marks.require_order(report.by_process, started, ended)
-    else:
+    elif report.known_by == marks.OUTPUT:
         marks.require_order(report.by_process, started, None)
-        report.notes.extend(lines.require_ends(report.marks, started, ended))
+        report.notes.extend(lines.require_ends(report.all_marks, started, ended))
 
 
 def _require_plan(program: Program, plan: Mapping, place: Place, report: _Report) -> None:
@@ -272,14 +271,14 @@ def _notes(
         notes.append(f"{report.unread} lines among its marks cannot be read, and are left out")
     undefined = {
         name
-        for mark in report.marks
+        for mark in report.all_marks
         for name, value in mark.values.items()
         if not math.isfinite(value)
     }
     notes += [
         f"it reported {name} that is not a finite number: left out" for name in sorted(undefined)
     ]
-    left_out = Counter(name for mark in report.marks for name in mark.left_out)
+    left_out = Counter(name for mark in report.all_marks for name in mark.left_out)
     notes += [
         f"it reported {name} that is no number: left out" + f", {times} times" * (times > 1)
         for name, times in sorted(left_out.items())
@@ -287,18 +286,16 @@ def _notes(
     return notes
 
 
-def _notes_on_output(report: _Report, place: Place, ran: Mapping) -> Iterator[str]:
-    """Yield the notes on marks of the output of a program."""
+def _notes_on_marks(report: _Report, place: Place, ran: Mapping) -> Iterator[str]:
+    """Yield the notes on lines of the output, on steps, and on the lengths of epochs."""
     yield from report.notes
     # Without numbers, lines of epochs do not tell which of several processes writes them.
-    has_numbers = all(mark.number is not None for mark in report.marks if mark.event == marks.EPOCH)
+    has_numbers = all(
+        mark.number is not None for mark in report.all_marks if mark.event == marks.EPOCH
+    )
     is_of_one_rank = report.known_by == marks.OUTPUT and len(place.ranks) == 1
     if is_of_one_rank and not has_numbers and (ran["processes"] or 1) > 1:
         yield lines.WHOSE
-
-
-def _notes_on_steps(report: _Report) -> Iterator[str]:
-    """Yield which steps are in no epoch or have no times, and notes on the lengths of epochs."""
     if after := sum(map(marks.count_steps_after_epochs, report.sequences)):
         yield f"steps after the end of its last epoch, which are in no epoch: {after}"
     if any(
@@ -311,16 +308,6 @@ def _notes_on_steps(report: _Report) -> Iterator[str]:
             "may write them: the times of single steps are not known"
         )
     yield from lines.notes_on_lengths(report.epochs)
-
-
-def _notes_on_threads(
-    files: processes.FileUse | None, environment: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield a note on a program that set its own number of threads."""
-    threads = environment["OMP_NUM_THREADS"]
-    if others := files and files.threads - {threads, ""}:
-        numbers = " and ".join(sorted(others))
-        yield f"it set OMP_NUM_THREADS to {numbers}, and was given {threads}"
 
 
 def _measure(epochs: list[list[Epoch]], started: float) -> dict:

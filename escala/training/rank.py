@@ -126,18 +126,15 @@ def _failure(error: BaseException, plan: dict) -> dict:
         status = "unavailable" if isinstance(error, Unavailable) else "failed"
     if status == "diverged" and "start" in plan:
         return {"status": status, "reason": str(error)[:500]}
-    where = _name_place(error, plan["workload"])
-    return {"status": status, "reason": f"{where}{errors.text_of(error)}"[:500]}
-
-
-def _name_place(error: BaseException, workload: str) -> str:
-    """Return where in the folder of the workload or of a user's kind an error was raised, or ""."""
+    # Not imported by ranks of programs unless they fail.
     from escala.workloads import WORKLOADS
 
-    folders = [WORKLOADS[workload].folder] if workload in WORKLOADS else []
-    folders += [*plugins.folders(plugins.KINDS).values()]
-    places = (errors.place_in(error, folder) for folder in folders)
-    return next((f"{place}: " for place in places if place), "")
+    known = plan["workload"] in WORKLOADS
+    folders = [WORKLOADS[plan["workload"]].folder] if known else []
+    folders += plugins.folders(plugins.KINDS).values()
+    places = filter(None, (errors.place_in(error, folder) for folder in folders))
+    where = next((f"{place}: " for place in places), "")
+    return {"status": status, "reason": f"{where}{errors.text_of(error)}"[:500]}
 
 
 def _log_to(path: Path) -> None:

@@ -39,7 +39,7 @@ class DistributeRanks(Ranks):
                 summed.append(tf.add_n([tf.cast(value, tf.float32) for value in local]))
             return summed
 
-        def give_each_replica(values):
+        def distribute_values(values):
             # A process holds consecutive ranks, and its first rank is its first replica.
             first = self.place.ranks[0]
             return self.tf_strategy.experimental_distribute_values_from_function(
@@ -48,7 +48,7 @@ class DistributeRanks(Ranks):
 
         def run(arguments):
             by_argument = zip(*arguments, strict=True)
-            return [float(total) for total in on_all_replicas(*map(give_each_replica, by_argument))]
+            return [float(total) for total in on_all_replicas(*map(distribute_values, by_argument))]
 
         return run
 

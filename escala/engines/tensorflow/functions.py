@@ -79,7 +79,7 @@ class Functions(functions.Functions):
                     "gradients become 0",
                     "use the policy float32 or mixed_bfloat16, or the knob products",
                 )
-        yield from _find_ignored_of(optimizer)
+        yield from find_ignored_options(optimizer)
 
     def require_trainable(self, model, specs):
         # Only models of Keras's functional form know their inputs before they are called. One that
@@ -170,7 +170,7 @@ class Functions(functions.Functions):
         return described
 
 
-def _find_ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
+def find_ignored_options(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore of an optimizer, each with the remedy."""
     if hasattr(optimizer, "get_scaled_loss"):
         reason = "the optimizer scales the loss, and no loss is scaled here"
