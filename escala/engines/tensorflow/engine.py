@@ -62,10 +62,6 @@ class TensorFlow(Engine):
             compute = steps.accumulate(compute, plan["knobs"]["accumulation"])
             return steps.slow_down(compute, self.slowdown)
 
-        def compute_with_others(*arguments):
-            dense.begin_step(tf.shape(arguments[0])[0])
-            return compute(*arguments)
-
         with ranks.scope():
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
@@ -82,6 +78,11 @@ class TensorFlow(Engine):
             self._dense = dense = DenseLayers(self.model, self.optimizer, plan, ranks)
             self._local = steps.local_variables(self.model)
             compute = make_compute(dense.kinds, ranks.sum_over_ranks)
+
+            def compute_with_others(*arguments):
+                dense.begin_step(tf.shape(arguments[0])[0])
+                return compute(*arguments)
+
             exchange = partial(ranks.exchange, sums=dense.sums) if dense.sums else ranks.exchange
             if module := engines.recorder_module(plan["strategy"], probe):
                 path = probe.folder / f"rank{self.place.process}.clocks.csv"

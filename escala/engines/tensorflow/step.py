@@ -1,10 +1,10 @@
 """One step of a rank: compute the gradients of its rows, exchange them and apply them.
 
-A step changes three kinds of variables. Trainable variables and those of the optimizer are
-*replicated*: equal on all ranks after any step, except under `parameter-server`, which has one
-copy. Others, such as the moving statistics of batch normalisation, are *local* to a rank during an
-epoch, because each rank updates them by its own rows; `average` makes them equal at the end of
-every epoch. Layers that normalise over the rows of all ranks keep theirs equal after any step.
+Trainable variables and those of the optimizer are *replicated*: equal on all ranks after any step,
+except under `parameter-server`, which has one copy. Others, such as the moving statistics of batch
+normalisation, are *local* to a rank during an epoch, because each rank updates them by its own
+rows. `average` makes them equal at the end of every epoch. Layers that normalise over the rows of
+all ranks keep their statistics equal after any step.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class SharedKernel:
         )
         rows, outputs = self.local.shape
         return (
-            tf.ensure_shape(factors.own_columns, (None, rows)),
+            tf.ensure_shape(factors.local_columns, (None, rows)),
             tf.ensure_shape(factors.all_output_gradients, (None, outputs)),
         )
 
