@@ -138,7 +138,7 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     """
     import tensorflow as tf
 
-    from escala.engines.tensorflow.building import begin
+    from escala.engines.tensorflow.building import initialise
     from escala.engines.tensorflow.functions import Functions
     from escala.workloads import workload
     from escala.workloads.models import as_model_input
@@ -148,7 +148,7 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     tf.keras.backend.set_floatx(precision)
     functions = Functions(work, settings)
     model = functions.build(case.inputs, case.outputs, knobs)
-    begin(model, SEED)
+    initialise(model, SEED)
     weights = perturbed(model.get_weights())
     model.set_weights(weights)
     inputs, targets = drawn(case)

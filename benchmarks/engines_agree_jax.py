@@ -24,21 +24,21 @@ def computed(
     # Keras casts to the type of its layers.
     inputs = [e.astype(precision) if e.dtype == "float32" else e for e in numbered(theirs, "input")]
     targets, each_row = theirs["targets"], np.ones(case.batch, precision)
-    gradients_of = jax.jit(functions.gradients_of(model))
-    evaluate = functions.evaluation(model, case.batch + 1)
+    compute = jax.jit(functions.make_compute(model))
+    evaluate = functions.make_evaluate(model, case.batch + 1)
     rows, answers = next(batches(case, inputs, targets))
-    gradients, (total, _) = gradients_of(weights, *rows, answers, each_row, case.batch)
+    gradients, (total, _) = compute(weights, *rows, answers, each_row, case.batch)
     outputs = model.outputs(weights, *rows)
     predictions, _ = evaluate(weights, rows, answers)
     state = [weights, *([np.zeros_like(each) for each in weights],) * optimizer.slots]
     curve = []
     for given, wanted in batches(case, inputs, targets):
-        found, (loss, _) = gradients_of(state[0], *given, wanted, each_row, case.batch)
+        found, (loss, _) = compute(state[0], *given, wanted, each_row, case.batch)
         curve.append(float(loss) / case.batch)
         state = optimizer.apply(state, found)
     return {
         "parameters": sum(each.size for each in weights),
-        "begun": model.begin(SEED),
+        "begun": model.initial_values(SEED),
         "loss": float(total) / case.batch,
         "gradients": {
             each.name: np.asarray(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -57,13 +58,17 @@ def computed(
         found.backward()
         return found.item()
 
-    arrays.begin(model, SEED)
+    arrays.initialise(model, SEED)
     begun = [*arrays.values(model).values()]
     arrays.set_values(model, weights)
     first = next(batches(case, inputs, targets))
     evaluation = evaluate(work, model, case, *first)
     loss = loss_of(*first)
-    gradients = arrays.gradients(model)
+    gradients = {
+        array.name: replace(array, tensor=array.tensor.grad).value
+        for array in arrays.arrays(model)
+        if array.tensor.grad is not None
+    }
     arrays.set_values(model, weights)
     curve = []
     for rows in batches(case, inputs, targets):

@@ -47,7 +47,7 @@ def compile_operations() -> list[Path]:
     ------
     Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
     """
-    operations = load(DEFAULT, "fast.operations")
-    sources = sorted(Path(operations.__file__).parent.glob("*.cc"))
+    fast = load(DEFAULT, "fast")
+    sources = sorted(Path(fast.__file__).parent.glob("*.cc"))
     instead = "settings that take no operations"
-    return [operations.library(source, operations.libraries(), instead) for source in sources]
+    return [fast.compile_library(source, instead) for source in sources]

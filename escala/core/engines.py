@@ -17,7 +17,7 @@ from escala.core.files import read_yaml
 
 FOLDER = Path(__file__).resolve().parents[1] / "engines"
 #: What each engine has besides its declaration.
-MODULES = ("engine.py", "functions.py", "strategies.py", "describe.py")
+MODULES = ("engine.py", "functions.py", "strategies.py", "__init__.py")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Engines: what a process of a run does inside a framework. Each engine is a folder.
 
-A strategy names its engine and the class of it that joins the ranks, as
-`tensorflow.horovod.Horovod`. They are imported in ranks only, so a framework may have an
-environment of its own.
+A strategy names its engine and the class that joins the ranks, as `torch.ranks.DDPRanks`. Only
+ranks import these modules, so a framework may have an environment of its own.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from escala.engines.base import Engine, Group
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.strategies.knobs import readable
+from escala.strategies.knobs import read_by_strategy
 
 
 def interpreter(engine: str | None) -> str:
-    """Return the path of the Python that runs ranks in which an engine trains; None for others.
+    """Return the path of the Python that runs ranks in which an engine trains.
 
-    A program's own interpreter is started by its rank.
+    Without an engine it is that of this process: the rank of a program starts the program's own.
 
     Raises
     ------
@@ -45,11 +44,7 @@ def interpreter(engine: str | None) -> str:
 
 
 def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
-    """Return the versions of what decides a result in the environment where an engine trains.
-
-    Each is `not installed` if the environment is missing. `further` are distributions besides those
-    of the engine.
-    """
+    """Return `environments.versions`, or `not installed` for each if the environment is missing."""
     try:
         return environments.versions(engine, further)
     except Unavailable:
@@ -63,9 +58,9 @@ def code(engine: str) -> dict[str, Path]:
     Strategies count by their own entry (`escala.record.key`), and knobs by their values.
     """
     here = Path(__file__).parent
-    parts = {part.name: part for part in (here / engine).iterdir()}
-    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "describe.py"}
-    return {f"trainer/{name}": parts[name] for name in left} | modules(here)
+    omitted = {strategies.FILE, strategies.KNOBS, "__init__.py"}
+    parts = [part for part in (here / engine).iterdir() if part.name not in omitted]
+    return {f"trainer/{part.name}": part for part in parts} | modules(here)
 
 
 def ranks_of(strategy: str) -> type[Group]:
@@ -84,7 +79,7 @@ def create_engine(plan: Mapping[str, Any], place: Place) -> Engine:
     strategy = STRATEGIES[plan["strategy"]]
     show_device(plan["knobs"]["device"], place, strategy.has_nccl)
     os.environ.update(strategy.process_variables(place, place.interface))
-    group = ranks_of(plan["strategy"])(readable(plan["knobs"], plan["strategy"]), place)
+    group = ranks_of(plan["strategy"])(read_by_strategy(plan["knobs"], plan["strategy"]), place)
     return load(engine_name(plan["strategy"]), "engine").ENGINE(plan, group)
 
 
@@ -142,6 +137,6 @@ def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
         )
     if gpus:
         first = place.local * len(place.ranks)
-        numbers = {(first + rank) % len(gpus): None for rank in range(len(place.ranks))}
+        numbers = dict.fromkeys((first + rank) % len(gpus) for rank in range(len(place.ranks)))
         os.environ[VISIBLE_GPUS] = ",".join(gpus[number].identifier for number in numbers)
         os.environ[_GROW] = "true"

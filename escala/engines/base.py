@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 StepInputs = tuple
 #: The row numbers of each rank in one step.
 RankRows = list[np.ndarray]
-#: Returns the inputs of some ranks for some steps with equally many rows, one after the other.
+#: Takes some steps and the numbers of some ranks, and returns for each of these ranks its inputs of
+#: all the steps, one below the other. A rank has equally many rows in each of the steps.
 Gather = Callable[[Sequence[RankRows], Sequence[int]], list[StepInputs]]
 
 
@@ -46,11 +47,17 @@ def require_products(kind: str) -> None:
 
 
 def gpus_in_use(device: str, finds_gpu: bool, title: str, remedy: str) -> list[str]:
-    """Return the identifiers of the GPUs that a framework, which may find some, uses here.
+    """Return the identifiers of the GPUs that a framework uses in this process.
+
+    Parameters
+    ----------
+    device : the knob of this name.
+    finds_gpu : whether the framework finds any.
+    title, remedy : the name of the framework, and how to install it with CUDA.
 
     Raises
     ------
-    Unavailable : `device` is `gpu`, and it finds none; or what it finds has no identifier.
+    Unavailable : `device` is `gpu`, and the framework finds none; or its GPUs have no identifiers.
     """
     if not finds_gpu:
         if device == "gpu":
@@ -68,13 +75,13 @@ def gpus_in_use(device: str, finds_gpu: bool, title: str, remedy: str) -> list[s
 
 
 class MadeStep(NamedTuple):
-    """A step of ranks whose steps this process makes.
+    """A step that this process has made, for one rank or several.
 
     Attributes
     ----------
     rows : the row numbers of each of these ranks.
-    moments : when gathering began and ended, and when the step was made, of `time.perf_counter`. Of
-        steps that are made in one call the times are equal.
+    moments : when gathering began, when it ended, and when the step ended, of `time.perf_counter`.
+        Steps that are made in one call have equal shares of its time.
     loss, hits : sums over these ranks: a float, or what `float` converts once all steps are made.
     """
 
@@ -90,14 +97,14 @@ class Group:
     Parameters
     ----------
     knobs : those that the strategy reads.
-    place : the number, node and cores of this process, and the addresses of all.
+    place : of this process.
     """
 
     def __init__(self, knobs: Mapping[str, Any], place: Place):
         self.knobs, self.place = knobs, place
 
     def start(self) -> tuple[list[int], int]:
-        """Join the others; return the ranks this process holds and how many there are in all.
+        """Join the others; return the ranks that this process holds, and the number of all ranks.
 
         Raises
         ------
@@ -112,12 +119,12 @@ class Group:
     def mean(
         self, copies: Sequence[Sequence[np.ndarray]], weights: Sequence[float]
     ) -> list[np.ndarray]:
-        """Return the weighted mean of what all ranks hold, in float64; each process must call it.
+        """Return the weighted means of arrays over all ranks, float64; each process must call it.
 
         Parameters
         ----------
-        copies : some arrays, as each rank of this process holds them.
-        weights : of each of these ranks; with the weight 0 it is not looked at.
+        copies : for each rank of this process, its copies of the arrays.
+        weights : of each of these ranks. The copies of a rank of weight 0 do not count.
         """
         sizes = [value.size for value in copies[0]]
         sums = np.zeros(sum(sizes) + 1)
@@ -143,8 +150,8 @@ class Group:
         """Wait until every process that trains has come here."""
         self.total(np.zeros(1))
 
-    def share_memory(self, opening: Callable[[str], Opened], instead: str) -> Opened:
-        """Return what each rank makes of a file of memory that the ranks of a node share.
+    def share_memory(self, open_path: Callable[[str], Opened], instead: str) -> Opened:
+        """Open a file of memory that the ranks of a node share; return what `open_path` returns.
 
         The file is an anonymous one of the first rank (man 2 memfd_create). The others open it
         while the first one waits for them. It ends with the last of their processes, however they
@@ -153,9 +160,9 @@ class Group:
 
         Parameters
         ----------
-        opening : opens a path, which is valid during this call. The first rank is called before all
-            others, with an empty file, and gives it its size.
-        instead : what needs no such memory, to name as a remedy.
+        open_path : opens the file by its path, which is valid during this call. The first rank
+            opens an empty file, before all others, and gives it its size.
+        instead : the knob that needs no such memory, for the message.
 
         Raises
         ------
@@ -169,9 +176,10 @@ class Group:
             raise Unavailable(f"no memory that ranks share: {error}") from error
         try:
             path = f"/proc/self/fd/{file}"
-            result = None if file is None else opening(path)
-            mine = [0] * 4 if file is None else [os.getpid(), file, *_identity(path)]
-            process, number, *identity = map(int, self.total(np.array(mine, np.float64)))
+            result = None if file is None else open_path(path)
+            # Others add zeros, so the sums are the numbers of the first rank.
+            numbers = [0] * 4 if file is None else [os.getpid(), file, *_identity(path)]
+            process, number, *identity = map(int, self.total(np.array(numbers, np.float64)))
             if file is None:
                 path = f"/proc/{process}/fd/{number}"
                 if _identity(path) != identity:
@@ -179,7 +187,7 @@ class Group:
                         f"{path} is not the memory of the first rank: do all ranks run in one "
                         f"container? Otherwise use `{instead}`"
                     )
-                result = opening(path)
+                result = open_path(path)
             self.meet()  # Now all have opened it.
         finally:
             if file is not None:
@@ -187,20 +195,19 @@ class Group:
         return result
 
     def serve(self, folder: Path) -> bool:
-        """Serve the processes that train, if this one only serves; return whether it did.
+        """Serve the processes that train, if this one only serves; return whether it does.
 
-        It ends when a file in the run's `folder` says that they have ended.
-
-        One that trains itself returns False at once.
+        It serves until a file in the run's `folder` tells that they have ended. A process that
+        trains returns False at once.
         """
         return False
 
     def stop(self) -> None:
-        """Leave the others."""
+        """Leave the other processes."""
 
 
 def _identity(file: str) -> list[int] | None:
-    """Return device and number of a file; None of one that cannot be reached."""
+    """Return the numbers of a file's device and inode; None if it cannot be reached."""
     try:
         status = Path(file).stat()
     except OSError:
@@ -209,7 +216,7 @@ def _identity(file: str) -> list[int] | None:
 
 
 class Engine(ABC):
-    """Model, optimizer and steps of one process. `start` comes first, then `build`.
+    """Model, optimizer and steps of one process. Call `start` first, then `build`.
 
     Parameters
     ----------
@@ -219,8 +226,8 @@ class Engine(ABC):
     Attributes
     ----------
     model, functions : of the workload (`escala.engines.functions`).
-    recorder : what the probe of the run records of the steps, None if it records none.
-    rows_at_once : how many rows `evaluate` should be given at once.
+    recorder : of the steps, for the probe of the run; None if it records none.
+    rows_at_once : how many rows `evaluate` should get at once.
     steps_alone : whether a rank can make `step_alone` while the others do something else.
 
     `build` sets these attributes.
@@ -242,7 +249,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self) -> tuple[list[int], int]:
-        """Set threads and devices, and start the group."""
+        """Set threads and devices, and start the group; return what `Group.start` returns."""
 
     @abstractmethod
     def resources(self) -> dict[str, Any]:
@@ -274,7 +281,7 @@ class Engine(ABC):
     def make_steps(self, steps: Iterable[RankRows], gather: Gather) -> Iterator[MadeStep]:
         """Make steps, one after the other, in which ranks exchange and update; yield each one.
 
-        The time until the next one is asked for is part of none.
+        No step includes the time that the caller takes between two steps.
         """
         ranks = self.place.ranks
         began = time.perf_counter()
@@ -287,7 +294,7 @@ class Engine(ABC):
             began = time.perf_counter()
 
     def warm_up(self, step: RankRows, gather: Gather) -> None:
-        """Make a step, so that everything which an epoch compiles for such steps is compiled."""
+        """Make a step, so that all code that an epoch needs for such steps is compiled."""
         for _ in self.make_steps([step], gather):
             pass
 
@@ -310,11 +317,11 @@ class Engine(ABC):
 
     @abstractmethod
     def end_epoch(self, rows: Sequence[int]) -> None:
-        """Make the model equal on all ranks: of what each updates by itself, the weighted mean.
+        """Make the model equal on all ranks: set what each updates by itself to the weighted mean.
 
         Parameters
         ----------
-        rows : number of rows in the epoch, of each rank whose steps this process makes.
+        rows : number of rows in the epoch, for each rank whose steps this process makes.
         """
 
     @abstractmethod
@@ -336,11 +343,11 @@ class Engine(ABC):
 
     @abstractmethod
     def values(self) -> list[np.ndarray]:
-        """Return the values of all variables of model and optimizer; every process calls this."""
+        """Return the values of all variables of model and optimizer; every process must call it."""
 
     @abstractmethod
     def restore(self, values: Sequence[np.ndarray]) -> None:
-        """Set the variables to what `values` returned in a run with as many ranks."""
+        """Set the variables to what `values` returned, in a run with the same number of ranks."""
 
     @abstractmethod
     def broadcast(self) -> None:
@@ -348,7 +355,7 @@ class Engine(ABC):
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return `parameters` and `optimizer` for `run.json`, and what else the engine tells."""
+        """Return `parameters` and `optimizer` for `run.json`, and what only this engine records."""
 
     @abstractmethod
     def board(self, folder: Path) -> Callable[[int, Mapping[str, float]], None]:

@@ -1,7 +1,7 @@
 """What ranks receive for the gradient of a dense layer, by how they exchange it.
 
-In a step of n ranks, a dense layer multiplies rows (B, in) of all ranks by a kernel (in, out). A
-rank receives so many numbers:
+In a step of n ranks, a dense layer multiplies rows (B, in) of all ranks by a kernel (in, out). For
+the sum of its gradient, a rank receives so many numbers:
 
 | exchange | received |
 |---|---|
@@ -45,10 +45,10 @@ class Product(NamedTuple):
 
 
 def sums_in_memory(numbers: int, ranks: int) -> bool:
-    """Return whether ranks that share memory sum their other gradients, float32, there too.
+    """Return whether ranks that share memory also sum there what is no kernel of a dense layer.
 
-    Each rank then reads the numbers of all ranks. For many numbers a library does less, because it
-    divides a sum among the ranks.
+    These gradients are float32, `numbers` of each rank. Each rank then reads those of all ranks.
+    For many numbers a library does less, because it divides a sum among the ranks.
     """
     return 0 < 4 * numbers * ranks <= MAX_SUM_BYTES
 

@@ -1,6 +1,9 @@
-"""Compute by a framework, here or in a process whose Python has it.
+"""Compute by a framework: in this process, or in one whose Python has the framework.
 
-The process is `python -m escala.engines.elsewhere MODULE ENGINE`; its input is one end of a socket.
+That process is `python -m escala.engines.elsewhere MODULE ENGINE`, and its standard input is one
+end of a socket. The module has `make_functions`. It takes the name of the engine, a description in
+JSON, and arrays by name, such as the settings and the weights of a network. It returns functions
+from a tuple of arrays to an array.
 """
 
 from __future__ import annotations
@@ -29,63 +32,59 @@ Inputs = tuple[np.ndarray, ...]
 
 
 def make_caller(
-    module: str, engine: str, described: dict, arrays: Arrays
+    module: str, engine: str, description: dict, arrays: Arrays
 ) -> Callable[[int, Inputs], np.ndarray]:
-    """Return a function that calls one of the functions of arrays that a module makes.
-
-    It gets the number of this function, and its arrays.
+    """Return a function that calls the functions of a module by their numbers.
 
     Parameters
     ----------
-    module : its `make_functions` gets the other arguments, and returns the functions.
-    engine : has the framework.
-    described, arrays : what the functions are made of.
+    module : its `make_functions` gets the other arguments.
 
     Raises
     ------
-    ValueError : the functions cannot be made of these.
+    ValueError : the module cannot make functions of these arguments.
     Unavailable : the environment of the framework could not be made.
     """
     python = environments.provide(engine)
     if python == sys.executable:
-        functions = import_module(module).make_functions(engine, described, arrays)
+        functions = import_module(module).make_functions(engine, description, arrays)
         return lambda number, inputs: functions[number](inputs)
-    return _Elsewhere(python, (module, engine), described, arrays).call
+    return _Elsewhere(python, (module, engine), description, arrays).call
 
 
 class _Elsewhere:
     """The functions of a module in a process of another Python, which ends with this object."""
 
-    def __init__(self, python: str, words: Sequence[str], described: dict, arrays: Arrays):
-        self._process, other = Pipe()
-        with other:
+    def __init__(self, python: str, words: Sequence[str], description: dict, arrays: Arrays):
+        self._connection, other_end = Pipe()
+        with other_end:
             child = children.start(
                 [python, "-P", "-m", __name__, *words],
                 environments.variables(python, os.environ),
                 None,
-                given=other.fileno(),
+                given=other_end.fileno(),
             )
-        weakref.finalize(self, _end, self._process, child)
+        weakref.finalize(self, _end, self._connection, child)
         self._python, self._words, self._child = python, words, child
-        self._answer(json.dumps(described).encode(), _pack(arrays))
+        self._ask(json.dumps(description).encode(), _pack(arrays))
 
     def call(self, number: int, inputs: Inputs) -> np.ndarray:
         """Return what one of the functions computes."""
-        given = {f"input_{place}": array for place, array in enumerate(inputs)}
-        return self._answer(_pack({"function": np.array(number)} | given))["arr_0"]
+        arrays = {f"input_{place}": array for place, array in enumerate(inputs)}
+        return self._ask(_pack({"function": np.array(number)} | arrays))["arr_0"]
 
-    def _answer(self, *messages: bytes) -> Arrays:
-        """Return the arrays that the process sends; a ValueError with its error if it has one.
+    def _ask(self, *messages: bytes) -> Arrays:
+        """Return the arrays that the process answers; an error in it is a ValueError.
 
-        If it has ended, as one that cannot be started or has no memory, that is `Unavailable`.
+        It is `Unavailable` if the process has ended, because it cannot be started or lacks memory.
         """
         try:
             for message in messages:
-                self._process.send_bytes(message)
-            error = self._process.recv_bytes().decode()
-            result = self._process.recv_bytes()
+                self._connection.send_bytes(message)
+            error = self._connection.recv_bytes().decode()
+            result = self._connection.recv_bytes()
         except (EOFError, OSError):
-            self._process.close()
+            self._connection.close()
             code = self._child.wait()
             raise Unavailable(
                 f"{self._python}, which computes for {self._words[0]}, ended with exit code {code}"
@@ -103,21 +102,21 @@ def _end(connection: Connection, child: Any) -> None:
 def _serve(module: str, engine: str, connection: Connection) -> None:
     """Make the functions of a module, and compute what the other side asks for until it ends."""
 
-    def answer(make: Callable[[], Any]) -> Any:
-        """Send the error of a function, or its array if it returns one."""
-        error, made = "", None
+    def answer(compute: Callable[[], Any]) -> Any:
+        """Return the result of a function. Send its error, and the result if it is an array."""
+        error, result = "", None
         try:
-            made = make()
+            result = compute()
         # The code of a user's workload may raise anything.
         except (Exception, SystemExit) as raised:
             error = errors.text_of(raised)
         connection.send_bytes(error.encode())
-        connection.send_bytes(_pack({"arr_0": made} if isinstance(made, np.ndarray) else {}))
-        return made
+        connection.send_bytes(_pack({"arr_0": result} if isinstance(result, np.ndarray) else {}))
+        return result
 
-    described = json.loads(connection.recv_bytes())
+    description = json.loads(connection.recv_bytes())
     arrays = _unpack(connection.recv_bytes())
-    functions = answer(lambda: import_module(module).make_functions(engine, described, arrays))
+    functions = answer(lambda: import_module(module).make_functions(engine, description, arrays))
     while functions:
         number, *inputs = _unpack(connection.recv_bytes()).values()
         answer(partial(functions[int(number)], tuple(inputs)))

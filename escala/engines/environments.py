@@ -1,8 +1,8 @@
 """The environment of Python of each engine: where it is, what it holds, and how it is made.
 
-An interpreter of the user's comes first, then Escala's own if it holds all that the engine needs,
-by an extra or by conda, then the one that is made for the engine when it is first needed: whole, or
-not at all.
+The first of these serves: an interpreter that the user names; Escala's own, if it holds all that
+the engine needs, by an extra or by conda; and an environment that is made for the engine when it is
+first needed. It is made whole, or not at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from escala.cache import store
 from escala.core import children, packages
 from escala.core.console import say
-from escala.core.engines import ENGINES, FOLDER
+from escala.core.engines import ENGINES
 from escala.core.environment import call
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import take_turns
@@ -32,19 +32,20 @@ from escala.runtime.mpi import project_mpi
 
 #: The folder of the project: a clone, or that of an installation.
 ROOT = Path(__file__).resolve().parents[2]
-#: Follows an engine's `describe.py`, and imports what ranks of every engine do.
+#: Prints what the package of an engine says of itself, and the versions that every rank needs.
 _DESCRIBE = """
-import platform, numpy, psutil, yaml
-print(f"{description}, numpy {numpy.__version__}, Python {platform.python_version()}")
+import platform, numpy, psutil
+from escala.engines.ENGINE import describe
+print(f"{describe()}, numpy {numpy.__version__}, Python {platform.python_version()}")
 """
 #: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
 _SECONDS = 120
 
 
 def folder(engine: str) -> Path:
-    """Return the folder of an engine's environment: in a clone, or alongside the store.
+    """Return the folder of an engine's environment: in a clone, otherwise alongside the store.
 
-    An installation of Escala is replaced as a whole by the next version.
+    It is in no installation of Escala, because the next version replaces that as a whole.
     """
     name = ENGINES[engine].environment.folder
     if (ROOT / "uv.lock").is_file():
@@ -59,13 +60,11 @@ def python(engine: str) -> str:
     ------
     Unavailable : the environment of its framework is not installed.
     """
-    separate = ENGINES[engine].environment
-    if named := os.environ.get(separate.variable):
+    variable = ENGINES[engine].environment.variable
+    if named := os.environ.get(variable):
         program = shutil.which(Path(named).expanduser())
         if program is None:
-            raise Unavailable(
-                f"{separate.variable}: {named} is not a program. Remedy: {remedy(engine)}"
-            )
+            raise Unavailable(f"{variable}: {named} is not a program. Remedy: {remedy(engine)}")
         # A link decides which packages it finds, and is not followed.
         return str(Path(program).absolute())
     if _is_here(engine):
@@ -134,7 +133,7 @@ def _is_here(engine: str) -> bool:
 
 
 def _list_present(names: Collection[str]) -> dict[str, str]:
-    """Return the versions of Python and of distributions in Escala's own environment, if there."""
+    """Return the versions of Python and of those distributions that Escala's environment holds."""
     installed = packages.versions(names)
     return {name: version for name, version in installed.items() if version != packages.ABSENT}
 
@@ -151,14 +150,13 @@ def _list_packages(interpreter: str) -> dict[str, str]:
 def describe(engine: str, interpreter: str) -> str:
     """Return the versions of what ranks of an engine import, and the devices that it computes on.
 
-    Its `describe.py` says what it has besides, the framework with its version first.
+    The framework and its version come first (`describe` in the package of the engine).
 
     Raises
     ------
     Unavailable : a package is missing or broken, or the framework too old.
     """
-    code = (FOLDER / engine / "describe.py").read_text(encoding="utf-8")
-    description = _run(interpreter, code + _DESCRIBE).splitlines()[-1]
+    description = _run(interpreter, _DESCRIBE.replace("ENGINE", engine)).splitlines()[-1]
     _require_recent(engine, description.split()[1], interpreter)
     return description
 
@@ -206,39 +204,39 @@ def remedy(engine: str) -> str:
     return f"{call(f'install {engine}')}, or let {variable} name an interpreter"
 
 
-def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process that another interpreter than this one runs.
+def variables(interpreter: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process that an interpreter runs, from those of Escala's processes.
 
-    Of Python's path it has the project's folder alone, and of programs those of its environment
-    first: nothing of Escala's own environment reaches it.
+    Nothing of Escala's own environment reaches another interpreter: its Python's path is the
+    project's folder alone, and the programs of its own environment come first.
     """
     if interpreter == sys.executable:
-        return dict(given)
+        return dict(environment)
     here = Path(sys.executable).parent
-    path = given.get("PATH", os.defpath).split(os.pathsep)
+    path = environment.get("PATH", os.defpath).split(os.pathsep)
     path = [str(Path(interpreter).parent), *(folder for folder in path if Path(folder) != here)]
-    return {name: value for name, value in given.items() if name != "PYTHONHOME"} | {
+    return {name: value for name, value in environment.items() if name != "PYTHONHOME"} | {
         "PATH": os.pathsep.join(path),
         "PYTHONPATH": str(ROOT),
     }
 
 
-#: What pip reads and uv does not, with uv's option for it.
+#: Variables that pip reads and uv does not, with uv's option for each.
 _PIP = {
     "PIP_FIND_LINKS": "--find-links",
     "PIP_INDEX_URL": "--default-index",
     "PIP_EXTRA_INDEX_URL": "--index",
 }
-#: By these a user names where packages are.
+#: Variables of uv by which a user names where packages are.
 _UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 #: Whether this process only shows what it would do.
 dry_run = False
 
 
 def provide(engine: str) -> str:
-    """Return the path of the Python that runs an engine, whose environment is made if need be.
+    """Return the path of the Python that runs an engine, and make its environment if there is none.
 
-    A dry run only says so, and gives the Python of this process.
+    A dry run makes none: it says what it would make, and returns the Python of this process.
 
     Raises
     ------
@@ -257,9 +255,9 @@ def provide(engine: str) -> str:
 
 
 def provide_all(names: Iterable[str]) -> None:
-    """Make the environments of engines that are not there, and say why one could not be made.
+    """Make the missing environments of engines, and say why one could not be made.
 
-    Runs that need it end as unavailable.
+    Runs that need this one end as unavailable.
     """
     for engine in sorted(names):
         try:
@@ -269,37 +267,37 @@ def provide_all(names: Iterable[str]) -> None:
 
 
 def enter(engine: str) -> None:
-    """Let the Python of an engine run the script of this process, if it is another.
+    """Run the script of this process anew by the Python of an engine, if that is another one.
 
     Raises
     ------
     Unavailable : as `provide`.
     """
-    if (python := provide(engine)) != sys.executable:
-        passed_on = variables(python, os.environ)
-        # It is the one that runs the script, by whatever path.
-        passed_on.pop(ENGINES[engine].environment.variable, None)
-        os.execve(python, [python, *sys.orig_argv[1:]], passed_on)
+    if (interpreter := provide(engine)) != sys.executable:
+        environment = variables(interpreter, os.environ)
+        # If it named this interpreter by another path, the script would enter it again.
+        environment.pop(ENGINES[engine].environment.variable, None)
+        os.execve(interpreter, [interpreter, *sys.orig_argv[1:]], environment)
 
 
 def install(engine: str, python: str | None = None) -> str:
-    """Make the environment of an engine's framework if it is not there; return what is.
+    """Make the environment of an engine if there is none; return a sentence about what is there.
 
     Parameters
     ----------
-    python : its Python, as uv understands it: a version or a path. None: that which it needs, else
-        that of this process.
+    python : its Python, as uv understands it: a version or a path. None: the release that the
+        engine needs, and if it needs none in particular, that of this process.
 
     Raises
     ------
     InputError : the user names an interpreter that is used in place of the environment.
     Unavailable : uv is missing, or it could not install the packages.
     """
-    separate, target = ENGINES[engine].environment, folder(engine)
-    if named := os.environ.get(separate.variable):
+    declared, target = ENGINES[engine].environment, folder(engine)
+    if named := os.environ.get(declared.variable):
         title = ENGINES[engine].title
         reason = f"is the interpreter that runs {title}, so an environment is not used"
-        raise InputError(separate.variable, named, reason, "unset it, and call this again")
+        raise InputError(declared.variable, named, reason, "unset it, and call this again")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.partial")
     with take_turns(target.parent, "waiting: another call makes an environment here"):
@@ -310,7 +308,7 @@ def install(engine: str, python: str | None = None) -> str:
         except Unavailable as error:
             if target.exists():
                 say(f"{error}. It is made again")
-        begun, needed = time.monotonic(), separate.python
+        began, needed = time.monotonic(), declared.python
         fits = needed is None or platform.python_version().startswith(f"{needed}.")
         try:
             _make(engine, partial, python or (sys.executable if fits else needed))
@@ -319,7 +317,7 @@ def install(engine: str, python: str | None = None) -> str:
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    return f"{target} is made: {description}; it took {time.monotonic() - begun:.0f} s"
+    return f"{target} is made: {description}; it took {time.monotonic() - began:.0f} s"
 
 
 def _make(engine: str, into: Path, python: str) -> None:
@@ -331,24 +329,24 @@ def _make(engine: str, into: Path, python: str) -> None:
     shutil.rmtree(into, ignore_errors=True)  # Of a call that was killed.
     title, declared = ENGINES[engine].title, ENGINES[engine].environment
     say(f"{title} is installed into {folder(engine)}, once: {declared.takes}")
-    # It will be renamed, and no program in it may name its path.
+    # The folder will be renamed, so no program in it may name its path.
     if _uv("venv", "--quiet", "--relocatable", "--python", python, str(into)):
         raise Unavailable(
             f"uv could not make an environment of Python {python} for {title} (see above). Remedy: "
             f"install this Python, or let {declared.variable} name an interpreter"
         )
     requirements = ROOT / "envs" / declared.requirements
-    packages = ["pip", "install", "--compile-bytecode", "--python", str(into / "bin" / "python")]
-    packages += ["--requirements", str(requirements)]
+    command = ["pip", "install", "--compile-bytecode", "--python", str(into / "bin" / "python")]
+    command += ["--requirements", str(requirements)]
     if declared.backend:
         backend = os.environ.get(declared.backend_variable, "auto")
         say(f"{title} comes from its own index, in the build {backend}")
-        if _uv(*packages, declared.backend, backend) == 0:
+        if _uv(*command, declared.backend, backend) == 0:
             return
         say("that failed (see above)")
     places, options = package_sources(os.environ)
     say(f"{title} comes from {places}")
-    if _uv(*packages, *options):
+    if _uv(*command, *options):
         raise Unavailable(
             f"uv could not install {title} (see above). Remedy: where no network is, call "
             f"{call(f'install {engine}')} before, on a machine that has one; or let "

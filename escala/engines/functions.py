@@ -24,8 +24,8 @@ from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import workload
 from escala.workloads.models import SUMMED
 
-#: Why a part is ignored.
-STEPS = "Escala makes the steps and computes `row_losses` itself"
+#: Why a part of a workload is ignored, as the end of a sentence.
+WHY_IGNORED = "Escala makes the steps and computes `row_losses` itself"
 
 
 class Functions(ABC):
@@ -33,13 +33,13 @@ class Functions(ABC):
 
     Attributes
     ----------
-    correct : of targets and outputs the correctness of each row, float32.
+    work, settings : the module, and the workload's settings.
+    correct : a function of targets and outputs, which returns 1 for each correct row, else 0.
     """
 
-    #: What another object than a model is not, and what a model is, in words.
-    no_model: ClassVar[str]
+    #: What `build` of a workload returns, in words.
     a_model: ClassVar[str]
-    #: A tensor of an array, on the processor, and its array again.
+    #: `tensor` converts an array to a tensor on the processor, and `array` a tensor to an array.
     tensor = array = staticmethod(np.asarray)
 
     def __init__(self, work: ModuleType, settings: Mapping):
@@ -58,17 +58,15 @@ class Functions(ABC):
         return getattr(self.work, name, *default)
 
     def build(self, specs: Sequence[Spec], outputs: tuple[int, ...], knobs: Mapping) -> Any:
-        """Return the model of the workload, untrained.
-
-        The arguments are those of its `build`.
+        """Return the untrained model that `build` of the workload gives for these arguments.
 
         Raises
         ------
-        InputError : this returns something else than a model that can be trained.
+        InputError : it gives something else than a model that can be trained.
         """
         model = self.work.build(specs, outputs, self.settings, knobs)
         if not self.is_model(model):
-            reason = f"build returns {type(model).__name__}, {self.no_model}"
+            reason = f"build returns {type(model).__name__}, and not {self.a_model}"
             raise InputError(file_of(self.work), None, reason, f"return {self.a_model}")
         self.require_trainable(model, specs)
         return model
@@ -107,7 +105,7 @@ class Functions(ABC):
         """Return the shape of a model's output for one row."""
 
     def require_one_output(self, is_one: bool, kind: str) -> None:
-        """Refuse a model that gives something else than one tensor, in words `kind`, for a row."""
+        """Refuse a model if its output for a row, in words `kind`, is not one tensor."""
         if not is_one:
             remedy = "give one tensor with the rows in front, such as all outputs joined, and one "
             remedy += "target array, and take them apart in row_losses"
@@ -121,10 +119,10 @@ class Functions(ABC):
 
     @abstractmethod
     def compile(self, model: Any, function: Callable, specs: Sequence[Spec]) -> Callable:
-        """Return a function of tensors of rows, such as `specs`, as one of arrays of NumPy.
+        """Return a function of arrays of NumPy that computes a function of tensors.
 
-        It calls `model`, which does not train. What it returns, one tensor or several, stays in
-        this form.
+        `function` takes rows of the forms `specs`, and calls `model` outside training. Where it
+        returns a tensor, the result is an array.
         """
 
     @abstractmethod
@@ -136,7 +134,7 @@ class Functions(ABC):
         """Return 1 for each row whose most probable class is its target, 0 otherwise, float32."""
 
     def fits(self, shape: Any, rows: Any) -> bool:
-        """Return whether the shape of losses is that of the rows."""
+        """Return whether losses of a shape are one for each of the rows; `rows` is (rows,)."""
         return shape == rows
 
     def extra_losses(self, model: Any) -> Sequence[Any]:
@@ -171,9 +169,9 @@ class Functions(ABC):
     def evaluate_rows(
         self, model: Any, inputs: Sequence[Any], targets: Any, total: Callable
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the predictions of some rows, and the `total` of each loss and score.
+        """Return the predictions of some rows, and the `total` over them of each score by name.
 
-        They are `SUMMED`, and the workload's `row_scores`.
+        The scores are `SUMMED`, and those of the workload's `row_scores`.
 
         Raises
         ------
@@ -208,7 +206,7 @@ class Functions(ABC):
 
         return run
 
-    def restore(
+    def build_trained(
         self,
         specs: Sequence[Spec],
         outputs: tuple[int, ...],
@@ -216,12 +214,12 @@ class Functions(ABC):
         weights: Mapping[str, np.ndarray],
         require: Callable[[Mapping[str, tuple], Mapping[str, np.ndarray]], None],
     ) -> tuple[Callable, Callable, tuple]:
-        """Return the outputs and the predictions of a trained model, functions of its inputs.
+        """Return two functions of a trained model's inputs, and the shape of its output for a row.
 
-        The outputs are probabilities if the workload has the function `probabilities`. The third
-        value is the shape of the model's output for one row; a size that is not known is None.
-        `weights` are arrays by the names that `np.savez` gives. `require` refuses arrays that have
-        other names or shapes than the model's.
+        The first function gives the outputs, as probabilities if the workload has the function
+        `probabilities`, and the second one the predictions. A size of the shape that is not known
+        is None. `weights` are arrays by the names that `np.savez` gives. `require` refuses arrays
+        that have other names or shapes than the model's.
         """
         model = self.build(specs, outputs, knobs)
         shapes = {f"arr_{number}": tuple(shape) for number, shape in enumerate(self.shapes(model))}
@@ -236,7 +234,9 @@ class Functions(ABC):
         def predict(*inputs: Any) -> Any:
             return self.predictions(trained, inputs, self.outputs(trained, inputs))
 
-        return *(self.compile(trained, function, specs) for function in (compute, predict)), form
+        give_outputs = self.compile(trained, compute, specs)
+        give_predictions = self.compile(trained, predict, specs)
+        return give_outputs, give_predictions, form
 
     def outputs_of(
         self, model: Any, weights: Sequence[np.ndarray], inputs: Sequence[np.ndarray]
@@ -266,9 +266,11 @@ class Functions(ABC):
         """Yield the name, the shape and the bytes of a number of each trained array."""
 
     def gradient_forms(self, model: Any, data: Arrays) -> list[dict]:
-        """Return the gradients of a model as a calibration holds them, without their times.
+        """Return what a calibration holds of each gradient of a model, without its times.
 
-        Here all are dense, and exchanged by sums. The arrays of `data` have the form of its rows.
+        `factor_rows` is how many rows a dense layer receives for one row of the model, if ranks may
+        exchange the factors of its gradient. `sparse_rows` is how many rows of a table one row of
+        the model reads, if the gradient holds only these. `data` has rows of the model's form.
         """
         return [
             {
@@ -282,11 +284,11 @@ class Functions(ABC):
         ]
 
 
-def unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def find_unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield what a module holds under names that nothing reads, each with the remedy."""
     for name in names:
         if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
-            reason = f"{name} of the module is never used: {STEPS}"
+            reason = f"{name} of the module is never used: {WHY_IGNORED}"
             yield reason, f"remove {name}, or rename it if your code uses it"
 
 
@@ -296,10 +298,10 @@ def file_of(work: ModuleType) -> str:
 
 
 def describe_gradients(model: Mapping[str, Any]) -> list[dict]:
-    """Return the gradients of a model, without the moments when they are known.
+    """Return `gradient_forms` of a model; this imports a framework.
 
-    Imports a framework. `model` has the `engine` and the `workload`, the folder `split`, whose
-    arrays give the form of a row, and `training` and `knobs` as in a request.
+    `model` has the `engine` and the `workload`, the folder `split`, whose arrays give the form of a
+    row, and `training` and `knobs` as in a request.
     """
     engine, name, data = model["engine"], model["workload"], reader(Path(model["split"]))
     module = engines.load(engine, "functions")

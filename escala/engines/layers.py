@@ -7,6 +7,10 @@ The distributions are those of Keras's initialisers of the same name.
 A workload builds its model with a layer that normalises over all ranks, and knows no strategy. The
 step of a rank calls the model within `over_ranks`, which gives the layers the weight of each row
 and the strategy's sum over ranks. Elsewhere they normalise over the rows that they are given.
+
+The ranks sum three moments of each channel: count, sum and sum of squares. Where a mean is large,
+the variance is a small difference of two large numbers. So a rank sums the squares of deviations
+from its own mean in 32 bits, and converts only these sums to 64 bits.
 """
 
 from __future__ import annotations
@@ -105,7 +109,10 @@ def draw_weights(
 
 @dataclass(frozen=True)
 class Step:
-    """The step of a rank in which layers are called, with the numbers of their exchanges."""
+    """The step of a rank in which layers are called: `weights` and `total` as of `over_ranks`.
+
+    `numbers` counts the sums in the step, so that each has a name that is the same on all ranks.
+    """
 
     weights: Any
     total: Callable | None
@@ -121,8 +128,8 @@ def over_ranks(weights: Any, total: Callable | None) -> Iterator[None]:
     """Let layers called in this context normalise over the rows of all ranks.
 
     `weights`, float32 (rows,), are how often each row counts: 0 excludes a row from the statistics.
-    `total` takes a tensor, and what else the layer gives, and returns the sum of the tensor over
-    all ranks, with its gradient; None is for this rank only.
+    `total` returns the sum of a tensor over all ranks, with its gradient; under TensorFlow it also
+    takes a name for the sum. None is for this rank only.
     """
     token = STEP.set(Step(weights, total))
     try:

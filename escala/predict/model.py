@@ -206,7 +206,7 @@ def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) 
     framework = import_module(f"escala.engines.{engine}.functions")
     *rows, settings = form_of(described)
     functions = framework.Functions(work, settings)
-    *outputs, form = functions.restore(*rows, knobs, arrays, require_shapes)
+    *outputs, form = functions.build_trained(*rows, knobs, arrays, require_shapes)
 
     def compute(function: Callable, inputs: Inputs) -> np.ndarray:
         blocks = row_blocks(slice(0, len(inputs[0])), rows_at_once(form))

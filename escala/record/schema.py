@@ -32,7 +32,7 @@ def compose_schema(schema: dict) -> dict:
     declared = schema["properties"]["knobs"]
     knobs = declared | {
         "required": list(strategy_knobs()),
-        "properties": {name: knob.value for name, knob in all_knobs().items()}
+        "properties": {name: knob.value_schema for name, knob in all_knobs().items()}
         | declared["properties"],
     }
     return schema | {

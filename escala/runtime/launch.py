@@ -32,7 +32,7 @@ from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, processes_per_nod
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import STRATEGIES, Strategy
-from escala.strategies.knobs import readable
+from escala.strategies.knobs import read_by_strategy
 
 LOCAL, MPIRUN, SRUN = "local", "mpirun", "srun"
 
@@ -123,7 +123,9 @@ def environment(
         else:
             names = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
             result |= dict.fromkeys(names, interface)
-    return result | declared.environment(readable(knobs, strategy, takes_steps=program is None))
+    return result | declared.environment(
+        read_by_strategy(knobs, strategy, takes_steps=program is None)
+    )
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Strategies: how replicas synchronise.
 
-Those by which an engine trains are classes in `strategies.py` of its folder, and those that start
-programs only are in `programs`. A strategy's declaration is part of a run's key
-(`escala.record.key`) only if the run uses the strategy.
+The strategies of an engine are classes in `strategies.py` of its folder, and those that only start
+programs are in `programs`. A strategy's declaration is part of a run's key (`escala.record.key`)
+only if the run uses the strategy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from escala.strategies.base import Strategy
 
 __all__ = ["OPTIONS", "STRATEGIES", "Strategy"]
 
-#: In the folder of an engine, its strategies and their knobs.
+#: The files of strategies and of their knobs in the folder of an engine.
 FILE, KNOBS = "strategies.py", "knobs.yaml"
 
 
@@ -53,7 +53,7 @@ def _discover() -> dict[str, type[Strategy]]:
 
 
 def _load(file: Path) -> ModuleType:
-    """Import a module of an engine without its package, which imports this one."""
+    """Import a module of an engine without its package `escala.engines`, which imports this one."""
     name = f"escala.engines.{file.parent.name}.{file.stem}"
     spec = spec_from_file_location(name, file)
     sys.modules[name] = module_from_spec(spec)

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from escala.core.engines import ENGINES, FOLDER
 from escala.workloads import Workload
 
-#: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
+#: The timeline as a library writes it, in the run's `ranks/` folder.
 RAW_TIMELINE = "timeline.raw"
-#: A timeline as a trace for Perfetto.
+#: The files that are made of a timeline; one is a trace for Perfetto.
 TRACE = "trace.json"
 TIMELINE_FILES = ("timeline.json", TRACE)
 #: The prefix of a gradient's name in a timeline; the variable's name follows.
 GRADIENT = "gradient/"
 
-#: How the processes of a run find each other: by addresses that they are told; through MPI; or as
+#: How the processes of a run find each other: by addresses in their environment; through MPI; or as
 #: servers, which accept connections on every address of their machine.
 ADDRESSES, MPI, SERVERS = "addresses", "mpi", "servers"
 #: The library by which the ranks of a program sum, where it is not known, and where there is none.
@@ -36,7 +36,7 @@ class Layouts(NamedTuple):
 
     Attributes
     ----------
-    one_rank, one_node : whether it has layouts of one rank, or of one node, only.
+    one_rank, one_node : whether it has only layouts of one rank, or of one node.
     process_per_node : whether one process holds all ranks of its node.
     """
 
@@ -46,13 +46,13 @@ class Layouts(NamedTuple):
 
 
 class Option(NamedTuple):
-    """How `escala try` names a strategy, and knows a program that is written for it.
+    """The option of `escala try` for a strategy, and the signs of a program that is written for it.
 
     Attributes
     ----------
     name, help : of the option.
-    variables : pattern of those by which such a program finds its ranks; by default none.
-    signs : of its script, all of them: `imports PACKAGE` and `calls FUNCTION`.
+    variables : pattern of variables by which such a program finds its ranks; by default of none.
+    signs : what the script of such a program does, all of `imports PACKAGE` and `calls FUNCTION`.
     """
 
     name: str
@@ -65,10 +65,15 @@ class Option(NamedTuple):
 class Place:
     """The place of one process of a run among the others.
 
-    `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
-    `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `extra_addresses` are
-    two more on the first node. `interface` is that of the network over which the processes
-    exchange.
+    Attributes
+    ----------
+    process, processes : its number, and how many processes there are.
+    ranks : the ranks that it holds.
+    node, nodes : the number of its node, and how many nodes there are.
+    local, processes_per_node : its number on its node, and how many processes are there.
+    addresses : of all processes in their order, `ADDRESS:PORT`.
+    extra_addresses : two more on the first node.
+    interface : of the network over which the processes exchange.
     """
 
     process: int
@@ -93,15 +98,16 @@ class Place:
 class Strategy:
     """A way to train with several ranks. A strategy is a subclass with a `name` of its own.
 
-    Others are bases, from which several derive. Whatever ranks get is declared by a class, not by
-    a function beside it: then a run is measured again if it changes (`escala.record.key`).
+    A subclass without a name is a base of several strategies. What ranks get must stand in these
+    classes, not in a function beside them: a run is measured again if its classes change
+    (`escala.record.key`).
     """
 
     #: The name in experiments.
     name: ClassVar[str]
-    #: What its processes use to train together, in words for people; absent, its name.
+    #: What its processes use to train together, in words for people. By default it is the name.
     title: ClassVar[str]
-    #: Where tables and figures list it: by position, and by name where several have one.
+    #: Where tables and figures list it; those of one position are listed by name.
     position: ClassVar[int] = 99
     #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
     #: None for a strategy that only starts programs.
@@ -124,21 +130,21 @@ class Strategy:
 
     def __init_subclass__(cls):
         if "name" in vars(cls):
-            # Those of a base would not tell the two apart.
+            # A title or an option of a base would not tell the two strategies apart.
             cls.title, cls.option = vars(cls).get("title", cls.name), vars(cls).get("option")
 
     @classmethod
     def runs(cls, workload: Workload) -> bool:
-        """Return whether it runs a workload, if its engine has a model of one that takes steps."""
+        """Return whether it runs such workloads; its engine may still lack a model of this one."""
         if workload.is_program:
             return cls.programs is not None
-        # A fit is made by one process, of whatever framework.
-        is_plain = cls.programs is not None and cls.layouts.one_rank
-        return cls.engine is not None and (workload.takes_steps or is_plain)
+        # One process makes a fit, without the calls of a library for several.
+        fits = cls.programs is not None and cls.layouts.one_rank
+        return cls.engine is not None and (workload.takes_steps or fits)
 
     @classmethod
     def environment(cls, knobs: Mapping[str, Any]) -> dict[str, str]:
-        """Return the environment variables its library reads, the same in every process."""
+        """Return the variables that its library reads, the same in every process."""
         keeps = cls.engine and knobs.get("keep_memory")
         return dict(ENGINES[cls.engine.partition(".")[0]].keep_memory) if keeps else {}
 
@@ -183,7 +189,7 @@ class Strategy:
     def find_refusals(
         cls, knobs: Mapping[str, Any], checkpoint_epochs: int | None
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield each knob whose value its ranks cannot follow, with the reason and the remedy.
+        """Yield each knob with a value that its ranks cannot follow, the reason, and the remedy.
 
         Parameters
         ----------

@@ -1,9 +1,8 @@
 """The knobs of a variant: their declarations, and who reads them.
 
-Those of strategies are declared in `knobs.yaml`, whose head says how, here and in the folder of an
-engine, and those of a workload in its `workload.yaml`.
-
-A request holds the knobs that its run reads.
+Knobs of strategies are declared in `knobs.yaml`, here and in the folder of an engine; the head of
+the file here says how. Knobs of a workload are declared in its `workload.yaml`. A request holds the
+knobs that its run reads.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from escala.core.files import read_yaml
 from escala.strategies import KNOBS, STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
 
-#: Keys of a declaration that do not restrict the value.
-_ABOUT = ("default", "synchronous")
 _FILE = Path(__file__).with_name(KNOBS)
 
 
@@ -30,10 +27,10 @@ class Knob(NamedTuple):
     Attributes
     ----------
     schema : JSON Schema of its value, with the default.
-    strategies : those whose runs read it.
+    strategies : the strategies whose runs read it.
     is_about_process : whether it is about how a process is started, whatever trains in it.
-        Otherwise it is for workloads that take steps.
-    workload : the workload that declares it, None for those of strategies.
+        Otherwise only workloads that take steps read it.
+    workload : the workload that declares it; None for a knob of strategies.
     """
 
     schema: dict[str, Any]
@@ -52,7 +49,7 @@ class Knob(NamedTuple):
 
     @property
     def read_by(self) -> list[str]:
-        """The names of those that read it: strategies, or a workload; empty for all."""
+        """The names of its readers: strategies, or a workload; empty if all strategies read it."""
         if self.workload:
             return [self.workload]
         if len(self.strategies) == len(STRATEGIES):
@@ -60,9 +57,10 @@ class Knob(NamedTuple):
         return [name for name in STRATEGIES if name in self.strategies]
 
     @property
-    def value(self) -> dict[str, Any]:
-        """JSON Schema of its value without the default, as `run.json` records it."""
-        return {key: value for key, value in self.schema.items() if key not in _ABOUT}
+    def value_schema(self) -> dict[str, Any]:
+        """JSON Schema of its value in `run.json`, which has no default there."""
+        keys = self.schema.keys() - {"default", "synchronous"}
+        return {key: value for key, value in self.schema.items() if key in keys}
 
 
 def strategy_knobs() -> dict[str, Knob]:
@@ -71,7 +69,7 @@ def strategy_knobs() -> dict[str, Knob]:
 
 
 def workload_knobs(workload: str) -> dict[str, Knob]:
-    """Return the knobs that a workload declares, by name; none if it is not known here."""
+    """Return the knobs that a workload declares, by name; none if the workload is not known."""
     if workload not in WORKLOADS:
         return {}
     declared = WORKLOADS[workload]
@@ -89,7 +87,9 @@ def all_knobs() -> dict[str, Knob]:
     knobs = strategy_knobs()
     for workload, declared in WORKLOADS.items():
         for name, knob in workload_knobs(workload).items():
-            if name in knobs and _value_schema(knobs[name]) != _value_schema(knob):
+            # Two workloads may describe a knob in other words.
+            same = knob.schema | {"description": ""}
+            if name in knobs and knobs[name].schema | {"description": ""} != same:
                 raise InputError(
                     f"{declared.folder / 'workload.yaml'}: knobs",
                     name,
@@ -103,28 +103,23 @@ def all_knobs() -> dict[str, Knob]:
 def read_by_run(
     knobs: Mapping[str, Any], strategy: str, workload: str, takes_steps: bool = True
 ) -> dict[str, Any]:
-    """Return the knobs that a run reads.
-
-    Parameters
-    ----------
-    knobs : of the variant.
-    strategy, workload : of the run.
-    takes_steps : whether the workload does.
+    """Return the values of those knobs of a variant that a run reads, in alphabetical order.
 
     Raises
     ------
     KeyError : a knob is not declared.
     """
     known = all_knobs()
-    read = readable(known, strategy, takes_steps) | workload_knobs(workload)
-    return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
+    if unknown := knobs.keys() - known.keys():
+        raise KeyError(min(unknown))
+    read = read_by_strategy(known, strategy, takes_steps) | workload_knobs(workload)
+    return {name: knobs[name] for name in sorted(knobs.keys() & read.keys())}
 
 
-def readable(knobs: Mapping[str, Any], strategy: str, takes_steps: bool = True) -> dict[str, Any]:
-    """Return the knobs that a strategy may read for workloads that take steps, or for others.
-
-    Asking for another is a `KeyError`.
-    """
+def read_by_strategy(
+    knobs: Mapping[str, Any], strategy: str, takes_steps: bool = True
+) -> dict[str, Any]:
+    """Return those of some knobs that a strategy reads, for workloads that take steps or others."""
     read = {
         name
         for name, knob in strategy_knobs().items()
@@ -139,47 +134,43 @@ def reads(strategy: str, knob: str) -> bool:
 
 
 def model_knobs(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Return the knobs that a workload may read: asking for another is a `KeyError`."""
+    """Return those of some knobs that a workload declares."""
     declared = workload_knobs(workload)
     return {name: value for name, value in knobs.items() if name in declared}
 
 
 def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Return all knobs of a run: those given, and the defaults of the others."""
+    """Return the values of all knobs of a run: some are stated, and the others have defaults."""
     declared = strategy_knobs() | workload_knobs(workload)
     return {name: knob.default for name, knob in declared.items()} | dict(knobs)
 
 
 def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
-    """Return the threads of a process: those of the knobs, and otherwise one for each core.
+    """Return the threads of a process: as its knobs state, otherwise one for each of its cores.
 
     Parameters
     ----------
-    knobs : complete.
-    processes : of the layout whose cores one process has.
+    knobs : all knobs of the run.
+    processes : how many processes of the layout share these cores as one.
     """
     cores = knobs["cores_per_process"] * processes
     return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
 
 
-def _value_schema(knob: Knob) -> dict[str, Any]:
-    return {key: value for key, value in knob.schema.items() if key != "description"}
-
-
 @cache
 def _read_declarations(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
-    classes = {
-        strategy.name: {base.__name__ for base in strategy.__mro__} for strategy in strategies
-    }
-    knobs: dict[str, Knob] = {}
+    bases = {strategy.name: {base.__name__ for base in strategy.__mro__} for strategy in strategies}
     files = [_FILE, *filter(Path.is_file, (FOLDER / engine / KNOBS for engine in ENGINES))]
-    for file, name, schema in ((f, *declared) for f in files for declared in read_yaml(f).items()):
-        read_by = set(schema.pop("read_by", [Strategy.__name__]))
-        if name in knobs:
-            raise InputError(file, name, "is also the name of another knob", "rename it")
-        if unknown := read_by.difference(*classes.values()):
-            reason, remedy = "is the class of no strategy", "name one, or a class they derive from"
-            raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
-        readers = frozenset(strategy for strategy, bases in classes.items() if read_by & bases)
-        knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")
+    knobs: dict[str, Knob] = {}
+    for file in files:
+        for name, schema in read_yaml(file).items():
+            if name in knobs:
+                raise InputError(file, name, "is also the name of another knob", "rename it")
+            classes = set(schema.pop("read_by", [Strategy.__name__]))
+            if unknown := classes.difference(*bases.values()):
+                reason = "is the class of no strategy"
+                remedy = "name one, or a class they derive from"
+                raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
+            readers = frozenset(strategy for strategy in bases if classes & bases[strategy])
+            knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")
     return tuple(knobs.items())

@@ -24,7 +24,10 @@ class AtFirstProcess(OnInterface):
 
 
 class Numbered(AtFirstProcess):
-    """Processes told their place as by torch.distributed, "Environment variable initialization"."""
+    """Processes that get their place by the variables of torch.distributed.
+
+    Its documentation names them in "Environment variable initialization".
+    """
 
     numbers = "RANK", "WORLD_SIZE"
 
@@ -97,8 +100,8 @@ class Processes(Numbered):
 class OwnLauncher(OnInterface):
     """A program that starts its ranks itself: `torchrun`, `accelerate launch`, `mp.spawn`, ….
 
-    One process a node is started, on the cores of all ranks of the node. The command says to it
-    where it is and how many ranks it starts: `{ranks_of_node}`, `{nodes}`, `{node}`, `{address}`,
+    Escala starts one process on each node, with the cores of all ranks of the node. Placeholders of
+    the command give the program its place: `{ranks_of_node}`, `{nodes}`, `{node}`, `{address}` and
     `{port}`.
     """
 

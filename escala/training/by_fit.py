@@ -1,7 +1,7 @@
-"""Fit a workload in this process, by one call and without a framework's steps.
+"""Fit a workload in this process, by one call and without the steps of a framework.
 
 A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
-everything from the codes to the weights. Loss and accuracy on the training rows are computed
+everything from the inputs to the weights. Loss and accuracy on the training rows are computed
 afterwards.
 """
 
@@ -46,7 +46,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     does not have one class for each row.
     """
     clock, work = Clock(), workload(plan["workload"])
-    # The thread pools of its libraries exist from here on.
+    # The libraries of the workload are imported, and so their pools of threads exist.
     with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
         clock.seconds["startup"] = startup_seconds(place.process, 1)
         with clock.time("loading"):
@@ -54,15 +54,16 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
             models.require_classes(work, data.description)
             data.touch()
         (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
-        # Those before oversampling.
+        # Rows of each class before oversampling.
         counts = plan["train_counts"]
         if counts is None:
             counts = np.bincount(targets, minlength=len(data.description["classes"]))
         load.begin()
-        began, used, start = time.monotonic(), proc.usage_of_self(), time.perf_counter()
+        began, used_before = time.monotonic(), proc.usage_of_self()
+        start = time.perf_counter()
         weights = work.fit(inputs, targets, np.array(counts), plan["training"])
         train_seconds = time.perf_counter() - start
-        used = proc.usage_of_self().since(used)
+        used = proc.usage_of_self().since(used_before)
         load.end()
         probabilities = work.probabilities(weights, inputs)
         correct = int((probabilities.argmax(axis=1) == targets).sum())

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from escala.core.errors import Diverged, Failed
 from escala.core.files import write_json
@@ -35,14 +36,68 @@ from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training.process import STEP_COLUMNS
 
-#: Variables of a rank that its program does not get: those of the project, which finds its modules
-#: by `PYTHONPATH`, and those of a job step, because libraries would then start in another way.
+#: Variables of a rank that its program does not get: those of Escala, and those of a job step, by
+#: which libraries would start in another way.
 _RANK_VARIABLES = re.compile(r"ESCALA_\w+|PYTHONPATH")
 _JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 #: Variables that give a process its rank and the number of ranks; also those of MPICH and Slurm.
 _NUMBERS = {s.numbers for s in STRATEGIES.values() if s.numbers} | {("PMI_RANK", "PMI_SIZE")}
-#: Parts of a core: what is left of a program may take so much beside it, and after whole runs.
+#: How much of a core processes may use that a program leaves behind: if it tells of epochs, and if
+#: not.
 _HELPING, _IDLE = 0.5, 0.05
+
+
+class _Report(NamedTuple):
+    """What the processes of a program reported.
+
+    Attributes
+    ----------
+    known_by : how its steps are known: `marks.HOOK`, `marks.OUTPUT` or `marks.WHOLE`.
+    by_process : the marks of each process; those of its output are one more, the first.
+    sequences : the same of processes that ran at the same time, with their numbers of steps.
+    epochs : of each process that tells of some.
+    unread : how many lines among the marks cannot be read.
+    notes : on marks of its output, for the user.
+    """
+
+    known_by: str
+    by_process: list[list[Mark]]
+    sequences: list[list[Mark]]
+    epochs: list[list[Epoch]]
+    unread: int
+    notes: list[str]
+
+    @property
+    def all_marks(self) -> list[Mark]:
+        return list(chain(*self.by_process))
+
+    @classmethod
+    def read(
+        cls,
+        program: Program,
+        plan: Mapping,
+        place: Place,
+        marks_folder: Path,
+        output: child.Output,
+        execution: child.Execution,
+    ) -> _Report:
+        """Read what a program reported by its hook; without steps there, by its output too."""
+        by_process, unread = marks.read_files(marks_folder)
+        known_by, notes = marks.HOOK, []
+        if not any(mark.event in (marks.STEP, marks.EPOCH) for mark in chain(*by_process)):
+            epochs = plan["epochs"] if "epochs" in program.placeholders else None
+            all_lines, notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
+            timed_lines = lines.drop_buffered_steps(all_lines)
+            known_by, by_process = marks.OUTPUT, [timed_lines, *by_process]
+            if len(timed_lines) < len(all_lines):
+                notes.append(
+                    "most lines of its steps arrived at once, so the times of steps are not known"
+                )
+        sequences = marks.join_sequences(filter(None, by_process))
+        sequences = [marks.count_steps(sequence) for sequence in sequences]
+        epochs = marks.epochs_by_process(sequences, execution.started)
+        known_by = known_by if epochs else marks.WHOLE
+        return cls(known_by, by_process, sequences, epochs, unread, notes)
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
@@ -79,112 +134,95 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     so_far.unlink(missing_ok=True)
     load.end()
     output.close()
-    started = execution.started
     try:
-        by_process, unread = marks.read_files(marks_folder)
-        known_by, line_notes = marks.HOOK, []
-        if not any(m.event in (marks.STEP, marks.EPOCH) for m in chain(*by_process)):
-            epochs = plan["epochs"] if "epochs" in program.placeholders else None
-            all_lines, line_notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
-            known_by, by_process = marks.OUTPUT, [lines.drop_buffered_steps(all_lines), *by_process]
-            if len(by_process[0]) < len(all_lines):
-                line_notes.append(
-                    "most lines of its steps arrived at once, so the times of steps are not known"
-                )
-        sequences = marks.join_sequences(filter(None, by_process))
-        sequences = [marks.count_steps(sequence) for sequence in sequences]
-        epochs = marks.epochs_by_process(sequences, started)
-        known_by = known_by if epochs else marks.WHOLE
-        _require_success(execution, output, epochs, known_by)
-        every = list(chain(*by_process))
-        _require_sound(every)
-        if known_by != marks.WHOLE:
-            marks.require_order(
-                by_process, started, execution.at if known_by == marks.HOOK else None
-            )
-            if known_by == marks.OUTPUT:
-                line_notes += lines.require_ends(every, started, execution.at)
-            _require_plan(program, plan, place, epochs, known_by)
+        report = _Report.read(program, plan, place, marks_folder, output, execution)
+        _require_success(execution, output, report)
+        _require_sound(report, execution)
+        if report.known_by != marks.WHOLE:
+            _require_plan(program, plan, place, report)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - execution.at)
         error.code = execution.code
         raise
     files, ran = processes.file_use(marks_folder, began), describe(execution)
-    lone = known_by == marks.OUTPUT and len(place.ranks) == 1 and (ran["processes"] or 1) > 1
-    if lone and any(m.event == marks.EPOCH and m.number is None for m in every):
-        line_notes.append(lines.WHOSE)
     notes = [
         *output.notes,
-        *_notes(execution, output, place, unread, every),
-        *line_notes,
-        *_notes_on_steps(sequences, epochs),
-        *lines.notes_on_lengths(epochs),
+        *_notes(execution, output, place, report),
+        *_notes_on_marks(report, place, ran),
     ]
-    if others := files and files.threads - {given["OMP_NUM_THREADS"], ""}:
-        notes.append(
-            f"it set OMP_NUM_THREADS to {' and '.join(sorted(others))}, and was given "
-            f"{given['OMP_NUM_THREADS']}"
-        )
-    # Those of the first process that reports a number: several ranks may be in it.
-    scores = dict(ChainMap(*map(marks.scores, by_process)))
-    return _measurements(known_by, epochs, every, started, execution.at, folder, place) | {
-        "scores": scores,
+    threads = given["OMP_NUM_THREADS"]
+    if others := files and files.threads - {threads, ""}:
+        numbers = " and ".join(sorted(others))
+        notes.append(f"it set OMP_NUM_THREADS to {numbers}, and was given {threads}")
+    is_whole = report.known_by == marks.WHOLE
+    epochs = report.epochs
+    if is_whole:
+        seconds = execution.at - execution.started
+        epochs = [[Epoch(execution.started, execution.at, train_seconds=seconds)]]
+    _write_steps(folder / f"rank{place.process}.steps.csv", epochs[0])
+    return _measure(epochs, execution.started) | {
+        "known_by": report.known_by,
+        "parameters": marks.value_at_begin(report.all_marks, marks.PARAMETERS),
+        "whole_seconds": execution.at - execution.started,
+        # Those of the first process that reports a number: several ranks may be in it.
+        "scores": dict(ChainMap(*map(marks.scores, report.by_process))),
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
         "notes": notes,
         "ran": ran,
         "read": files and files.read,
-        "usage": None if known_by == marks.WHOLE else _usage(execution.used, epochs[0]),
+        "usage": None if is_whole else _usage(execution.used, epochs[0]),
     }
 
 
-def _require_success(
-    execution: child.Execution, output: child.Output, epochs: list[list[Epoch]], known_by: str
-) -> None:
+def _require_success(execution: child.Execution, output: child.Output, report: _Report) -> None:
+    """Refuse a program that ended with an error, or before its work was done."""
     if execution.code:
         how = child.how_ended(execution.code, output.last)
         raise Failed(f"the program ended with {how}")
     # Whether it trained to its end before it left processes behind.
-    if known_by == marks.WHOLE:
+    if report.known_by == marks.WHOLE:
         is_complete = (
             execution.load < _IDLE and execution.at - execution.started > child.GRACE_SECONDS
         )
     else:
-        in_time = all(process[-1].ended <= execution.at for process in epochs if process)
-        is_complete = execution.load < _HELPING and (in_time or known_by == marks.OUTPUT)
+        in_time = all(epochs[-1].ended <= execution.at for epochs in report.epochs if epochs)
+        is_complete = execution.load < _HELPING and (in_time or report.known_by == marks.OUTPUT)
     if execution.left and not is_complete:
         raise Failed(
             f"the program ended and left {execution.left} of its processes running, which were "
             "ended. Remedy: let it wait for them; what runs in the background cannot be timed"
         )
-    if printed.has_failed(output.last) and not epochs:
+    if printed.has_failed(output.last) and not report.epochs:
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
 
 
-def _require_sound(reported: list[Mark]) -> None:
-    """Refuse marks of which some are missing, and a loss or an error that is not finite.
-
-    Another score that is not defined is left out.
-    """
-    if lost := max((mark.lost for mark in reported), default=0):
+def _require_sound(report: _Report, execution: child.Execution) -> None:
+    """Refuse missing marks, a loss or an error that is not finite, and times that cannot be."""
+    if lost := max((mark.lost for mark in report.all_marks), default=0):
         raise Failed(
             f"its hook could not write {lost:.0f} of its marks, so its times are not known. "
             "Remedy: make room on the disk of the results"
         )
-    for mark in reported:
+    for mark in report.all_marks:
         for name, value in mark.values.items():
             if better(name) is False and not math.isfinite(value):
                 raise Diverged(f"the program reported {name} {value}")
+    started, ended = execution.started, execution.at
+    if report.known_by == marks.HOOK:
+        marks.require_order(report.by_process, started, ended)
+    elif report.known_by == marks.OUTPUT:
+        marks.require_order(report.by_process, started, None)
+        report.notes.extend(lines.require_ends(report.all_marks, started, ended))
 
 
-def _require_plan(
-    program: Program, plan: Mapping, place: Place, epochs: list[list[Epoch]], known_by: str
-) -> None:
-    """Refuse other numbers of epochs, and of rows of a step, than a command that names them got.
+def _require_plan(program: Program, plan: Mapping, place: Place, report: _Report) -> None:
+    """Refuse a program that made other numbers of epochs or rows than its command names.
 
     Processes that tell of different numbers of epochs are refused too. The last step may have fewer
     rows.
     """
+    epochs = report.epochs
     done, least, planned = max(map(len, epochs)), min(map(len, epochs)), plan["epochs"]
     if least < done:
         raise Failed(
@@ -193,7 +231,7 @@ def _require_plan(
         )
     if "epochs" in program.placeholders and done != planned:
         how = "ended after" if done < planned else "reported"
-        by = "mark" if known_by == marks.HOOK else "print, so that epoch_ends matches it,"
+        by = "mark" if report.known_by == marks.HOOK else "print, so that epoch_ends matches it,"
         raise Failed(
             f"the program {how} {done} of {planned} epochs. Remedy: let it train as many as "
             f"{{epochs}}, and {by} the end of each once"
@@ -216,13 +254,9 @@ def _require_plan(
 
 
 def _notes(
-    execution: child.Execution,
-    output: child.Output,
-    place: Place,
-    unread: int,
-    every: list[Mark],
+    execution: child.Execution, output: child.Output, place: Place, report: _Report
 ) -> list[str]:
-    """Return the notes on a program that ended well."""
+    """Return the notes on the end of a program, its cores, and its marks and scores."""
     notes = []
     if printed.TRACEBACK in output.last:
         notes.append("its last lines report an error, and it ended with exit code 0")
@@ -233,13 +267,18 @@ def _notes(
     if not execution.cores <= set(place.cores):
         was, given = sorted(execution.cores), sorted(place.cores)
         notes.append(f"it set its cores itself: {was}, and was given {given}")
-    if unread:
-        notes.append(f"{unread} lines among its marks cannot be read, and are left out")
-    undefined = {name for m in every for name, v in m.values.items() if not math.isfinite(v)}
+    if report.unread:
+        notes.append(f"{report.unread} lines among its marks cannot be read, and are left out")
+    undefined = {
+        name
+        for mark in report.all_marks
+        for name, value in mark.values.items()
+        if not math.isfinite(value)
+    }
     notes += [
         f"it reported {name} that is not a finite number: left out" for name in sorted(undefined)
     ]
-    left_out = Counter(name for mark in every for name in mark.left_out)
+    left_out = Counter(name for mark in report.all_marks for name in mark.left_out)
     notes += [
         f"it reported {name} that is no number: left out" + f", {times} times" * (times > 1)
         for name, times in sorted(left_out.items())
@@ -247,48 +286,51 @@ def _notes(
     return notes
 
 
-def _notes_on_steps(joined: list[list[Mark]], epochs: list[list[Epoch]]) -> Iterator[str]:
-    """Yield what of the steps of processes is no part of an epoch, or is not known."""
-    if after := sum(map(marks.count_steps_after_epochs, joined)):
+def _notes_on_marks(report: _Report, place: Place, ran: Mapping) -> Iterator[str]:
+    """Yield the notes on lines of the output, on steps, and on the lengths of epochs."""
+    yield from report.notes
+    # Without numbers, lines of epochs do not tell which of several processes writes them.
+    has_numbers = all(
+        mark.number is not None for mark in report.all_marks if mark.event == marks.EPOCH
+    )
+    is_of_one_rank = report.known_by == marks.OUTPUT and len(place.ranks) == 1
+    if is_of_one_rank and not has_numbers and (ran["processes"] or 1) > 1:
+        yield lines.WHOSE
+    if after := sum(map(marks.count_steps_after_epochs, report.sequences)):
         yield f"steps after the end of its last epoch, which are in no epoch: {after}"
-    if any(not first.marked and len(first.steps) < 2 and not more for first, *more in epochs):
+    if any(
+        not first.marked and len(first.steps) < 2 and not more for first, *more in report.epochs
+    ):
         yield "its only epoch begins with the process, so the start of the program is part of it"
-    if not all(epoch.has_single_steps for epoch in chain(*epochs)):
+    if not all(epoch.has_single_steps for epoch in chain(*report.epochs)):
         yield (
             "not every step has a mark of its own, by their numbers or because several processes "
             "may write them: the times of single steps are not known"
         )
+    yield from lines.notes_on_lengths(report.epochs)
 
 
-def _measurements(
-    known_by: str,
-    epochs: list[list[Epoch]],
-    reported: list[Mark],
-    started: float,
-    ended: float,
-    folder: Path,
-    place: Place,
-) -> dict:
-    """Return the measurements of this process."""
-    if known_by == marks.WHOLE:
-        whole = Epoch(started, ended, train_seconds=ended - started)
-        epochs = [[whole]]
+def _measure(epochs: list[list[Epoch]], started: float) -> dict:
+    """Return the `epochs` that count, the seconds of the `first_epoch`, and those to begin.
+
+    `epochs` are those of each process, of which the first one's count; the program `started` by
+    their clock.
+    """
     first = epochs[0]
-    _write_steps(folder / f"rank{place.process}.steps.csv", first)
     # The first epoch holds what a framework compiles.
     skipped = 1 if len(first) > 1 else 0
     records = []
     for number in range(skipped, len(first)):
-        same = [process[number] for process in epochs]
-        epoch = same[0]
-        rows = [row for other in same for row in other.rows]
+        of_processes = [process[number] for process in epochs]
+        epoch = of_processes[0]
+        rows = [row for other in of_processes for row in other.rows]
         records.append(
             {
                 "epoch": number + 1,
                 "steps": epoch.count or None,
                 "rows": int(sum(rows)) if rows and None not in rows else None,
                 "began": epoch.began,
-                "train_seconds": max(other.train_seconds for other in same),
+                "train_seconds": max(other.train_seconds for other in of_processes),
                 "epoch_wall_seconds": epoch.ended - epoch.began,
                 "validation_seconds": None,
                 "loss": epoch.values.get("loss"),
@@ -298,22 +340,18 @@ def _measurements(
                 "scores": {},
             }
         )
-    begun = first[0].began if first[0].marked else None
     return {
-        "known_by": known_by,
         "epochs": records,
         "first_epoch": first[0].train_seconds if skipped else None,
-        "parameters": marks.value_at_begin(reported, marks.PARAMETERS),
-        "seconds": {"startup": None if begun is None else begun - started},
-        "whole_seconds": ended - started,
+        "seconds": {"startup": first[0].began - started if first[0].marked else None},
     }
 
 
 def _usage(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | None:
     """Return what a program used during the epochs that count, None without two samples of them.
 
-    What it does between its epochs is among it. `steps` are those made meanwhile, on average, None
-    if their number is not known.
+    This includes the time between epochs. `steps` is the mean number of steps made meanwhile, None
+    if it is not known.
     """
     counted = epochs[1:] or epochs
     within = [s for s in samples if counted[0].began <= s[0] <= counted[-1].ended]
@@ -329,7 +367,7 @@ def _usage(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | No
 
 
 def _write_steps(path: Path, epochs: list[Epoch]) -> None:
-    """Write the steps of a process, without those of the first epoch, if it told of each."""
+    """Write the steps of a process if each has a mark, without the first of several epochs."""
     if not all(epoch.has_single_steps for epoch in epochs):
         epochs = []
     with open(path, "w", newline="", encoding="utf-8") as handle:
@@ -384,18 +422,18 @@ def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
 
 
 def variables(
-    plan: Mapping, place: Place, folder: Path, given: Mapping[str, str] = os.environ
+    plan: Mapping, place: Place, folder: Path, of_rank: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment of the program of a rank, from that of the rank, `given`.
+    """Return the environment of the program of a rank, from that of the rank.
 
     The hook writes its marks into `folder`.
     """
     moved = paths_in_copy(plan)
     program = moved.program(Program.from_plan(plan["start"]["program"]))
-    strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
+    strategy, of_rank = STRATEGIES[plan["strategy"]], restore_shell(of_rank)
     result = {
         name: value
-        for name, value in given.items()
+        for name, value in of_rank.items()
         if name in program.variables
         # MPI needs those of the job step.
         or not (
@@ -405,7 +443,7 @@ def variables(
         )
     }
     result = moved.variables(result)
-    paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
+    paths = filter(None, of_rank.get("PYTHONPATH", "").split(os.pathsep))
     outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
     result |= strategy.process_variables(place, plan["start"]["interface"])
     threads = plan["knobs"]["threads"]

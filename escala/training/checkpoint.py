@@ -21,10 +21,10 @@ _LATEST, _VARIABLES, _BEST = "latest.json", "variables.npz", "best.npz"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint of one process of a run, the number `process` of those that train.
+    """The checkpoints of one process of a run, which has the number `process`.
 
-    `every` so many epochs there is one; None keeps none. `run` is the digest of everything that
-    determines the run: checkpoints of other runs are refused.
+    There is one after `every` so many epochs; None keeps none. `run` is the digest of everything
+    that determines the run: checkpoints of other runs are refused.
     """
 
     folder: Path
@@ -32,7 +32,7 @@ class Checkpoint:
     run: str
     process: int
 
-    def due(self, epoch: int) -> bool:
+    def is_due(self, epoch: int) -> bool:
         """Return whether a checkpoint is kept after an epoch."""
         return self.every is not None and epoch % self.every == 0
 
@@ -43,14 +43,14 @@ class Checkpoint:
         best: Sequence[np.ndarray] | None,
         state: dict,
         steps: Path,
-        together: Callable[[], object],
+        wait_for_all: Callable[[], object],
     ) -> None:
         """Keep the complete state after an epoch; every process calls this.
 
-        `values` are of the variables of model and optimizer, and `best` the weights of the best
-        epoch so far, None if none are kept. Both are equal in all processes, and the first one
-        keeps them. `state` is any other state of this process, as JSON values. `steps`, the file of
-        its step times, is copied. `together` waits for the other processes.
+        `values` are those of the variables of model and optimizer. `best` are the weights of the
+        best epoch so far, None if the run keeps none. Both are equal in all processes, and the
+        first one keeps them. `state` is any other state of this process, as JSON values. The file
+        `steps` of its step times is copied. `wait_for_all` waits for the other processes.
         """
         into = self.folder / f"epoch{epoch}"
         into.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class Checkpoint:
             for name, arrays in {_VARIABLES: values, _BEST: best or []}.items():
                 with atomic(into / name) as temporary:
                     np.savez(temporary, *arrays)
-        together()
+        wait_for_all()
         if self.process == 0:
             files = sorted(path for path in into.iterdir() if path.is_file())
             digests = {file.name: sha256_file(file) for file in files}

@@ -18,13 +18,16 @@ from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
 from escala.engines.base import Engine, MadeStep
-from escala.training.process import VALIDATION, not_finite
+from escala.training.process import STEP_COLUMNS, VALIDATION, not_finite
 from escala.training.shards import Shards, evaluation_rows, gather_steps, row_moments
 from escala.workloads.models import row_blocks
 
 log = logging.getLogger("escala")
 
+#: The least time between two lines of progress.
 PROGRESS_SECONDS = 2.0
+#: Positions of sums in a row of `STEP_COLUMNS`.
+_LOSS, _HITS = STEP_COLUMNS.index("loss_sum"), STEP_COLUMNS.index("correct")
 
 
 def train_epoch(
@@ -36,25 +39,25 @@ def train_epoch(
     writer: Any,
     load: Load,
 ) -> tuple[dict, list[int]]:
-    """Make one pass over the shards of this process; the steps go to `writer`, of a CSV file.
+    """Make one pass over the shards of this process, and write the steps by the CSV `writer`.
 
-    Return what is told of the epoch, and the number of rows of each rank whose steps this process
-    makes. `train_seconds` lasts from before the first batch is gathered until after the
-    last step. `load` reads what the machine does meanwhile.
+    Return the record of the epoch, and the number of rows of each rank whose steps this process
+    makes. `train_seconds` lasts from before the first batch is gathered until after the last step.
+    `load` reads what the machine does meanwhile.
     """
     shards = Shards.of_plan(plan, fractions)
     steps = shards.steps(plan["max_steps"])
-    record = _Record(number, steps, engine, plan)
+    made_steps = _MadeSteps(number, steps, engine, plan)
     gather = partial(gather_steps, data, plan["weighting"])
     load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
     engine.group.meet()
-    began, used = time.monotonic(), proc.usage_of_self()
-    record.start = time.perf_counter()
-    for made in engine.make_steps(islice(shards.epoch_batches(number), steps), gather):
-        record.add(made)
-    train_seconds = time.perf_counter() - record.start
-    used = proc.usage_of_self().since(used)
+    began, used_before = time.monotonic(), proc.usage_of_self()
+    made_steps.start = time.perf_counter()
+    for step in engine.make_steps(islice(shards.epoch_batches(number), steps), gather):
+        made_steps.add(step)
+    train_seconds = time.perf_counter() - made_steps.start
+    used = proc.usage_of_self().since(used_before)
     load.end()
     epoch = {
         "epoch": number,
@@ -64,21 +67,21 @@ def train_epoch(
         "usage": used,
     }
     unknown = dict.fromkeys(VALIDATION) | {"scores": {}}
-    return epoch | record.totals(writer) | unknown, record.rows.tolist()
+    return epoch | made_steps.write(writer) | unknown, made_steps.rows.tolist()
 
 
-class _Record:
-    """The steps of an epoch that were made: their times and sums, and the rows that they took.
+class _MadeSteps:
+    """The steps of an epoch that this process has made: their times, sums and rows.
 
-    `start` is when the epoch began, of `time.perf_counter`, and `rows` how many rows were taken, by
-    rank whose steps this process makes.
+    `start` is when the epoch began, of `time.perf_counter`. `rows` is how many rows each rank has
+    taken whose steps this process makes.
     """
 
     def __init__(self, epoch: int, steps: int, engine: Engine, plan: Mapping[str, Any]):
         self._epoch, self._steps, self._engine, self._plan = epoch, steps, engine, plan
         self._records: list[tuple] = []
         self._taken: list[np.ndarray] = []
-        self.start = self._told = time.perf_counter()
+        self.start = self._logged = time.perf_counter()
         self.rows = np.int64(0)
 
     def add(self, made: MadeStep) -> None:
@@ -88,15 +91,15 @@ class _Record:
         self._records.append((self._epoch, number, rows.sum(), *seconds, made.loss, made.hits))
         if recorder := self._engine.recorder:
             recorder.note(self._epoch, number, *made.moments)
-        if returned - self._told > PROGRESS_SECONDS:
-            self._told = returned
-            self._tell(returned)
+        if returned - self._logged > PROGRESS_SECONDS:
+            self._logged = returned
+            self._log_progress(returned)
         self._taken += made.rows
         self.rows = self.rows + rows
 
-    def _tell(self, now: float) -> None:
-        # Where ranks do not wait, losses are there only once all scheduled steps are.
-        if isinstance(self._records[-1][5], float):
+    def _log_progress(self, now: float) -> None:
+        # Where ranks do not wait, a loss is no number before all scheduled steps are made.
+        if isinstance(self._records[-1][_LOSS], float):
             self._require_finite()
         number = len(self._records)
         log.info(
@@ -108,32 +111,33 @@ class _Record:
             number * self._plan["global_batch"] / (now - self.start),
         )
 
-    def totals(self, writer: Any) -> dict:
-        """Write the steps as `STEP_COLUMNS`, and return totals, or raise `Diverged`.
+    def write(self, writer: Any) -> dict:
+        """Write the steps as `STEP_COLUMNS`, and return rows, loss, accuracy and row moments.
 
-        The rows are those of this process, loss and accuracy means over those of all.
+        Rows and moments are those of this process, and loss and accuracy are means over all rows of
+        the epoch. It is `Diverged` if a loss is not finite.
         """
-        self._records = [(*record[:5], *map(float, record[5:7])) for record in self._records]
+        self._records = [(*r[:_LOSS], float(r[_LOSS]), float(r[_HITS])) for r in self._records]
         self._require_finite()
         writer.writerows(self._records)
         taken = np.concatenate(self._taken)
-        losses, right = (sum(record[column] for record in self._records) for column in (5, 6))
-        losses, right, total = self._engine.group.total(
-            np.array([losses, right, len(taken)], np.float64)
+        losses, hits = (sum(r[column] for r in self._records) for column in (_LOSS, _HITS))
+        losses, hits, rows = self._engine.group.total(
+            np.array([losses, hits, len(taken)], np.float64)
         )
         if not math.isfinite(losses):
             raise Diverged(f"the loss is not finite in epoch {self._epoch}")
         return {
             "rows": len(taken),
-            "loss": losses / total,
-            "accuracy": right / total,
+            "loss": losses / rows,
+            "accuracy": hits / rows,
             "row_moments": row_moments(taken),
         }
 
     def _require_finite(self) -> None:
-        if math.isfinite(float(self._records[-1][5])):
+        if math.isfinite(float(self._records[-1][_LOSS])):
             return
-        epoch, step, *_ = next(r for r in self._records if not math.isfinite(float(r[5])))
+        epoch, step, *_ = next(r for r in self._records if not math.isfinite(float(r[_LOSS])))
         raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")
 
 
@@ -142,7 +146,7 @@ def predict_rows(
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Return the predictions for some rows of a side, and the sums of their losses and scores."""
     blocks = list(row_blocks(rows, engine.rows_at_once))
-    # For the form of what no rows have, one is predicted.
+    # Without rows, one row is predicted, which shows the shape and the names of the results.
     results = [engine.evaluate(*data.gather(side, block)) for block in blocks or [slice(0, 1)]]
     predictions, scores = zip(*results, strict=True)
     if not blocks:
@@ -160,8 +164,8 @@ def validate(
 ) -> dict:
     """Return a side's losses and scores over all ranks, for an epoch's record.
 
-    `scores` is the module of this name of the workload, if it has one. If the processes do not
-    divide the rows (`divided`), the first evaluates all.
+    `scores` is the module of this name of the workload, if it has one. The processes divide the
+    rows, or if not `divided`, the first one evaluates all.
 
     Raise `Diverged` if the loss is not finite. It is a ValueError if a score of the workload is not
     finite, its counts do not have the shape (rows, n), or two of its scores have one name.
@@ -193,7 +197,7 @@ def validate(
 def _count(scores: ModuleType | None, targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return the sums over rows of what a workload counts, float64 (n,); (0,) if it counts nothing.
 
-    Counts that are not those of these rows are a ValueError.
+    Counts of another number of rows are a ValueError.
     """
     if not (hasattr(scores, "counts") and hasattr(scores, "scores_of")):
         return np.empty(0)

@@ -1,4 +1,4 @@
-"""The plan and the measurements of a process of a run, its times and its digests."""
+"""What a process of a run gets and returns: its plan, its measurements, its times and digests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Plan(TypedDict, total=False):
 
     strategy: str
     workload: str
-    #: The engine that makes the steps; None for a fit and a program.
+    #: The engine that makes the steps; None for a fit or a program.
     engine: str | None
     #: The settings of the workload, and all knobs of the run.
     training: dict[str, Any]
@@ -34,7 +34,7 @@ class Plan(TypedDict, total=False):
     ranks: int
     #: The folder of the split.
     data: str
-    #: The number of rows to train on. Weak scaling takes so many of the `split_rows` there are.
+    #: The number of rows to train on, and of those in the split. Weak scaling trains on fewer.
     train_rows: int
     split_rows: int
     #: The training rows of each class before oversampling.
@@ -42,7 +42,7 @@ class Plan(TypedDict, total=False):
     #: The side of the split that is evaluated after each epoch, if any.
     validated_on: str | None
     epochs: int
-    #: Rows of a step, all ranks together; and these, or all training rows if they are fewer.
+    #: Rows of a step, all ranks together, as asked for; and at most all training rows.
     global_batch: int
     step_rows: int | None
     learning_rate: float | None
@@ -71,15 +71,15 @@ class Plan(TypedDict, total=False):
 class Measurements(TypedDict):
     """The content of `rank{r}.json`; None for what the process does not know."""
 
-    #: One dictionary for each epoch that counts; None of a process that only serves others.
+    #: One dictionary for each epoch that counts; None for a process that only serves others.
     epochs: list[dict[str, Any]] | None
-    #: Seconds of each of `PARTS`, and of the first epoch if that does not count.
+    #: Seconds of each of `PARTS`; and of the first epoch, if it is not among `epochs`.
     seconds: dict[str, float | None]
     first_epoch: float | None
     #: How the steps of a program are known (`escala.programs.marks`), and its time in all.
     known_by: str | None
     whole_seconds: float | None
-    #: The number of ranks, the threads and GPUs of this one, and the part of a batch of each rank.
+    #: The number of all ranks, threads and GPUs of this process, and each rank's part of a batch.
     ranks: int
     threads: dict[str, int]
     gpus: list[str] | None
@@ -90,7 +90,8 @@ class Measurements(TypedDict):
     best_epoch: int | None
     resumed_after: list[int] | None
     dense_exchange: dict[str, str] | None
-    #: Digests of the weights of each rank here, and the test rows that were predicted, [from, to).
+    #: Digests of the weights of each rank of this process, and the test rows that it has predicted:
+    #: the first one, and the one after the last.
     weights_sha256: list[str] | None
     evaluated: list[int] | None
     #: Scores that a program reports of itself, notes on it, what its processes did, and the files
@@ -99,18 +100,18 @@ class Measurements(TypedDict):
     notes: list[str] | None
     ran: dict[str, Any] | None
     read: list[str] | None
-    #: What was used during the epochs (`escala.core.proc`), and what this node did meanwhile
-    #: (`escala.core.load`), which one process of each node tells.
+    #: What the process used during the epochs (`escala.core.proc`), and the load of its node
+    #: meanwhile (`escala.core.load`), which the first process of each node reads.
     usage: dict[str, float | None] | None
     load: dict[str, float | None] | None
-    #: Where it ran, the boot of the machine and so its clock, and the job step.
+    #: Where it ran: host, the boot of the machine, which tells its clock, job step and cores.
     host: str
     boot: str
     step: str | None
     cores: list[int]
 
 
-#: The parts of a run's time that a process may tell of.
+#: The parts of a run's time that a process may measure.
 PARTS = (
     "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
     "averaging", "evaluation", "save",
@@ -120,12 +121,13 @@ PARTS = (
 def load_reader(plan: dict, place: Place) -> load.Load:
     """Return the reader of the load of this node, which reads in the first process of a node.
 
-    Load of the run itself is that of the ranks of this node, their children and parents, and on the
-    first node of its supervisor. Children are looked for again if a program may start some.
+    To the run itself belong the ranks of this node, their parents and children, and on the first
+    node its supervisor. A program may start children at any time, so they are looked for again.
     """
     if place.local:
         return load.Load(None)
     parent = os.getppid()
+    # Process 1 is the parent of one whose own parent has ended.
     roots = [parent if parent > 1 else os.getpid()]
     supervisor = plan["supervisor"]
     if place.node == 0 and proc.is_running(supervisor["pid"], supervisor["started"]):
@@ -143,7 +145,7 @@ def startup_seconds(rank: int, ranks: int) -> float:
 
 #: Columns of `rank{r}.steps.csv`.
 STEP_COLUMNS = ("epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct")
-#: What an epoch's record tells of the validation, None where there is none.
+#: Keys of an epoch's record about the validation, None where there is none.
 VALIDATION = ("validation_accuracy", "validation_loss", "validation_seconds")
 
 
@@ -169,7 +171,7 @@ def not_finite(scores: Mapping[str, Any]) -> str | None:
 
 
 def digest(weights: Iterable[np.ndarray]) -> str:
-    """Return the SHA-256 of the bytes of all weights, in their order, each in that of C."""
+    """Return the SHA-256, in hexadecimal, of all weights in their order, each in the order of C."""
     sha = hashlib.sha256()
     for weight in weights:
         sha.update(weight.tobytes())

@@ -27,9 +27,9 @@ from escala.training.process import PARTS, Measurements, load_reader
 
 log = logging.getLogger("escala")
 
-#: Errors of Python and of frameworks that tell that memory does not suffice.
+#: Names of the errors of Python and of frameworks for a lack of memory.
 OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
-#: What PyTorch says, in an error without a name of its own, when a processor lacks memory.
+#: PyTorch has no such error for the memory of a processor, and its message has these words.
 NO_MEMORY = "can't allocate memory"
 #: Folder alongside the plan for files that are not needed after the run.
 SCRATCH = "scratch"
@@ -52,12 +52,12 @@ def main(plan_file: str) -> int:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     try:
         probe = probe_of_plan(plan, folder)
-        # The machine is held for the run, on its first node by the supervisor. A run of several
-        # nodes does not wait for one of them: two runs could wait for each other.
+        # The run holds each of its machines; the supervisor holds its own. A run of several nodes
+        # does not wait for one of them, because two such runs could wait for each other.
         supervisor, hold = plan["supervisor"], nullcontext()
         if not place.local and supervisor["host"] != socket.gethostname():
-            of_run = {key: supervisor[key] for key in ("experiment", "run")}
-            hold = alone.hold(of_run, wait=False)
+            holder = {key: supervisor[key] for key in ("experiment", "run")}
+            hold = alone.hold(holder, wait=False)
         with (
             hold,
             probe.around(rank, place.node) if probe else nullcontext(),
@@ -65,7 +65,7 @@ def main(plan_file: str) -> int:
         ):
             measured = _run(plan, folder, place, probe)
     except (Exception, SystemExit) as error:
-        # Of a program that failed, the last lines are its own.
+        # The log of a program that failed ends with the program's own lines.
         if not isinstance(error, (Failed, Diverged)):
             log.exception("this rank failed")
         failure = _failure(error, plan) | {
@@ -82,7 +82,7 @@ def main(plan_file: str) -> int:
 
 def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measurements:
     load = load_reader(plan, place)
-    # It imports what the others do not need.
+    # Each trainer imports libraries that the others do not need.
     trainer = "by_program" if "start" in plan else "train" if plan["engine"] else "by_fit"
     measured = import_module(f"escala.training.{trainer}").run(plan, folder, place, probe, load)
     seconds = dict.fromkeys(PARTS) | measured.get("seconds", {})
@@ -93,7 +93,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measure
             "seconds": seconds,
             "load": load.sums,
             "host": socket.gethostname(),
-            # Of this boot, and so of its clock (man 4 random).
+            # A number that is new at each boot (man 4 random).
             "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip(),
             "step": os.environ.get("SLURM_STEP_ID"),
             "cores": sorted(os.sched_getaffinity(0)),
@@ -113,7 +113,7 @@ def _busy_neighbours(count: int) -> Iterator[None]:
 
 
 def _failure(error: BaseException, plan: dict) -> dict:
-    """Return the status and the reason of an error, with its place in the workload's code."""
+    """Return `status` and `reason` of an error, which names its place in the workload's code."""
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
     # By their names: the framework of an engine is imported only where it trains.
@@ -126,18 +126,15 @@ def _failure(error: BaseException, plan: dict) -> dict:
         status = "unavailable" if isinstance(error, Unavailable) else "failed"
     if status == "diverged" and "start" in plan:
         return {"status": status, "reason": str(error)[:500]}
-    where = _place(error, plan["workload"])
-    return {"status": status, "reason": f"{where}{errors.text_of(error)}"[:500]}
-
-
-def _place(error: BaseException, workload: str) -> str:
-    """Return where an error was raised in the folder of the workload or of a user's kind."""
+    # Not imported by ranks of programs unless they fail.
     from escala.workloads import WORKLOADS
 
-    folders = [WORKLOADS[workload].folder] if workload in WORKLOADS else []
-    folders += [*plugins.folders(plugins.KINDS).values()]
-    places = (errors.place_in(error, folder) for folder in folders)
-    return next((f"{place}: " for place in places if place), "")
+    known = plan["workload"] in WORKLOADS
+    folders = [WORKLOADS[plan["workload"]].folder] if known else []
+    folders += plugins.folders(plugins.KINDS).values()
+    places = filter(None, (errors.place_in(error, folder) for folder in folders))
+    where = next((f"{place}: " for place in places), "")
+    return {"status": status, "reason": f"{where}{errors.text_of(error)}"[:500]}
 
 
 def _log_to(path: Path) -> None:

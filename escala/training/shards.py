@@ -19,17 +19,18 @@ def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shards:
-    """The rows of each rank, step by step; `seed` and the number of rows order them.
+    """The rows of each rank, step by step.
 
-    Without a seed, they are in their own order.
-
-    The rows are all training rows, or some of `among` training rows, spread evenly over them.
-
-    A step has `global_batch` rows over all ranks, of which each takes its one of `fractions`, which
-    sum to 1. `shard` is the knob of this name. True: the ranks divide the rows of an epoch. False:
-    each rank goes through all rows in its own order, so that an epoch holds every row once for each
-    rank that takes any. "leading": all ranks take the same rows of a step, the first ones; see
-    `batches`.
+    Attributes
+    ----------
+    seed : gives the order of the rows, together with their number; None leaves them as they are.
+    rows : the number of training rows.
+    global_batch : rows of a step, all ranks together.
+    fractions : the part of a step that each rank takes; they sum to 1.
+    shard : the knob of this name. True: the ranks divide the rows of an epoch. False: each rank
+        goes through all rows in its own order, so that an epoch has every row once for each rank
+        that takes rows. "leading": all ranks take the first rows of a step (`batches`).
+    among : the number of rows from which `rows` are taken, spread evenly; None for all.
     """
 
     seed: int | None
@@ -53,12 +54,12 @@ class Shards:
 
     def steps(self, at_most: int | None) -> int:
         """Return the number of steps of an epoch, at most `at_most`."""
-        taken = self.global_batch
+        step_rows = self.global_batch
         if self.shard is False:
-            # The rank with the fewest rows per step is the last to go through all rows.
+            # The rank with the fewest rows in a step is the last to go through all rows.
             sizes = split_rows(self.global_batch, self.fractions)
-            taken = int(sizes[sizes > 0].min())
-        steps = -(-self.rows // taken)
+            step_rows = int(sizes[sizes > 0].min())
+        steps = -(-self.rows // step_rows)
         return min(steps, at_most) if at_most else steps
 
     def epoch_batches(self, epoch: int) -> Iterator[list[np.ndarray]]:
@@ -84,15 +85,15 @@ class Shards:
 def batches(
     order: np.ndarray, global_batch: int, fractions: Sequence[float], leading: bool = False
 ) -> Iterator[list[np.ndarray]]:
-    """Yield, for each step of an epoch, the row numbers of every rank; `fractions` as `split_rows`.
+    """Yield, for each step of an epoch, the row numbers of every rank.
 
     A step takes the next `global_batch` rows of `order`, and the ranks divide them into contiguous
     parts. Together the ranks take the same rows as one rank with the global batch, and every rank
     makes the same number of steps. The parts of the last step may be uneven or empty.
 
-    With `leading`, a rank takes as many rows, but all ranks begin with the first row of the step.
-    So n ranks of equal fractions compute the same gradient, and the other rows of the step are not
-    trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of n
+    With `leading`, a rank takes the same number of rows, but all ranks begin with the first row of
+    the step. So n ranks of equal fractions compute the same gradient, and the other rows of the
+    step are not used in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of n
     devices takes the rows [0, B/n) of a batch of B rows.
     """
     for start in range(0, len(order), global_batch):
@@ -118,10 +119,10 @@ def split_rows(rows: int, fractions: Sequence[float]) -> np.ndarray:
 def gather_steps(
     data: Arrays, weighting: str, steps: Sequence[RankRows], ranks: Sequence[int]
 ) -> list[StepInputs]:
-    """Return for each of some ranks what `gather` returns, with the rows of all steps.
+    """Return `gather` of the rows of all steps, for each of some ranks.
 
-    The divisor of each rank is the same in every step. A `partial` of it
-    with the data and the weighting is an `escala.engines.base.Gather`.
+    The divisor of a rank must be the same in every step. A `partial` with the data and the
+    weighting is an `escala.engines.base.Gather`.
     """
     by_rank = divisors(steps[0], weighting)
     return [
@@ -144,8 +145,9 @@ def gather(data: Arrays, rows: np.ndarray, divisor: float) -> StepInputs:
 def divisors(step: RankRows, weighting: str) -> list[float]:
     """Return the divisor of each rank's sum of losses, so that the sum over ranks is a mean.
 
-    With `rows` every row counts the same. With `ranks` every rank counts the same, even with few
-    rows: this is the mean of the ranks' own means. The mean of a rank without rows is 0.
+    With the `weighting` "rows" every row counts the same. With "ranks" every rank counts the same,
+    even with few rows: this is the mean of the ranks' means, where a rank without rows has the mean
+    0.
     """
     if weighting == "rows":
         return [sum(map(len, step))] * len(step)
@@ -155,8 +157,8 @@ def divisors(step: RankRows, weighting: str) -> list[float]:
 def balance_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
     """Return the fractions of a batch with which all ranks end a step at the same time.
 
-    `seconds`, float64 (ranks, 2), are the times of a step with either of two different numbers of
-    rows. The fractions sum to 1. In the model, a step of n rows lasts a + b n seconds. The
+    `rows` are two numbers of rows, and `seconds`, float64 (ranks, 2), the times of a step with
+    each. The fractions sum to 1. In the model, a step of n rows lasts a + b n seconds. The
     fractions solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a exceeds T
     takes no rows.
     """
@@ -164,11 +166,11 @@ def balance_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> n
     fixed = seconds[:, 0] - slope * rows[0]
     working = np.ones(len(slope), bool)
     while True:
-        together = (batch + (fixed / slope)[working].sum()) / (1 / slope)[working].sum()
-        wanted = np.where(working, (together - fixed) / slope, 0.0)
-        if (wanted >= 0).all():
-            return wanted / wanted.sum()
-        working &= wanted > 0
+        step_seconds = (batch + (fixed / slope)[working].sum()) / (1 / slope)[working].sum()
+        shares = np.where(working, (step_seconds - fixed) / slope, 0.0)
+        if (shares >= 0).all():
+            return shares / shares.sum()
+        working &= shares > 0
 
 
 def row_moments(rows: np.ndarray) -> list[int]:
@@ -189,6 +191,7 @@ def total_moments(moments_of_ranks: Iterable[Sequence[int]]) -> list[int]:
 
 def evaluation_rows(rows: int, rank: int, ranks: int, divided: bool = True) -> slice:
     """Return the part of the test rows that a rank evaluates; rank 0 all if not `divided`."""
-    part = np.array_split(np.arange(rows), ranks if divided else 1)
-    part = part[rank] if rank < len(part) else part[0][:0]
-    return slice(int(part[0]), int(part[-1]) + 1) if len(part) else slice(0, 0)
+    parts = np.array_split(np.arange(rows), ranks if divided else 1)
+    if rank >= len(parts) or not len(parts[rank]):
+        return slice(0, 0)
+    return slice(int(parts[rank][0]), int(parts[rank][-1]) + 1)

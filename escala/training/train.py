@@ -1,6 +1,6 @@
-"""The training of one process: warm-up, epochs, evaluation, each timed under its own name.
+"""The training of one process: warm-up, epochs and evaluation, each timed under a name.
 
-The warm-up traces and compiles by real steps, and measures the speed of a rank.
+The warm-up makes steps, for which code is compiled, and measures the speed of a rank.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from escala.workloads import models, scores_module, workload
 
 log = logging.getLogger("escala")
 
-#: Fields of an epoch that TensorBoard shows.
+#: Keys of an epoch's record that TensorBoard shows.
 BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_seconds")
 
 
 def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load) -> dict:
     """Train by the engine of a strategy, and return the measurements of this process."""
     # Importing a framework allocates millions of objects, which live as long as the process. To
-    # search them for cycles repeatedly takes a fifth of the import.
+    # search them for cycles again and again would take a fifth of the import.
     gc.disable()
     engine = engines.create_engine(plan, place)
     gc.freeze()
@@ -55,8 +55,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load)
     ranks, total = engine.start()
     if (ranks, total) != (place.ranks, plan["ranks"]):
         raise RuntimeError(
-            f"requested rank {_list(place.ranks)} of {plan['ranks']}, "
-            f"obtained rank {_list(ranks)} of {total}"
+            f"requested ranks {place.ranks} of {plan['ranks']}, obtained {ranks} of {total}"
         )
     startup = startup_seconds(place.process, place.processes)
     measured = {}
@@ -65,10 +64,6 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load)
         measured["seconds"]["startup"] = startup
     engine.group.stop()
     return measured | {"ranks": total} | engine.resources()
-
-
-def _list(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks)) or "none"
 
 
 def train(
@@ -86,11 +81,11 @@ def train(
     engine : already started.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
     probe : of the run, if it is no timing run.
-    load : reads what the machine does during the steps.
+    load : reads what the machine does during the epochs.
 
     Raises
     ------
-    Diverged : the loss became infinite or not a number.
+    Diverged : the loss is infinite or not a number.
     Unavailable : the model needs what the strategy or a knob does not allow.
     InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
     """
@@ -105,7 +100,7 @@ def train(
 
 
 class _Training:
-    """The training of one process. The methods are called in their order."""
+    """The training of one process. `train` calls the methods in the order of the class."""
 
     def __init__(self, plan: Mapping[str, Any], engine: Engine, folder: Path, load: Load):
         self._plan, self._engine, self._folder, self._load = plan, engine, folder, load
@@ -114,10 +109,11 @@ class _Training:
         self._divided = (
             reads(plan["strategy"], "evaluation") and plan["knobs"]["evaluation"] == "divided"
         )
-        self._by_speed = reads(plan["strategy"], "fractions")
-        stated = self._by_speed and plan["knobs"]["fractions"]
-        self._fractions = np.divide(stated or [1] * plan["ranks"], sum(stated or [plan["ranks"]]))
-        self._measures = self._by_speed and not stated
+        takes_fractions = reads(plan["strategy"], "fractions")
+        stated = plan["knobs"]["fractions"] if takes_fractions else None
+        shares = np.array(stated or [1] * plan["ranks"])
+        self._fractions = shares / shares.sum()
+        self._measures_fractions = takes_fractions and not stated
         self._steps_file = folder / f"rank{self._process}.steps.csv"
         self._checkpoint = Checkpoint(
             folder.parent / FOLDER,
@@ -143,10 +139,10 @@ class _Training:
             self._engine.build(self._work, self._data, knobs, probe)
 
     def warm_up(self) -> None:
-        """Warm up: make untracked steps, measure the speed of ranks, and predict a row."""
+        """Make steps that do not count, measure the speed of ranks, and predict a row."""
         plan = self._plan
         self._make_steps()
-        if self._measures and plan["ranks"] > 1 and not plan["resume_after"]:
+        if self._measures_fractions and plan["ranks"] > 1 and not plan["resume_after"]:
             with self._clock.time("first_step"), self._engine.preserve():
                 self._fractions = fractions_by_speed(
                     self._engine, self._data, plan["step_rows"], plan["ranks"]
@@ -166,19 +162,19 @@ class _Training:
         done = self._plan["resume_after"]
         with self._clock.time("checkpoint"):
             if done:
-                values, kept = self._checkpoint.restore(done, self._steps_file)
+                values, state = self._checkpoint.restore(done, self._steps_file)
                 self._engine.restore(values)
-                self._epochs, self._fractions = kept["epochs"], np.array(kept["fractions"])
-                self._resumed_after = [*kept["resumed_after"], done]
+                self._epochs, self._fractions = state["epochs"], np.array(state["fractions"])
+                self._resumed_after = [*state["resumed_after"], done]
                 self._stopper.resume(self._epochs, lambda: self._checkpoint.best(done))
                 log.info("going on after epoch %d", done)
         with self._clock.time("broadcast"):
             self._engine.broadcast()
-        if done and self._measures:
+        if done and self._measures_fractions:
             self._make_steps()
 
     def measure(self, probe: Probe) -> None:
-        """Let a probe measure by untracked steps."""
+        """Let a probe measure by steps that do not count."""
         batch = self._plan["step_rows"]
         [step] = batches(np.arange(batch), batch, self._fractions)
         gather = partial(gather_steps, self._data, self._plan["weighting"])
@@ -213,7 +209,7 @@ class _Training:
                     patience = self._stopper.patience
                     log.info("early stopping: the loss has not fallen for %d epochs", patience)
                     break
-                if self._checkpoint.due(number):
+                if self._checkpoint.is_due(number):
                     handle.flush()
                     self._keep(number)
                     epoch["epoch_wall_seconds"] = time.perf_counter() - began
@@ -222,11 +218,11 @@ class _Training:
         """Train an epoch, make the ranks equal, and validate."""
         engine, data = self._engine, self._data
         engine.seed(self._plan["seed"], self._process, number)
-        epoch, trained = train_epoch(
+        epoch, rows_of_ranks = train_epoch(
             number, engine, data, self._plan, self._fractions, writer, self._load
         )
         with self._clock.time("averaging"):
-            engine.end_epoch(trained)
+            engine.end_epoch(rows_of_ranks)
         if side := self._plan["validated_on"]:
             epoch |= validate(engine, data, side, self._scores, self._divided)
         return epoch
@@ -262,7 +258,7 @@ class _Training:
         np.save(self._folder / f"rank{self._process}.predictions.npy", predictions)
         used = Usage(*map(sum, zip(*(epoch["usage"] for epoch in self._epochs), strict=True)))
         with self._clock.time("save"):
-            # Every process asks, because each may hold a part of them only.
+            # All processes must call this, because each may hold only a part of the weights.
             weights = engine.weights()
             if self._process == 0 and self._settings["save_model"]:
                 np.savez(self._folder / models.WEIGHTS, *weights[0])
@@ -279,14 +275,14 @@ class _Training:
         } | engine.about()
 
 
-#: Steps of each size; the median of their times gives a rank's speed.
+#: Steps of each of two sizes; the medians of their times give the speed of a rank.
 SPEED_STEPS = 9
 
 
 def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, rows: int) -> None:
-    """Trace, compile and connect by real steps, of a full batch and of the last one of an epoch.
+    """Make steps of a full batch and of the last batch of an epoch, so that all is compiled.
 
-    If that is a full one too, half a batch is taken.
+    If the last batch is a full one too, half a batch is taken in its place.
 
     Parameters
     ----------
@@ -299,9 +295,9 @@ def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, row
 
 
 def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:
-    """Return the fractions of a batch that take every rank the same time, measured before training.
+    """Return the fractions of a batch that take every rank the same time, as measured here.
 
-    All ranks work at the same time without exchange, so that contention between them counts.
+    All ranks work at the same time without exchange, so that they slow each other as in a step.
     """
     sizes = (max(1, batch // (2 * ranks)), batch)
     seconds = np.zeros((ranks, len(sizes)))
@@ -315,13 +311,14 @@ def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> 
             engine.step_alone(rows)
             times.append(time.perf_counter() - start)
         seconds[engine.place.process, column] = float(np.median(times))
-    together = engine.group.total(seconds.ravel()).reshape(seconds.shape)
-    fractions = balance_fractions(sizes, together, batch)
+    # Each rank has filled its row, and the others are 0.
+    of_all = engine.group.total(seconds.ravel()).reshape(seconds.shape)
+    fractions = balance_fractions(sizes, of_all, batch)
     log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))
     return fractions
 
 
-#: The field of an epoch for each value of `monitor`.
+#: The key of an epoch's record for each value of `monitor`.
 MONITORED = {"training": "loss", "validation": "validation_loss"}
 
 
@@ -359,9 +356,9 @@ class EarlyStopping:
     def resume(
         self, epochs: Iterable[Mapping[str, Any]], best: Callable[[], list[np.ndarray]]
     ) -> None:
-        """Take note of the epochs before the checkpoint from which a run goes on.
+        """Record the epochs before the checkpoint from which a run goes on.
 
-        `best` returns the weights after the best of them; it is called if they are to be restored.
+        `best` returns the weights after the best of them. It is called if they may be restored.
         """
         for epoch in epochs:
             self.see(epoch, list)

@@ -199,6 +199,16 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(
             assert environments.describe("torch", str(clone / "python")).startswith("torch 2")
 
 
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES]
+)
+def test_an_engine_describes_the_release_that_its_environment_holds(engine):
+    held = versions(engine)
+    framework = next(name for name in ENGINES[engine].required[0] if name in held)
+    words = environments.describe(engine, environments.python(engine)).split()
+    assert words[:2] == [framework.removesuffix("-cpu"), held[framework]]
+
+
 def test_nothing_of_this_environment_reaches_another_interpreter():
     own = str(Path(sys.executable).parent)
     given = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/elsewhere", "PYTHONHOME": "/h", "A": "b"}

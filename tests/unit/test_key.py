@@ -18,7 +18,7 @@ from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Strategy
-from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, readable
+from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, read_by_strategy
 from escala.strategies.programs import Numbered
 from tests.calls import python
 from tests.conftest import ROOT, copy_project
@@ -296,10 +296,12 @@ def test_a_request_holds_the_knobs_that_its_run_reads():
     fit = set(read_by_run(knobs, "single", "kmer-logreg"))
     assert {"cores_per_process", "threads"} <= fit < mpi
     for name, knob in all_knobs().items():
-        assert Draft202012Validator(knob.value).is_valid(knob.default), name
+        assert Draft202012Validator(knob.value_schema).is_valid(knob.default), name
     knobs = complete({"compression": "fp16"}, "virus-cnn")
-    assert readable(knobs, "horovod-gloo")["compression"] == "fp16"
-    assert not {"compression", "eager_limit_mib", "optimizer"} & set(readable(knobs, "single"))
+    assert read_by_strategy(knobs, "horovod-gloo")["compression"] == "fp16"
+    assert not {"compression", "eager_limit_mib", "optimizer"} & set(
+        read_by_strategy(knobs, "single")
+    )
     assert model_knobs(knobs, "virus-cnn") == {"convolution": "layers", "optimizer": "keras"}
     with pytest.raises(KeyError):
         read_by_run({"unheard_of": 1}, "single", "virus-cnn")

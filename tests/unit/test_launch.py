@@ -17,7 +17,7 @@ from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, Node, places
 from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.strategies.knobs import complete, readable
+from escala.strategies.knobs import complete, read_by_strategy
 from tests import conftest
 from tests.calls import python
 
@@ -325,5 +325,5 @@ def test_one_knob_keeps_the_memory_of_each_engine_and_none_of_a_program():
     for strategy in (name for name in STRATEGIES if STRATEGIES[name].engine):
         given, kept = (launch.environment(strategy, knobs(keep)) for keep in (False, True))
         assert given.items() < kept.items()
-        assert "keep_memory" in readable(knobs(True), strategy)
-        assert "keep_memory" not in readable(knobs(True), strategy, takes_steps=False)
+        assert "keep_memory" in read_by_strategy(knobs(True), strategy)
+        assert "keep_memory" not in read_by_strategy(knobs(True), strategy, takes_steps=False)

@@ -10,10 +10,14 @@ from scipy.stats import ks_2samp
 from escala.core.errors import InputError, Unavailable
 from escala.engines import layers
 from escala.engines.layers import over_ranks
-from escala.engines.tensorflow.building import begin
+from escala.engines.tensorflow.building import (
+    initialise,
+    seed_random_layers,
+    use_generators,
+)
 from escala.engines.tensorflow.layers import SynchronisedBatchNormalization
 from escala.engines.tensorflow.parameter_server import ParameterServerRanks
-from escala.engines.tensorflow.state import local_variables, seed_random_layers, use_generators
+from escala.engines.tensorflow.step import local_variables
 
 KERAS, LAYERS = tf.keras.initializers, tf.keras.layers
 
@@ -63,7 +67,7 @@ def test_each_layer_begins_by_its_law_and_the_seed():
         ]
     )
     before = model.get_weights()
-    begin(model, 5)
+    initialise(model, 5)
     first = model.get_weights()
     # Constants are Keras's, the forget gate's among them; all others are drawn anew.
     assert [np.array_equal(*each) for each in zip(before, first, strict=True)] == [
@@ -72,9 +76,9 @@ def test_each_layer_begins_by_its_law_and_the_seed():
         *(True, True, True, True),
         *(False, True),
     ]
-    begin(model, 5)
+    initialise(model, 5)
     assert all(map(np.array_equal, model.get_weights(), first))
-    begin(model, 6)
+    initialise(model, 6)
     assert not np.array_equal(model.get_weights()[0], first[0])
 
 
@@ -83,7 +87,7 @@ def test_an_initialiser_without_a_law_is_refused():
         [LAYERS.Input((3,)), LAYERS.Dense(2, kernel_initializer=KERAS.RandomNormal())]
     )
     with pytest.raises(InputError, match=r"kernel:0 begins by an init.*remove the setting"):
-        begin(model, 1)
+        initialise(model, 1)
 
 
 def built(shape: tuple[int, ...]) -> list[tf.keras.layers.Layer]:

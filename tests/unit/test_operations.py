@@ -20,7 +20,7 @@ from escala.core.errors import Unavailable
 from escala.core.hardware import has_instructions
 from escala.engines import base
 from escala.engines.tensorflow import engine
-from escala.engines.tensorflow.fast import operations, rmsprop
+from escala.engines.tensorflow.fast import compile_library, rmsprop
 from escala.engines.tensorflow.fast.dense import Factors
 from escala.engines.tensorflow.fast.lookup import TABLE_BYTES, Lookup, look_up
 from escala.record import key
@@ -169,7 +169,7 @@ done
 
 
 def library(source: Path, compiler: str) -> Path:
-    return operations.library(source, source.parent / "made", "knob: other", compiler)
+    return compile_library(source, "knob: other", source.parent / "made", compiler)
 
 
 @pytest.fixture
@@ -504,7 +504,7 @@ def test_what_has_no_small_tables_is_computed_by_the_layers(case):
     stem = FALL_BACKS[case]
     lookup = Lookup(stem)
     found_of = network([lookup], 31)
-    assert not lookup.looks_up
+    assert not lookup.uses_tables
     expected_of = network([type(layer).from_config(layer.get_config()) for layer in stem], 31)
     assert_same(found_of, expected_of, letters(np.random.default_rng(3), 4, 31))
 
@@ -512,7 +512,7 @@ def test_what_has_no_small_tables_is_computed_by_the_layers(case):
 def test_the_limit_is_what_the_largest_table_takes():
     """125 k-mers, four columns, four bytes each."""
     stem, takes = plain(5, (4, 3), (2, 2), (2, 2)), 4 * 4 * 5**3
-    assert [Lookup(stem, limit).looks_up for limit in (takes, takes - 1)] == [True, False]
+    assert [Lookup(stem, limit).uses_tables for limit in (takes, takes - 1)] == [True, False]
 
 
 @pytest.mark.parametrize(

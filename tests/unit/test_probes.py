@@ -171,10 +171,10 @@ def test_durations_do_not_follow_the_time_of_day(set_clock, tmp_path):
 @pytest.mark.parametrize(("step", "within"), [(-HOUR, True), (HOUR, False)])
 def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step, within):
     tf = pytest.importorskip("tensorflow")
-    from escala.engines.tensorflow.record_clocks import Moments
+    from escala.engines.tensorflow.record_clocks import Recorder
 
     kernel = tf.Variable([1.0], name="kernel")
-    clocks = Moments(tmp_path / "clocks.csv", [kernel], inside=True)
+    clocks = Recorder(tmp_path / "clocks.csv", [kernel], inside=True)
     before = time.time()
     for number in (1, 2, 3):
         if number == 2 and not within:

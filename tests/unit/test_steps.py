@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.data.base import Spec
-from escala.engines.tensorflow.engine import TensorFlow, calls
+from escala.engines.tensorflow.engine import TensorFlow, group_steps
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Ranks
@@ -129,7 +129,7 @@ SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=20)
 @given(SIZES, st.integers(1, 5))
 def test_calls_keep_the_order_of_steps_and_have_equal_steps(sizes, at_once):
     steps = [[np.arange(rows) for rows in rank_sizes] for rank_sizes in sizes]
-    divided = list(calls(steps, at_once))
+    divided = list(group_steps(steps, at_once))
     assert [id(step) for call in divided for step in call] == [id(step) for step in steps]
     for call in divided:
         assert len(call) in (1, at_once)
@@ -138,7 +138,7 @@ def test_calls_keep_the_order_of_steps_and_have_equal_steps(sizes, at_once):
         assert len(call) == 1 or 0 not in rank_sizes.pop()
     # Equal steps are as few calls as possible.
     equal = [[np.arange(1)]] * len(sizes)
-    assert len(list(calls(equal, at_once))) == sum(divmod(len(sizes), at_once))
+    assert len(list(group_steps(equal, at_once))) == sum(divmod(len(sizes), at_once))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

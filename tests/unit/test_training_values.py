@@ -131,7 +131,7 @@ def test_what_a_killed_process_left_half_written_is_no_part_of_it(run):
 
 def test_checkpoints_are_due_as_often_as_asked_for_and_after_the_last_epoch_too(tmp_path):
     often = [Checkpoint(tmp_path, every, "mine", 0) for every in (None, 1, 2)]
-    due = [[each.due(epoch) for epoch in (1, 2, 3, 4)] for each in often]
+    due = [[each.is_due(epoch) for epoch in (1, 2, 3, 4)] for each in often]
     assert due == [[False] * 4, [True] * 4, [False, True, False, True]]
 
 

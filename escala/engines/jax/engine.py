@@ -25,7 +25,7 @@ from escala.workloads.models import rows_at_once
 #: The threads of XLA's pool, as the system names them.
 _POOL = "tf_XLAEigen"
 #: Adds the results for two parts of the rows of a step.
-_added = jax.jit(partial(jax.tree.map, jnp.add))
+_add = jax.jit(partial(jax.tree.map, jnp.add))
 
 
 class JAX(Engine):
@@ -39,9 +39,9 @@ class JAX(Engine):
         # Of XLA's pool, which is not yet made; 0 leaves its own choice.
         if threads := self.plan["knobs"]["threads"]["intra_op"]:
             os.environ["PJRT_NPROC"] = str(threads)
-        joined = self.group.start()
+        place = self.group.start()
         [self._device] = jax.local_devices()
-        return joined
+        return place
 
     def resources(self):
         threads = dict(self.plan["knobs"]["threads"])
@@ -59,68 +59,70 @@ class JAX(Engine):
         self.model = functions.build(data.inputs, form, knobs)
         self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
-        gradients = functions.gradients_of(self.model)
+        compute = functions.make_compute(self.model)
         update = self.optimizer.apply
-        self._gradients, self._updated = jax.jit(gradients), jax.jit(update, donate_argnums=0)
-        self._whole = None
+        self._compute, self._update = jax.jit(compute), jax.jit(update, donate_argnums=0)
+        # One function for both, where nothing comes between gradients and update.
+        self._whole_step = None
         if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
 
-            def whole(state, *rows):
-                computed, sums = gradients(state[0], *rows)
-                return update(state, computed), sums
+            def whole_step(state, *rows):
+                gradients, sums = compute(state[0], *rows)
+                return update(state, gradients), sums
 
-            self._whole = jax.jit(whole, donate_argnums=0)
-        self._evaluate = functions.evaluation(self.model, self.rows_at_once)
-        begun = self.model.begin(plan["seed"])
-        self.restore(begun + [np.zeros_like(a) for _ in range(self.optimizer.slots) for a in begun])
+            self._whole_step = jax.jit(whole_step, donate_argnums=0)
+        self._evaluate = functions.make_evaluate(self.model, self.rows_at_once)
+        weights = self.model.initial_values(plan["seed"])
+        zeros = [np.zeros_like(array) for array in weights]
+        self.restore(weights + self.optimizer.slots * zeros)
 
     def step(self, inputs):
-        if self._whole:
-            self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *inputs))
+        if self._whole_step:
+            result = self._whole_step(self._state, *inputs)
+            self._state, (loss, hits) = jax.block_until_ready(result)
         else:
-            gradients, (loss, right) = self._compute(inputs)
+            gradients, (loss, hits) = self._compute_in_parts(inputs)
             self._apply(self.group.sum_over_ranks(gradients))
-        return float(loss), float(right)
+        return float(loss), float(hits)
 
     def step_alone(self, inputs):
-        self._apply(self._compute(inputs)[0])
+        gradients, _ = self._compute_in_parts(inputs)
+        self._apply(gradients)
 
-    def _compute(self, inputs: Sequence) -> tuple[models.Values, tuple]:
+    def _compute_in_parts(self, inputs: Sequence) -> tuple[models.Values, tuple]:
         """Return the gradients of a rank's rows, and the sums of their losses and hits.
 
-        They are computed in the parts of the knob `accumulation`, as slowly as `slowdown` says.
+        The knob `accumulation` is the number of parts, and `slowdown` how slowly it computes.
         """
         *rows, divisor = inputs
         knobs, began = self.plan["knobs"], time.perf_counter()
         size = -(-len(rows[-1]) // knobs["accumulation"])
         parts = [
-            self._gradients(
-                self._state[0], *(array[start : start + size] for array in rows), divisor
-            )
+            self._compute(self._state[0], *(array[start : start + size] for array in rows), divisor)
             for start in range(0, len(rows[-1]), size)
         ]
-        result = reduce(_added, parts)
+        result = reduce(_add, parts)
         if (factor := self.slowdown) > 1:
             jax.block_until_ready(result)
             time.sleep((factor - 1) * (time.perf_counter() - began))
         return result
 
     def _apply(self, gradients: models.Values) -> None:
-        self._state = jax.block_until_ready(self._updated(self._state, gradients))
+        self._state = jax.block_until_ready(self._update(self._state, gradients))
 
     @contextmanager
     def preserve(self):
-        kept = self.values()
+        values = self.values()
         try:
             yield
         finally:
-            self.restore(kept)
+            self.restore(values)
 
     def seed(self, *numbers):
-        """A model draws nothing."""
+        """Do nothing: a model draws no random numbers."""
 
     def end_epoch(self, rows):
-        """All that a model has is equal on all ranks."""
+        """Do nothing: a model is equal on all ranks after every step."""
 
     def evaluate(self, inputs, targets):
         return self._evaluate(self._state[0], inputs, targets)
@@ -129,17 +131,18 @@ class JAX(Engine):
         return [[np.array(array) for array in self._state[0]]]
 
     def set_weights(self, weights):
-        self._state[0] = self._on_device(weights)
+        self._state[0] = self._copy_to_device(weights)
 
     def values(self):
         return [np.array(array) for part in self._state for array in part]
 
     def restore(self, values):
-        count, held = len(self.model.arrays), self._on_device(values)
-        self._state = [held[start : start + count] for start in range(0, len(held), count)]
+        # The arrays of the model, and then for each slot of the optimizer as many arrays.
+        count, arrays = len(self.model.arrays), self._copy_to_device(values)
+        self._state = [arrays[start : start + count] for start in range(0, len(arrays), count)]
 
-    def _on_device(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
-        """Return copies that are bound to the device, as results are: others would compile anew."""
+    def _copy_to_device(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
+        """Return copies that are bound to the device; JAX would compile anew for others."""
         return [jax.device_put(value, self._device, may_alias=False) for value in values]
 
     def broadcast(self):

@@ -13,10 +13,9 @@ from escala.engines.jax import models
 
 
 class Functions(functions.Functions):
-    """As of every engine; a trained model is a function of the inputs."""
+    """Functions of a workload. What `with_weights` returns is a function of the inputs."""
 
-    no_model = "and no model with arrays"
-    a_model = "an escala.engines.jax.models.Model"
+    a_model = "an escala.engines.jax.models.Model with arrays"
 
     def is_model(self, model):
         return isinstance(model, models.Model) and bool(model.arrays)
@@ -57,8 +56,8 @@ class Functions(functions.Functions):
     def trainable_arrays(self, model):
         return [(array.name, array.shape, 4) for array in model.arrays]
 
-    def gradients_of(self, model: models.Model) -> Callable:
-        """Return a function of arrays, inputs, targets, weights of rows and divisor of their loss.
+    def make_compute(self, model: models.Model) -> Callable:
+        """Return the function of a step: of arrays, inputs, targets, weights of rows and divisor.
 
         It returns the gradients of the sum of the losses ÷ divisor, and the sums of losses and
         hits.
@@ -72,11 +71,11 @@ class Functions(functions.Functions):
 
         return jax.grad(loss, has_aux=True)
 
-    def evaluation(self, model: models.Model, size: int) -> Callable:
+    def make_evaluate(self, model: models.Model, size: int) -> Callable:
         """Return a function of arrays, inputs and targets of at most `size` rows.
 
-        It returns what `compile_evaluation` does. Fewer rows are filled up, so that it is compiled
-        once.
+        It returns predictions and sums, as that of `compile_evaluation`. Fewer rows are filled up,
+        so that it is compiled once.
         """
 
         @jax.jit

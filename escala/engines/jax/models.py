@@ -42,13 +42,13 @@ class Model(NamedTuple):
     Attributes
     ----------
     arrays : in the order of the weights of the workload's Keras model.
-    outputs : a function of the values of these arrays and of each input, which traces.
+    outputs : a function of the values of these arrays and of each input, which JAX can trace.
     """
 
     arrays: tuple[Array, ...]
     outputs: Callable[..., jax.Array]
 
-    def begin(self, seed: int) -> list[np.ndarray]:
+    def initial_values(self, seed: int) -> list[np.ndarray]:
         """Return the values that a seed gives under every engine."""
         return list(layers.draw_weights([(array.law, array.shape) for array in self.arrays], seed))
 
@@ -58,9 +58,9 @@ class Optimizer(NamedTuple):
 
     Attributes
     ----------
-    slots : how many numbers it keeps for each one of an array, which begin at 0.
-    update : a function of an array, its gradient and what is kept of it, which returns the new
-        array and what is kept then.
+    slots : how many arrays it keeps for each array of the model, such as means; they begin at 0.
+    update : a function of an array, its gradient and its slots, which returns the new array and its
+        new slots.
     """
 
     name: str
@@ -68,9 +68,9 @@ class Optimizer(NamedTuple):
     update: Callable[..., tuple]
 
     def apply(self, state: Sequence[Values], gradients: Values) -> list[list[jax.Array]]:
-        """Return all arrays of a model, and what is kept of them, after an update."""
-        arrays, *kept = state
-        updated = map(self.update, arrays, gradients, *kept)
+        """Return the state after an update: the arrays of a model, and then those of each slot."""
+        arrays, *slots = state
+        updated = map(self.update, arrays, gradients, *slots)
         return [list(values) for values in zip(*updated, strict=True)]
 
 

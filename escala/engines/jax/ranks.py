@@ -18,7 +18,7 @@ from escala.engines.base import Group
 class Ranks(Group):
     """One process among those of a run, and how its ranks exchange arrays of JAX.
 
-    By itself it is the only rank of a run.
+    This base class is for the only rank of a run.
     """
 
     def sum_over_ranks(self, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
@@ -30,7 +30,7 @@ class Ranks(Group):
         return arrays
 
 
-#: A vector over all ranks, of which each holds its own part.
+#: How ranks hold a vector: each a part of it, or each the whole.
 _DIVIDED, _WHOLE = PartitionSpec("ranks"), PartitionSpec()
 
 
@@ -52,9 +52,9 @@ class GlooRanks(Ranks):
     def sum_over_ranks(self, arrays):
         # As one vector: a sum of each array by itself took 2 to 20 times as long.
         local = _join(arrays)
-        over_ranks = (self.place.processes * local.size,)
-        vector = jax.make_array_from_single_device_arrays(over_ranks, self._sharding, [local])
-        return _split_like(self._total(vector).addressable_data(0), arrays)
+        shape = (self.place.processes * local.size,)
+        vectors = jax.make_array_from_single_device_arrays(shape, self._sharding, [local])
+        return _split_like(self._total(vectors).addressable_data(0), arrays)
 
     def collective(self, operation, size):
         values = [jnp.zeros(size // 4)]
@@ -70,7 +70,7 @@ class GlooRanks(Ranks):
         return multihost_utils.broadcast_one_to_all(list(arrays))
 
     def total(self, values):
-        # JAX has no numbers of 64 bits unless all have them, so their halves are gathered.
+        # JAX has numbers of 64 bits only where all have 64, so halves of them are gathered.
         halves = np.ascontiguousarray(values, np.float64).view(np.uint32)
         return np.asarray(multihost_utils.process_allgather(halves)).view(np.float64).sum(axis=0)
 
@@ -84,7 +84,7 @@ _join = jax.jit(lambda arrays: jnp.concatenate([array.ravel() for array in array
 
 @jax.jit
 def _split_like(vector, like):
-    """Return the arrays that such a vector holds; `like` have their shapes."""
+    """Return the arrays that a vector of `_join` holds; they have the shapes of those in `like`."""
     ends = np.cumsum([array.size for array in like])[:-1]
     parts = jnp.split(vector, ends)
     return [part.reshape(array.shape) for part, array in zip(parts, like, strict=True)]

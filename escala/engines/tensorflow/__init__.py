@@ -1,1 +1,18 @@
-"""TensorFlow 2.15 with Keras 2, and Horovod: all that imports these frameworks."""
+"""The engine of TensorFlow 2.15 with Keras 2 and Horovod, and what `escala check` says of it.
+
+Only ranks import its modules.
+"""
+
+
+def describe() -> str:
+    """Return the releases of TensorFlow and Horovod, and the devices of TensorFlow."""
+    import os
+    from importlib.metadata import version
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import horovod.tensorflow  # noqa: F401
+    import tensorflow
+
+    gpus = len(tensorflow.config.list_physical_devices("GPU"))
+    on = f"CUDA, GPUs: {gpus}" if tensorflow.test.is_built_with_cuda() else "processors"
+    return f"tensorflow {tensorflow.__version__} for {on}, horovod {version('horovod')}"

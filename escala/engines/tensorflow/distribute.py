@@ -1,4 +1,4 @@
-"""The base of ranks that `tf.distribute` synchronises. The optimizer sums their gradients."""
+"""Ranks that `tf.distribute` synchronises: the optimizer sums their gradients."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from escala.engines.tensorflow.ranks import Ranks
 
 
 class DistributeRanks(Ranks):
+    """Ranks that are replicas of a strategy of `tf.distribute`, in one process or several."""
+
     gathers = False
     reads_clock = False
     #: Set by `start`: the `tf.distribute.Strategy`.
@@ -37,7 +39,7 @@ class DistributeRanks(Ranks):
                 summed.append(tf.add_n([tf.cast(value, tf.float32) for value in local]))
             return summed
 
-        def per_replica(values):
+        def distribute_values(values):
             # A process holds consecutive ranks, and its first rank is its first replica.
             first = self.place.ranks[0]
             return self.tf_strategy.experimental_distribute_values_from_function(
@@ -45,8 +47,8 @@ class DistributeRanks(Ranks):
             )
 
         def run(arguments):
-            columns = zip(*arguments, strict=True)
-            return [float(value) for value in on_all_replicas(*map(per_replica, columns))]
+            by_argument = zip(*arguments, strict=True)
+            return [float(total) for total in on_all_replicas(*map(distribute_values, by_argument))]
 
         return run
 
@@ -63,7 +65,7 @@ class DistributeRanks(Ranks):
         return tf.distribute.get_replica_context().all_gather(values, axis=0)
 
     def _collective(self, operation, values, name):
-        # A tensor without a device is no destination; the identity has that of the replica.
+        # `tf.distribute` sums no tensor that is on no device. A copy is on the replica's device.
         run = super()._collective
         result = self.tf_strategy.run(lambda: run(operation, tf.identity(values), name))
         return self.tf_strategy.experimental_local_results(result)[0]
@@ -74,12 +76,12 @@ class DistributeRanks(Ranks):
     def total(self, values):
         # In each process, the first replica adds the values and the others add zeros.
         zeros = np.zeros_like(values)
-        per_replica = self.tf_strategy.experimental_distribute_values_from_function(
+        values_of_replicas = self.tf_strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(
                 values if context.replica_id_in_sync_group == self.place.ranks[0] else zeros
             )
         )
-        return self._sum(per_replica).numpy()
+        return self._sum(values_of_replicas).numpy()
 
     @cached_property
     def _sum(self):
@@ -88,10 +90,8 @@ class DistributeRanks(Ranks):
         )
 
     def weights(self, variables):
-        by_variable = [
-            self.tf_strategy.experimental_local_results(variable) for variable in variables
-        ]
-        return [[copy.numpy() for copy in copies] for copies in zip(*by_variable, strict=True)]
+        copies = [self.tf_strategy.experimental_local_results(variable) for variable in variables]
+        return [[copy.numpy() for copy in of_rank] for of_rank in zip(*copies, strict=True)]
 
 
 def _read_from_first_replica(create, **options):
@@ -106,6 +106,8 @@ def _read_from_first_replica(create, **options):
 
 
 class MirroredRanks(DistributeRanks):
+    """All ranks of one node in one process, each on a device of its own."""
+
     def start(self):
         ranks = self.place.ranks
         if gpus := tf.config.list_physical_devices("GPU"):
@@ -130,6 +132,8 @@ HEARTBEAT_SECONDS = 600
 
 
 class MultiWorkerMirroredRanks(DistributeRanks):
+    """A rank that is a process of its own."""
+
     def start(self):
         method = self.knobs["communication"]
         # TensorFlow would silently use another method.
@@ -141,8 +145,8 @@ class MultiWorkerMirroredRanks(DistributeRanks):
                 "task": {"type": "worker", "index": self.place.process},
             }
         )
-        # `MultiWorkerMirroredStrategy` has no option for the time, and configures this service only
-        # if nobody did.
+        # `MultiWorkerMirroredStrategy` has no option for this time. It configures the service only
+        # if that has not been done.
         context.context().configure_coordination_service(
             service_type="standalone",
             service_leader="/job:worker/replica:0/task:0",

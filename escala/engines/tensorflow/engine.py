@@ -12,12 +12,15 @@ import tensorflow as tf
 
 from escala import engines
 from escala.data.base import output_shape
-from escala.engines import base, layers
-from escala.engines.base import Engine, MadeStep, RankRows, require_products
+from escala.engines import layers
+from escala.engines.base import Engine, MadeStep, RankRows, gpus_in_use, require_products
 from escala.engines.layers import require_whole_steps
-from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import begin
+from escala.engines.tensorflow.building import (
+    initialise,
+    seed_random_layers,
+    use_generators,
+)
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import layers_over_ranks
@@ -33,9 +36,11 @@ class TensorFlow(Engine):
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
         set_products(self.plan["knobs"]["products"])
-        joined = self.group.start()
-        self._gpus = gpus_in_use(self.plan["knobs"]["device"])
-        return joined
+        place = self.group.start()
+        has_gpus = bool(tf.config.list_physical_devices("GPU"))
+        remedy = "uv sync --extra gpu --extra horovod"
+        self._gpus = gpus_in_use(self.plan["knobs"]["device"], has_gpus, "TensorFlow", remedy)
+        return place
 
     def resources(self):
         threads = tf.config.threading
@@ -49,6 +54,7 @@ class TensorFlow(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings, ranks = self.plan, self.plan["training"], self.group
+        # A step alone is that of a rank without others.
         alone = Ranks(plan["knobs"], self.place)
 
         def make_compute(kinds: Mapping, total: Callable) -> Callable:
@@ -56,39 +62,42 @@ class TensorFlow(Engine):
             compute = steps.accumulate(compute, plan["knobs"]["accumulation"])
             return steps.slow_down(compute, self.slowdown)
 
-        def together(*arguments):
-            dense.begin_step(tf.shape(arguments[0])[0])
-            return compute(*arguments)
-
         with ranks.scope():
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
-            states.use_generators()
+            use_generators()
             self.functions = functions = Functions(work, settings)
             self.model = functions.build(data.inputs, output_shape(data.description), knobs)
             if settings.get("initial_weights") == layers.SEEDED:
-                begin(self.model, plan["seed"])
+                initialise(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             functions.refuse_ignored(self.model, self.optimizer)
             normalises = bool(layers_over_ranks(self.model))
             require_whole_steps(normalises, plan["knobs"]["accumulation"])
             self.steps_alone = ranks.reads_clock and not normalises
             self._dense = dense = DenseLayers(self.model, self.optimizer, plan, ranks)
-            self._local = states.local_variables(self.model)
+            self._local = steps.local_variables(self.model)
             compute = make_compute(dense.kinds, ranks.sum_over_ranks)
+
+            def compute_with_others(*arguments):
+                dense.begin_step(tf.shape(arguments[0])[0])
+                return compute(*arguments)
+
             exchange = partial(ranks.exchange, sums=dense.sums) if dense.sums else ranks.exchange
             if module := engines.recorder_module(plan["strategy"], probe):
                 path = probe.folder / f"rank{self.place.process}.clocks.csv"
                 variables = self.model.trainable_variables
-                self.recorder = module.Moments(path, variables, ranks.reads_clock)
+                self.recorder = module.Recorder(path, variables, ranks.reads_clock)
             # A probe looks at single steps.
             self._at_once = 1 if probe else plan["knobs"]["steps_per_call"]
             self._steps = {
-                n: steps.train_step(dense, ranks, data, together, exchange, self.recorder, n)
+                n: steps.train_step(
+                    dense, ranks, data, compute_with_others, exchange, self.recorder, n
+                )
                 for n in {1, self._at_once}
             }
-            by_itself = make_compute({}, alone.sum_over_ranks)
-            self._step_alone = steps.train_step(dense, ranks, data, by_itself, alone.exchange)
+            compute_alone = make_compute({}, alone.sum_over_ranks)
+            self._step_alone = steps.train_step(dense, ranks, data, compute_alone, alone.exchange)
             specs = *data.inputs, data.targets
             self._evaluate = functions.compile_evaluation(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
@@ -96,7 +105,7 @@ class TensorFlow(Engine):
     def make_steps(self, steps, gather):
         ranks = self.group.driven
         began = time.perf_counter()
-        for call in calls(steps, self._at_once):
+        for call in group_steps(steps, self._at_once):
             inputs, count = gather(call, ranks), len(call)
             gathered = time.perf_counter()
             sums = self._steps[count](inputs)
@@ -127,11 +136,11 @@ class TensorFlow(Engine):
                 variable.assign(value)
 
     def seed(self, *numbers):
-        states.seed_random_layers(self.model, *numbers)
+        seed_random_layers(self.model, *numbers)
 
     def end_epoch(self, rows):
         self._dense.wait()
-        states.average(self._local, rows, self.group)
+        steps.average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
         return self._evaluate(*inputs, targets)
@@ -144,7 +153,7 @@ class TensorFlow(Engine):
             variable.assign(value)
 
     def values(self):
-        # Of a shared kernel a rank updates some rows, and the optimizer has variables for these
+        # A rank updates some rows of a shared kernel, and its optimizer has variables for these
         # only. They are gathered, so a checkpoint is that of a run without shared kernels.
         values = [variable.numpy() for variable in self.model.variables]
         for number, variable in enumerate(self.optimizer.variables):
@@ -193,11 +202,11 @@ class TensorFlow(Engine):
 ENGINE = TensorFlow
 
 
-def calls(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
-    """Group steps into calls, in their order: of `at_once` steps, or of a single one.
+def group_steps(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
+    """Yield the steps of each call, in their order: `at_once` steps, or a single one.
 
-    In a call of several steps, each rank has as many rows in every step as in the others, and at
-    least one. All ranks group the steps alike, because each knows the rows of all.
+    In a call of several steps, a rank has equally many rows in all of them, and at least one. All
+    ranks group the steps alike, because each knows the rows of all.
     """
     remaining = iter(steps)
     while group := list(islice(remaining, at_once)):
@@ -234,9 +243,3 @@ def set_products(kind: str) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(kind == "tensor-float-32")
     if kind == "bfloat16":
         tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})
-
-
-def gpus_in_use(device: str) -> list[str]:
-    """Return the identifiers of the GPUs that TensorFlow uses in this process."""
-    gpus = bool(tf.config.list_physical_devices("GPU"))
-    return base.gpus_in_use(device, gpus, "TensorFlow", "uv sync --extra gpu --extra horovod")

@@ -1,22 +1,38 @@
-"""Functions of a workload as TensorFlow takes them."""
+"""Functions of a workload as TensorFlow takes them, and what training would ignore of its model.
+
+Escala makes the steps itself. What Keras does only in `fit`, such as calling a `train_step` of the
+model's own, would be left out without a word.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from escala.engines import functions
-from escala.engines.tensorflow import building
+from escala.engines.functions import WHY_IGNORED, find_unread
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import AUTOGRAPH, as_graph
+from escala.engines.tensorflow.building import AUTOGRAPH, as_graph, layers_of
 from escala.engines.tensorflow.fast.dense import products
 from escala.engines.tensorflow.ranks import tensor_names
-from escala.engines.tensorflow.state import local_variables
 from escala.workloads.models import as_model_input
+
+#: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
+UNCALLED = (
+    *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
+    *("make_train_function", "make_test_function", "make_predict_function"),
+    *("compile", "fit", "evaluate", "predict"),
+    *("train_on_batch", "test_on_batch", "predict_on_batch"),
+)
+#: What `fit` and `compile` of Keras are given, by name; a module `model` that has them expects that
+#: they are used.
+UNREAD = ("callbacks", "class_weight", "compile", "metrics", "sample_weight", *UNCALLED[:2])
 
 
 class Functions(functions.Functions):
-    no_model = f"and not a keras.Model of TensorFlow {tf.__version__}"
-    a_model = "a keras.Model"
+    a_model = f"a keras.Model of TensorFlow {tf.__version__}"
     tensor = staticmethod(tf.constant)
 
     def function(self, name, *default):
@@ -29,7 +45,41 @@ class Functions(functions.Functions):
         return isinstance(model, tf.keras.Model)
 
     def find_ignored(self, model, optimizer):
-        return building.find_ignored(self.work, model, optimizer)
+        for name in UNCALLED:
+            module = getattr(getattr(model, name), "__module__", "")
+            if module.partition(".")[0] not in ("keras", "tensorflow"):
+                yield (
+                    f"the model has its own {name}, which is never called: {WHY_IGNORED}",
+                    f"remove {name}, and express it by call and row_losses; a training with steps "
+                    "of its own, such as a GAN, cannot be measured as a workload",
+                )
+        if model._is_compiled:
+            yield (
+                "the model is compiled; the loss, weights and metrics given there are not used: "
+                f"{WHY_IGNORED}",
+                "do not call compile, and load a stored model with compile=False",
+            )
+        yield from find_unread(self.work, UNREAD)
+        callback = tf.keras.callbacks.Callback
+        for name, value in (vars(self.work) | vars(model)).items():
+            members = [*value.values()] if isinstance(value, dict) else value
+            members = members if isinstance(members, list | tuple) else [members]
+            kinds = (member if isinstance(member, type) else type(member) for member in members)
+            if any(issubclass(kind, callback) for kind in kinds):
+                yield (
+                    f"the callback {name} is never called: {WHY_IGNORED}",
+                    "remove it; early_stopping, validate and checkpoint_epochs are settings of the "
+                    "experiment",
+                )
+        for layer in layers_of(model):
+            policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+            if policy == "mixed_float16" or (policy == "float16" and layer.trainable_weights):
+                yield (
+                    f"{layer.name} computes in float16, and the loss is not scaled, so small "
+                    "gradients become 0",
+                    "use the policy float32 or mixed_bfloat16, or the knob products",
+                )
+        yield from find_ignored_options(optimizer)
 
     def require_trainable(self, model, specs):
         # Only models of Keras's functional form know their inputs before they are called. One that
@@ -40,8 +90,7 @@ class Functions(functions.Functions):
             result = model(
                 as_model_input([tf.keras.Input(spec.shape, dtype=spec.dtype) for spec in specs])
             )
-        kind = next((k.__name__ for k in (dict, list, tuple) if isinstance(result, k)), "structure")
-        count = len(tf.nest.flatten(result))
+        count, kind = len(tf.nest.flatten(result)), type(result).__name__
         self.require_one_output(not tf.nest.is_nested(result), f"{count} outputs, as a {kind},")
 
     def shapes(self, model):
@@ -101,7 +150,7 @@ class Functions(functions.Functions):
     def gradient_forms(self, model, data):
         variables = model.trainable_variables
         compute = steps.make_compute(
-            model, self, {}, local_variables(model), lambda values, name: values
+            model, self, {}, steps.local_variables(model), lambda values, name: values
         )
         traced = []
 
@@ -119,3 +168,26 @@ class Functions(functions.Functions):
         for form, variable, reads in zip(described, variables, traced, strict=True):
             form |= {"factor_rows": dense_rows.get(variable.ref()), "sparse_rows": reads}
         return described
+
+
+def find_ignored_options(optimizer: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a run would ignore of an optimizer, each with the remedy."""
+    if hasattr(optimizer, "get_scaled_loss"):
+        reason = "the optimizer scales the loss, and no loss is scaled here"
+        yield reason, "give the inner optimizer"
+    if getattr(optimizer, "use_ema", False):
+        yield (
+            "use_ema averages weights for the end of fit; what is evaluated and kept here are the "
+            "weights without the average",
+            "set use_ema=False",
+        )
+    if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
+        yield "the optimizer is of the legacy form of Keras", "use keras.optimizers"
+    if any(kind.__module__.startswith("horovod") for kind in type(optimizer).__mro__):
+        yield (
+            "the optimizer is Horovod's; gradients would be exchanged twice",
+            "give the optimizer inside it: the strategy exchanges the gradients",
+        )
+    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        reason = f"optimizer returns {type(optimizer).__name__}, and not an optimizer of Keras"
+        yield reason, "return a keras.optimizers.Optimizer"

@@ -9,10 +9,11 @@ from escala.engines.tensorflow.fast.dense import Factors, InMemory, dense
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
 from escala.strategies.base import GRADIENT
 
-#: The suffixes of a gradient's name: for its first factor, and for the rows of a sparse gradient.
+#: Suffixes of the names of two exchanges of a gradient: its first factor, and the rows of a sparse
+#: one.
 INPUTS, INDICES = "/inputs", "/indices"
-#: A part of the name of a sum inside the forward pass (TensorFlow puts the layer's scope before
-#: it), and the suffix of that of its gradient.
+#: A part of the name of a sum in the forward pass, before which TensorFlow puts the layer's scope;
+#: and the suffix for the sum of its gradient.
 STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
@@ -23,31 +24,41 @@ class HorovodRanks(Ranks):
 
     def local(self, gradients):
         if self.knobs["sparse_as_dense"]:
-            return [g if isinstance(g, Factors) else dense(g) for g in gradients]
+            return [
+                gradient if isinstance(gradient, Factors) else dense(gradient)
+                for gradient in gradients
+            ]
         return list(gradients)
 
     def exchange(self, gradients, variables, sums=None):
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         local = dict(zip(names, self.local(gradients), strict=True))
-        exchanged = {n: g for n, g in local.items() if isinstance(g, Factors)}
-        for name, factors in exchanged.items():
-            if not isinstance(factors, InMemory):
-                # Only the inputs, by far the larger factor, are compressed. Errors may be too small
-                # for 16 bits. Products are summed in the kernel's own type.
-                inputs, form = self._compression.compress(factors.inputs)
-                inputs = self.gather(inputs, f"{name}{INPUTS}")
-                output_gradients = self.gather(factors.output_gradients, name)
-                inputs = self._compression.decompress(inputs, form)
-                exchanged[name] = Factors(inputs, output_gradients)
+        result = {
+            name: self._gather_factors(name, gradient)
+            for name, gradient in local.items()
+            if isinstance(gradient, Factors)
+        }
         # The large factors are most of the bytes of a gradient and are sent first.
-        with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
+        with tf.control_dependencies([factors.inputs for factors in result.values()]):
             if sums:
-                taken = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
-                exchanged |= zip(
-                    taken, sums.sum_gradients([dense(local[n]) for n in taken]), strict=True
-                )
-            exchanged |= {n: self._sum(n, g) for n, g in local.items() if n not in exchanged}
-        return [exchanged[name] for name in names]
+                summed = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
+                totals = sums.sum_gradients([dense(local[name]) for name in summed])
+                result |= zip(summed, totals, strict=True)
+            for name in names:
+                if name not in result:
+                    result[name] = self._sum(name, local[name])
+        return [result[name] for name in names]
+
+    def _gather_factors(self, name, factors):
+        """Return the factors of all ranks; those that are exchanged in memory stay as they are."""
+        if isinstance(factors, InMemory):
+            return factors
+        # Only the inputs, by far the larger factor, are compressed. The other one has numbers that
+        # may be too small for 16 bits. Products are summed in the kernel's own type.
+        inputs, form = self._compression.compress(factors.inputs)
+        inputs = self.gather(inputs, f"{name}{INPUTS}")
+        output_gradients = self.gather(factors.output_gradients, name)
+        return Factors(self._compression.decompress(inputs, form), output_gradients)
 
     def _sum(self, name, gradient):
         if isinstance(gradient, tf.IndexedSlices):
@@ -65,14 +76,16 @@ class HorovodRanks(Ranks):
     def sum_over_ranks(self, values, name):
         name = f"{STATISTICS}{name}"
 
-        def total(given, suffix=""):
-            return hvd.allreduce(given, op=hvd.Sum, name=f"{name}{suffix}")
-
         # Horovod would name the gradient's exchange after the operation, which ranks may number
         # differently.
-        return tf.custom_gradient(lambda given: (total(given), lambda up: total(up, BACKWARD)))(
-            values
-        )
+        @tf.custom_gradient
+        def total(values):
+            def gradient(upstream):
+                return hvd.allreduce(upstream, op=hvd.Sum, name=f"{name}{BACKWARD}")
+
+            return hvd.allreduce(values, op=hvd.Sum, name=name), gradient
+
+        return total(values)
 
     @property
     def _compression(self):

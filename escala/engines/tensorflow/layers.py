@@ -1,4 +1,4 @@
-"""Parts of models: optimizers, input and loss of pictures, normalisation over all ranks' rows."""
+"""Parts of models: optimizers, inputs and losses, normalisation over all ranks, and VGG16."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def picture_input(spec: Spec) -> tuple[tf.Tensor, tf.Tensor]:
 
     Pictures are uint8 from 0 to 255 or float16 from 0 to 1, of shape (height, width, colours).
     """
-    given = tf.keras.layers.Input(spec.shape, dtype=spec.dtype)
+    pictures = tf.keras.layers.Input(spec.shape, dtype=spec.dtype)
     largest = 255.0 if spec.dtype == "uint8" else 1.0
-    return given, tf.keras.layers.Rescaling(1 / largest)(given)
+    return pictures, tf.keras.layers.Rescaling(1 / largest)(pictures)
 
 
-#: By name, an optimizer of a learning rate.
+#: Functions that return an optimizer for a learning rate, by name.
 OPTIMIZERS = {
     "adam": tf.keras.optimizers.Adam,
     "rmsprop": tf.keras.optimizers.RMSprop,
@@ -91,9 +91,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    Where a mean is large, the variance is a small difference of two large numbers. So squares of
-    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
-    64 bits.
+    `escala.engines.layers` says how they are computed.
     """
     axes = list(range(values.shape.rank - 1))
     weighted = tf.reshape(weights, [-1] + [1] * len(axes))
@@ -115,7 +113,8 @@ def layers_over_ranks(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormal
 def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:
     """Return the function of VGG16 from pictures, uint8 (pictures, 224, 224, 3), to features.
 
-    `described` names the file of `weights`, and the `layer` whose outputs they are.
+    `escala.engines.elsewhere` calls it. `described` names the file of `weights`, and the `layer`
+    whose outputs are the features.
     """
     whole = tf.keras.applications.VGG16(weights=None)
     whole.load_weights(described["weights"])

@@ -1,7 +1,7 @@
 """Workers of `tf.distribute.ParameterServerStrategy`, and the coordinator that gives them steps.
 
-`python -m escala.engines.tensorflow.parameter_server JSON` is a task of it. The argument holds
-TensorFlow's cluster, the task's job and number in it, and its threads.
+`python -m escala.engines.tensorflow.parameter_server JSON` serves a task of the cluster. The
+argument holds the arguments of `start_server`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ _POLL_SECONDS = 0.2
 
 
 class ParameterServerRanks(Ranks):
+    """The first process is the coordinator, which drives all ranks; the others serve as workers.
+
+    The coordinator also starts two tasks: the parameter server, and the worker of rank 0.
+    """
+
     gathers = False
     reads_clock = False
 
@@ -34,7 +39,7 @@ class ParameterServerRanks(Ranks):
     def start(self):
         if self.place.process:
             threads = self.knobs["threads"]
-            self._server = serve(self._cluster, "worker", self.place.process, threads)
+            self._server = start_server(self._cluster, "worker", self.place.process, threads)
             return self.place.ranks, self.place.processes
         self._tasks = []
         try:
@@ -107,12 +112,15 @@ class _LazySum:
         return float(sum(value.fetch()[self._index] for value in self._scheduled))
 
 
-def serve(cluster: dict[str, list[str]], job: str, index: int, threads: dict[str, int]):
-    """Start TensorFlow's server of a task in this process, and return it."""
+def start_server(cluster: dict[str, list[str]], job: str, index: int, threads: dict[str, int]):
+    """Start the server of a task in this process, and return it.
+
+    `cluster` has the addresses of the tasks of each job, and `index` is the number of the task.
+    """
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads["intra_op"],
-        # A step waits in this pool for answers that others give from theirs: with a single thread,
-        # and that is the default on one core, all wait for ever.
+        # A step waits in this pool for answers that other tasks give from theirs. With a single
+        # thread, the default on one core, all would wait for ever.
         inter_op_parallelism_threads=threads["inter_op"] + 1,
     )
     return tf.distribute.Server(
@@ -125,4 +133,4 @@ def serve(cluster: dict[str, list[str]], job: str, index: int, threads: dict[str
 
 
 if __name__ == "__main__":
-    serve(*json.loads(sys.argv[1])).join()
+    start_server(*json.loads(sys.argv[1])).join()

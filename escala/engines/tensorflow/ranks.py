@@ -20,15 +20,15 @@ from escala.engines.tensorflow.building import as_graph
 class Ranks(Group):
     """One process among those of a run, and how its ranks exchange inside TensorFlow.
 
-    By itself it is the only rank of a run.
+    This base class is for the only rank of a run.
 
     What runs inside a step may not use Python's `if`, `for` or `while` on tensors
     (`escala.engines.tensorflow.building`).
     """
 
     operations = ("allreduce", "allgather")
-    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum. The
-    #: factors of a single rank are those of all.
+    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum. A
+    #: single rank can, because its factors are those of all rows.
     gathers: ClassVar[bool] = True
     #: Whether a process can read the clock inside its compiled step.
     reads_clock: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class Ranks(Group):
         return self.place.ranks
 
     def join(self) -> None:
-        """Wait until every step that was started is done."""
+        """Wait until all steps that this process has started are done."""
 
     def scope(self) -> AbstractContextManager:
         """Return the context that model and optimizer are built in."""
@@ -56,8 +56,8 @@ class Ranks(Group):
         function = as_graph(input_signature=signature)(step)
 
         def run(arguments: Sequence[tuple]) -> list[float]:
-            (only,) = arguments
-            return [float(value) for value in function(*only)]
+            [arrays] = arguments
+            return [float(value) for value in function(*arrays)]
 
         return run
 
@@ -92,9 +92,9 @@ class Ranks(Group):
         return values
 
     def collective(self, operation, size):
-        # From within TensorFlow: what Python takes to call it is no part of a step.
+        # Timed inside the graph: a step does not wait for Python to call the collective.
         @tf.function(autograph=False)
-        def within(values):
+        def run(values):
             began = tf.timestamp()
             with tf.control_dependencies([began]):
                 result = self._collective(operation, tf.identity(values), f"{operation}/{size}")
@@ -106,9 +106,9 @@ class Ranks(Group):
 
         def seconds() -> float:
             before = time.perf_counter()
-            inside = float(within(values)[0])
+            inside = float(run(values)[0])
             outside = time.perf_counter() - before
-            # Otherwise the clock was corrected meanwhile.
+            # A time inside that is longer comes from a correction of the clock.
             return inside if 0 < inside <= outside else outside
 
         return seconds

@@ -14,11 +14,11 @@ from escala.probes import clocks
 from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS, Sample
 
 
-class Moments(clocks.MomentsWriter):
+class Recorder(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
     `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
-    Where they can, `step` returns the step to compile.
+    If so, `step` makes the step to compile.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
@@ -76,13 +76,14 @@ class Moments(clocks.MomentsWriter):
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:
-            stamps, before = self._stamps.numpy(), self._latest_offset
-            self._latest_offset = clocks.clock_offset()
-            # Times of day as of `time.perf_counter`. If the clock was corrected within the step,
-            # those that do not lie in it were taken before the correction.
-            now, then = stamps - self._latest_offset, stamps - before
-            steady = np.where((gathered <= now) & (now <= returned), now, then).tolist()
-            for (moment, tensor), at in zip(self._moments, steady, strict=True):
+            # TensorFlow reads the time of day, which may be corrected within a step. A time that
+            # the present difference of the clocks puts outside the step was read before that.
+            earlier, self._latest_offset = self._latest_offset, clocks.clock_offset()
+            stamps = self._stamps.numpy()
+            times = stamps - self._latest_offset
+            is_within = (gathered <= times) & (times <= returned)
+            times = np.where(is_within, times, stamps - earlier).tolist()
+            for (moment, tensor), at in zip(self._moments, times, strict=True):
                 yield moment, tensor, at
 
 

@@ -53,12 +53,12 @@ def serve(
 
 
 class _Store(ThreadingHTTPServer):
-    """A store of values.
+    """A store of values by scope and key.
 
     Parameters
     ----------
-    sizes : the number of processes of each scope that is known before. Once as many have left it,
-        it is empty again.
+    sizes : the number of processes in a scope, for scopes that Horovod's processes use together.
+        Such a scope is emptied once all its processes have left it.
     """
 
     def __init__(self, address: tuple[str, int], sizes: Mapping[str, int]):
@@ -68,7 +68,7 @@ class _Store(ThreadingHTTPServer):
         self._left: Counter[str] = Counter()
 
     def leave(self, scope: str, key: str) -> None:
-        """Let a process leave a scope; of one that was not known before, remove its key."""
+        """Let a process leave a scope of `sizes`; of another scope, remove its key."""
         if scope not in self._sizes:
             self.values[scope].pop(key, None)
             return
@@ -84,11 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         """Answer a request for `/SCOPE/KEY`."""
-        _, *names = self.path.split("/")
-        if len(names) != 2:
+        if self.path.count("/") != 2:
             self._send(HTTPStatus.BAD_REQUEST)
             return
-        scope, key = names
+        _, scope, key = self.path.split("/")
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.server.lock:
             value: bytes | None = b""

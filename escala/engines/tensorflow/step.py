@@ -1,4 +1,11 @@
-"""One step of a rank: compute the gradients of its rows, exchange them and apply them."""
+"""One step of a rank: compute the gradients of its rows, exchange them and apply them.
+
+Trainable variables and those of the optimizer are *replicated*: equal on all ranks after any step,
+except under `parameter-server`, which has one copy. Others, such as the moving statistics of batch
+normalisation, are *local* to a rank during an epoch, because each rank updates them by its own
+rows. `average` makes them equal at the end of every epoch. Layers that normalise over the rows of
+all ranks keep their statistics equal after any step.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +19,36 @@ from escala.data.base import Arrays
 from escala.engines.functions import Functions
 from escala.engines.layers import over_ranks
 from escala.engines.tensorflow.fast import dense
+from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
 from escala.probes import Recorder
 from escala.workloads.models import as_model_input
+
+
+def local_variables(model: tf.keras.Model) -> list[tf.Variable]:
+    """Return the variables that each rank updates by its own rows: floats that are not trainable.
+
+    Weights of a frozen layer are not among them, because they remain trainable variables. Layers
+    that normalise over all ranks keep their statistics equal.
+    """
+    shared = {id(v) for layer in layers_over_ranks(model) for v in layer.non_trainable_variables}
+    variables = model.non_trainable_variables
+    return [v for v in variables if not v.trainable and v.dtype.is_floating and id(v) not in shared]
+
+
+def average(variables: Sequence[tf.Variable], rows: Sequence[int], ranks: Ranks) -> None:
+    """Set variables of all ranks to their mean, weighted by the rows of each rank.
+
+    A rank without rows has not updated its variables and has weight 0. Every process calls this.
+    `rows` are the numbers of rows in the epoch, of each rank that the process drives.
+    """
+    if not variables:
+        return
+    copies = ranks.weights(variables)
+    # Ranks that share one copy of the variables have updated it together.
+    weights = rows if len(copies) == len(rows) else [sum(rows)]
+    for variable, mean in zip(variables, ranks.mean(copies, weights), strict=True):
+        variable.assign(mean.astype(variable.dtype.as_numpy_dtype))
 
 
 def make_compute(
@@ -24,12 +58,11 @@ def make_compute(
     local: Sequence[tf.Variable],
     total: Callable,
 ) -> Callable:
-    """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
+    """Return a function from a rank's arrays to gradients, sum of losses and number of hits.
 
     These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
-    the sum of the losses. `local` are the variables that the model itself updates; a rank without
-    rows does not change them. `total` sums over ranks for layers that normalise over all of them
-    (`Ranks.sum_over_ranks`).
+    the sum of the losses. A rank without rows does not change the variables `local`. `total` is
+    `Ranks.sum_over_ranks`, for layers that normalise over all ranks.
 
     The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of
     regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
@@ -46,12 +79,12 @@ def make_compute(
             if added := model.losses:
                 losses += tf.add_n(added)
             loss_sum = tf.reduce_sum(weights * losses)
-            part = loss_sum / divisor
+            target = loss_sum / divisor
         for variable, value in zip(local, before, strict=True):
             variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
-        right = functions.correct(targets, outputs)
-        gradients = dense.gradients(tape, part, model.trainable_variables, recorded)
-        return gradients, loss_sum, tf.reduce_sum(weights * right)
+        hits = weights * functions.correct(targets, outputs)
+        gradients = dense.gradients(tape, target, model.trainable_variables, recorded)
+        return gradients, loss_sum, tf.reduce_sum(hits)
 
     return compute
 
@@ -77,9 +110,9 @@ def accumulate(compute: Callable, parts: int) -> Callable:
         def add(start, *sums):
             # Parts computed at the same time would need the memory of all parts.
             with tf.control_dependencies(tf.nest.flatten(sums)):
-                next_one = tf.identity(start)
-            added = tf.nest.map_structure(tf.add, sums, part(next_one))
-            return start + size, *added
+                start_after_sums = tf.identity(start)
+            totals = tf.nest.map_structure(tf.add, sums, part(start_after_sums))
+            return start + size, *totals
 
         _, *sums = tf.while_loop(lambda start, *_: start < rows, add, (size, *part(0)))
         return tuple(sums)
@@ -126,18 +159,18 @@ def train_step(
     recorder: Recorder | None = None,
     count: int = 1,
 ) -> Callable:
-    """Return the compiled step, a function from the arrays of each rank to losses and scores.
+    """Return the compiled step, from the arrays of each rank to sums of losses and of hits.
 
-    With a `count` it makes several steps; see `repeat`.
+    With a `count` it makes so many steps, and returns the sums of each (`repeat`).
     """
 
     def exchange_all(gradients):
         return layers.exchange_in_memory(exchange(gradients, layers.updated), gradients)
 
     def step(*arguments):
-        gradients, loss_sum, right = compute(*arguments)
+        gradients, *sums = compute(*arguments)
         layers.update(exchange_all(gradients))
-        return loss_sum, right
+        return tuple(sums)
 
     if recorder and ranks.reads_clock:
         step = recorder.step(compute, ranks.local, exchange_all, layers.update)
@@ -148,8 +181,8 @@ def repeat(step: Callable, count: int) -> Callable:
     """Return a function that makes `count` steps, one after the other, in one graph.
 
     A step takes its arrays, and returns two float32 scalars. The function takes the rows of all
-    steps, one below the other, as many in each step. It returns the first scalar of every step, and
-    then the second of every step.
+    steps, one below the other, equally many of each step. It returns the first scalar of every
+    step, and then the second scalar of every step.
     """
     if count == 1:
         return step

@@ -1,1 +1,9 @@
-"""The engine of PyTorch. It has an environment of its own, and only ranks import it."""
+"""The engine of PyTorch, and what `escala check` says of it. Only ranks import its modules."""
+
+
+def describe() -> str:
+    """Return the release of PyTorch, and the devices that it computes on."""
+    import torch
+
+    cuda = f"CUDA {torch.version.cuda}, GPUs: {torch.cuda.device_count()}"
+    return f"torch {torch.__version__} for {cuda if torch.version.cuda else 'processors'}"

@@ -1,10 +1,10 @@
-"""The weights of a module as arrays in Keras's layout and order, by which they cross engines.
+"""The weights of a module as arrays in Keras's layout and order, which all engines share.
 
 The arrays of a layer are those of Keras's layer of this type: a dense kernel is (inputs, outputs),
 a kernel of a convolution (places…, inputs, filters). Layers come in the order in which a module
 registers them. A workload registers them in the order of its Keras model, so that the arrays are
-those of `Model.weights`. What no rule names, such as the parameters of a user's own layer, is taken
-as it is, after the others of its layer.
+those of `Model.weights`. A tensor that no rule names, such as a parameter of a user's own layer, is
+taken as it is, after the others of its layer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from torch import nn
 from escala.core.errors import InputError
 from escala.engines import layers
 
-#: Axes of Keras's array in the tensor.
+#: For each axis of Keras's array, its number in PyTorch's tensor.
 Axes = tuple[int, ...]
-#: By the type of a layer, Keras's array of each attribute, and its axes; no name if Keras has none.
+#: By the type of a layer and the name of an attribute: the name of Keras's array, and its axes. The
+#: name is empty if Keras has no such array.
 _LAYERS: dict[type[nn.Module], dict[str, tuple]] = {
     nn.Linear: {"weight": ("kernel", 1, 0), "bias": ("bias", 0)},
     nn.Conv1d: {"weight": ("kernel", 2, 1, 0), "bias": ("bias", 0)},
@@ -64,9 +65,10 @@ class Array:
         """Return whether steps train it. Statistics of a normalisation are not trained."""
         return self.tensor.requires_grad
 
-    def to_numpy(self, tensor: torch.Tensor) -> np.ndarray:
-        """Return a copy of a tensor of this form, such as the gradient, in the array's layout."""
-        return np.array(as_array(tensor).transpose(self.axes), order="C")
+    @property
+    def value(self) -> np.ndarray:
+        """A copy of the tensor, in the array's layout."""
+        return np.array(as_array(self.tensor).transpose(self.axes), order="C")
 
     @torch.no_grad()
     def set(self, value: np.ndarray) -> None:
@@ -78,13 +80,13 @@ class Array:
         """
         if value.shape != self.shape:
             raise ValueError(f"{self.name} is {value.shape} in place of {self.shape}")
-        given = torch.empty(self.tensor.shape)
-        given.permute(self.axes).copy_(torch.from_numpy(np.array(value)))
-        fill(self.tensor, given)
+        whole = torch.empty(self.tensor.shape)
+        whole.permute(self.axes).copy_(torch.from_numpy(np.array(value)))
+        fill(self.tensor, whole)
 
 
 def arrays(model: nn.Module) -> list[Array]:
-    """Return the arrays of a model. One that several layers share is the first one's."""
+    """Return the arrays of a model. One that several layers share is listed once, at the first."""
     result, seen = [], set()
     for path, module in model.named_modules():
         tensors = dict(module.named_parameters(recurse=False))
@@ -109,39 +111,33 @@ def arrays(model: nn.Module) -> list[Array]:
 
 def values(model: nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the arrays of a model by name."""
-    return {array.name: array.to_numpy(array.tensor) for array in arrays(model)}
+    return {array.name: array.value for array in arrays(model)}
 
 
-def gradients(model: nn.Module) -> dict[str, np.ndarray]:
-    """Return copies of the gradients of the trained arrays by name, each in its layout."""
-    trained = [array for array in arrays(model) if array.tensor.grad is not None]
-    return {array.name: array.to_numpy(array.tensor.grad) for array in trained}
-
-
-def set_values(model: nn.Module, given: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> None:
+def set_values(model: nn.Module, weights: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> None:
     """Set the arrays of a model.
 
     Parameters
     ----------
-    given : in the order of `arrays`, whatever their names.
+    weights : in the order of `arrays`, whatever their names.
 
     Raises
     ------
     ValueError : there are more or fewer arrays, or one has another shape.
     """
-    given = [*given.values()] if isinstance(given, Mapping) else given
-    for array, value in zip(arrays(model), given, strict=True):
+    values = [*weights.values()] if isinstance(weights, Mapping) else weights
+    for array, value in zip(arrays(model), values, strict=True):
         array.set(value)
 
 
 def list_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of the trained arrays, of a compiled model with its names before."""
+    """Yield name and tensor of the trained arrays; a compiled model has the names of its module."""
     for array in arrays(getattr(model, "_orig_mod", model)):
         if array.trained:
             yield array.name, array.tensor
 
 
-def begin(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int) -> None:
     """Set the arrays of a model to those that a seed gives under every engine.
 
     Raises
@@ -169,7 +165,7 @@ def parameters(model: nn.Module) -> int:
 def as_array(value: torch.Tensor | float) -> np.ndarray:
     """Return a copy of a whole tensor or number; bfloat16, which NumPy lacks, as float32.
 
-    Every rank must call it for a tensor that they divide.
+    If ranks hold parts of the tensor, every rank must call this.
     """
     if not isinstance(value, torch.Tensor):
         return np.array(value)
@@ -185,7 +181,7 @@ def fill(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def distribute_like(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return a whole value with the device, the type and the division of a tensor."""
+    """Return a whole value with the device and type of a tensor, divided among ranks like it."""
     value = value.to(tensor.device, tensor.dtype)
     if not hasattr(tensor, "full_tensor"):
         return value

@@ -27,13 +27,13 @@ from escala.engines.torch.ranks import Ranks
 from escala.workloads.models import as_model_input, rows_at_once
 
 
-class Computed(NamedTuple):
+class StepFunctions(NamedTuple):
     """The functions that a step calls: the model, the losses of rows, and their correctness.
 
-    A recorder of a probe, the class `Recorder` of a module `record_NAME`, also has `watch`, which
-    returns what a step calls in their place, and may add hooks to the optimizer. Its
-    `watch_exchange` returns a communication hook of DistributedDataParallel with what the recorder
-    adds, or is None.
+    A probe may have a class `Recorder` in a module `record_NAME`. Its method `watch` returns the
+    functions that a step calls in place of these, and may add hooks to the optimizer. Its method
+    `watch_exchange` returns a communication hook for DistributedDataParallel that calls another
+    hook and records it; None if it records no exchange.
     """
 
     model: nn.Module
@@ -66,15 +66,15 @@ class Torch(Engine):
         model = functions.build(data.inputs, output_shape(data.description), knobs)
         self.model = model.to(self._device)
         if settings.get("initial_weights") == layers.SEEDED:
-            arrays.begin(self.model, plan["seed"])
-        # Statistics of the rows of all ranks are equal on all; other buffers a rank updates by its
-        # rows, and the ranks agree on them at the end of an epoch.
+            arrays.initialise(self.model, plan["seed"])
+        # Layers that normalise over all ranks keep their statistics equal. Each rank updates other
+        # buffers by its own rows, and the ranks average them at the end of an epoch.
         normalising = layers_over_ranks(self.model)
-        shared = {id(buffer) for layer in normalising for buffer in layer.buffers()}
+        equal = {id(buffer) for layer in normalising for buffer in layer.buffers()}
         self._local = [
             buffer
             for buffer in self.model.buffers()
-            if buffer.is_floating_point() and id(buffer) not in shared
+            if buffer.is_floating_point() and id(buffer) not in equal
         ]
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
         self.steps_alone = not normalising
@@ -87,15 +87,16 @@ class Torch(Engine):
         trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         functions.refuse_ignored(self.model, self.optimizer)
-        self._form: list[tuple[torch.Tensor, str, Any]] = []
+        #: What the optimizer keeps after a step, as of `_optimizer_values`.
+        self._optimizer_form: list[tuple[torch.Tensor, str, Any]] = []
         slow_down(self.model, self.slowdown)
-        self._computed = Computed(called, functions.row_losses, functions.correct)
+        self._step_functions = StepFunctions(called, functions.row_losses, functions.correct)
         if self.recorder:
-            self._computed = self.recorder.watch(self._computed, self.optimizer)
+            self._step_functions = self.recorder.watch(self._step_functions, self.optimizer)
         self._evaluate = functions.compile_evaluation(
             self.model, (*data.inputs, data.targets), torch.sum
         )
-        # A process has one profiler, so that of a trace is the only one.
+        # A process can have one profiler only, and a trace has its own.
         self._profiled = plan["knobs"]["profiler"] and plan["instrument"] != "torch-trace"
 
     def step(self, inputs):
@@ -110,11 +111,11 @@ class Torch(Engine):
         """Make a step; return this rank's sums of losses and of hits.
 
         Gradients of the sum of the losses ÷ divisor are summed over all ranks with the last part of
-        the rows, unless the rank is `alone`. The exchange divides them by the number of ranks, so
-        they are multiplied by it, `scale`, before. `total` sums for layers over all ranks.
+        the rows, unless the rank is `alone`. They are multiplied by `scale`, by which the exchange
+        divides them. `total` sums for layers that normalise over all ranks.
         """
         *arrays, divisor = inputs
-        model, row_losses, correct = self._computed
+        model, row_losses, correct = self._step_functions
         tensors = [torch.from_numpy(array) for array in arrays]
         if self._gpus:
             tensors = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
@@ -122,7 +123,7 @@ class Torch(Engine):
         self.optimizer.zero_grad()
         # A rank without rows does not change its buffers.
         has_rows = not self._local or arrays[-1].any()
-        kept = [] if has_rows else [buffer.clone() for buffer in self._local]
+        saved = [] if has_rows else [buffer.clone() for buffer in self._local]
         # Fewer rows than parts give one part a row.
         size, sums = -(-rows // self.plan["knobs"]["accumulation"]), []
         for start in range(0, rows, size):
@@ -135,35 +136,35 @@ class Torch(Engine):
                     (losses * factor).backward()
                 with torch.no_grad():
                     sums.append((losses.detach(), torch.dot(weights, correct(targets, outputs))))
-        loss, right = (sum(parts) for parts in zip(*sums, strict=True))
-        for buffer, value in zip(self._local, kept, strict=False):
+        loss, hits = (sum(parts) for parts in zip(*sums, strict=True))
+        for buffer, value in zip(self._local, saved, strict=False):
             buffer.copy_(value)
         self.optimizer.step()
-        return loss.item(), right.item()
+        return loss.item(), hits.item()
 
     @contextmanager
     def preserve(self):
         self.group.reshard()
-        tensors = [tensor.detach().clone() for tensor in self._tensors()]
-        of_optimizer = copy.deepcopy(self.optimizer.state_dict())
+        saved = [tensor.detach().clone() for tensor in self._tensors()]
+        optimizer_state = copy.deepcopy(self.optimizer.state_dict())
         try:
             yield
         finally:
             self.group.reshard()
-            # PyTorch's optimizers make their tensors in the first step. A resumed run, which has
-            # made steps while it warmed up, can set these.
-            self._form = [*self._optimizer_values()]
+            # PyTorch's optimizers make their tensors in the first step. A resumed run makes steps
+            # to warm up, and so knows which values `restore` must set.
+            self._optimizer_form = [*self._optimizer_values()]
             with torch.no_grad():
-                for tensor, value in zip(self._tensors(), tensors, strict=True):
+                for tensor, value in zip(self._tensors(), saved, strict=True):
                     tensor.copy_(value)
-            self.optimizer.load_state_dict(of_optimizer)
+            self.optimizer.load_state_dict(optimizer_state)
 
     def _tensors(self) -> list[torch.Tensor]:
         """Return the tensors of the model that a step may change."""
         return [*self.model.parameters(), *self.model.buffers()]
 
     def _optimizer_values(self) -> Iterator[tuple[torch.Tensor, str, Any]]:
-        """Yield what the optimizer keeps: the parameter, the name, and the value."""
+        """Yield each value that the optimizer keeps, after its parameter and its name."""
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
@@ -174,7 +175,7 @@ class Torch(Engine):
         # An epoch does not depend on earlier ones: a resumed run draws the same numbers.
         [key] = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
         torch.manual_seed(int(key))
-        if self._profiled:  # An epoch begins with it.
+        if self._profiled:  # An epoch begins with `seed`, and ends with `end_epoch`.
             self._profiler = torch.profiler.profile()
             self._profiler.start()
 
@@ -213,7 +214,8 @@ class Torch(Engine):
         tensors = self._tensors()
         for tensor, value in zip(tensors, values[: len(tensors)], strict=True):
             arrays.fill(tensor, torch.from_numpy(value))
-        for (parameter, key, like), value in zip(self._form, values[len(tensors) :], strict=True):
+        of_optimizer = values[len(tensors) :]
+        for (parameter, key, like), value in zip(self._optimizer_form, of_optimizer, strict=True):
             if isinstance(like, torch.Tensor):
                 value = arrays.distribute_like(like, torch.from_numpy(np.array(value)))
             else:
@@ -286,7 +288,7 @@ def slow_down(model: nn.Module, factor: float) -> None:
     """Let a model take `factor` times as long for its passes, as on a slower processor.
 
     It sleeps, so the core is free meanwhile. In the backward pass it sleeps before each gradient is
-    complete, so an exchange during it begins as late as there.
+    complete, so that the exchange of each begins as late as on a slower processor.
     """
     if factor == 1:
         return

@@ -11,7 +11,7 @@ from torch import nn
 
 from escala.core.errors import InputError
 from escala.engines import functions
-from escala.engines.functions import STEPS, file_of, unread
+from escala.engines.functions import WHY_IGNORED, file_of, find_unread
 from escala.engines.torch import arrays
 from escala.workloads.models import as_model_input
 
@@ -22,8 +22,7 @@ UNREAD = ("callbacks", "scheduler", "lr_scheduler", "collate_fn", *UNCALLED)
 
 
 class Functions(functions.Functions):
-    no_model = f"not a module of PyTorch {torch.__version__}"
-    a_model = "a torch.nn.Module"
+    a_model = f"a torch.nn.Module of PyTorch {torch.__version__}"
     tensor = staticmethod(torch.tensor)
 
     def array(self, tensor):
@@ -34,23 +33,25 @@ class Functions(functions.Functions):
 
     def require_trainable(self, model, specs):
         if not any(weight.requires_grad for weight in model.parameters()):
-            remedy = "keep layers as attributes of the module, or in an nn.ModuleList in place of "
-            reason, remedy = "nothing of the model is trained", f"{remedy}a list"
-            raise InputError(file_of(self.work), None, reason, remedy)
+            remedy = (
+                "keep layers as attributes of the module, or in an nn.ModuleList in place of a list"
+            )
+            raise InputError(file_of(self.work), None, "nothing of the model is trained", remedy)
 
     def find_ignored(self, model, optimizer):
         for name in UNCALLED:
             if hasattr(model, name):
                 yield (
-                    f"the model has its own {name}, which is never called: {STEPS}",
+                    f"the model has its own {name}, which is never called: {WHY_IGNORED}",
                     f"remove {name}, and express it by forward and row_losses",
                 )
         if not model.training:
-            reason = (
+            yield (
                 "the model is in the mode of evaluation, in which dropout and normalisation do "
+                "nothing",
+                "return model.train(); a layer in it may stay in this mode",
             )
-            yield f"{reason}nothing", "return model.train(); a layer in it may stay in this mode"
-        yield from unread(self.work, UNREAD)
+        yield from find_unread(self.work, UNREAD)
         if not isinstance(optimizer, torch.optim.Optimizer):
             yield (
                 f"optimizer returns {type(optimizer).__name__}, and not an optimizer of PyTorch",
@@ -58,9 +59,10 @@ class Functions(functions.Functions):
             )
             return
         if isinstance(optimizer, torch.optim.LBFGS):
-            reason = "LBFGS computes the loss several times in a step, and a step here computes it "
-            reason += "once"
-            yield reason, "return another optimizer, such as torch.optim.Adam"
+            yield (
+                "LBFGS computes the loss several times in a step, and a step here computes it once",
+                "return another optimizer, such as torch.optim.Adam",
+            )
         updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad and id(parameter) not in updated:
@@ -83,7 +85,7 @@ class Functions(functions.Functions):
             torch.zeros((1, *spec.shape), dtype=getattr(torch, spec.dtype), device=device)
             for spec in specs
         ]
-        with torch.no_grad(), evaluation(model):
+        with torch.no_grad(), in_evaluation_mode(model):
             result = model(as_model_input(rows))
         shape = tuple(result.shape) if isinstance(result, torch.Tensor) else ()
         form = f" of the shape {shape}" if shape else ""
@@ -100,7 +102,7 @@ class Functions(functions.Functions):
         def run(*rows: np.ndarray):
             # The arrays may be mapped files, which no model may change.
             tensors = [torch.from_numpy(np.array(array)).to(device) for array in rows]
-            with evaluation(model):
+            with in_evaluation_mode(model):
                 result = function(*tensors)
             if isinstance(result, torch.Tensor):
                 return result.cpu().numpy()
@@ -117,23 +119,22 @@ class Functions(functions.Functions):
 
     @torch.no_grad()
     def outputs_of(self, model, weights, inputs):
-        with evaluation(model):
+        with in_evaluation_mode(model):
             return super().outputs_of(model, weights, inputs)
 
     def gradients(self, model, weights, inputs, targets):
         outputs = model(as_model_input([self.tensor(array) for array in inputs]))
         loss = self.work.row_losses(self.tensor(targets), outputs, self.settings).sum()
-        named = [pair for pair in model.named_parameters() if pair[1].requires_grad]
-        computed = [None] * len(named)
+        trained = {n: weight for n, weight in model.named_parameters() if weight.requires_grad}
+        computed = [None] * len(trained)
         if loss.requires_grad:
-            computed = torch.autograd.grad(loss, [weight for _, weight in named], allow_unused=True)
+            computed = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
         return [
             (name, gradient if gradient is None else gradient.to_dense().numpy())
-            for (name, _), gradient in zip(named, computed, strict=True)
+            for name, gradient in zip(trained, computed, strict=True)
         ]
 
     def trainable_arrays(self, model):
-        # In Keras's layout, as elsewhere; how many numbers there are is all that counts here.
         return [
             (array.name, array.shape, array.tensor.element_size())
             for array in arrays.arrays(model)
@@ -142,8 +143,8 @@ class Functions(functions.Functions):
 
 
 @contextmanager
-def evaluation(model: nn.Module) -> Iterator[None]:
-    """Let a model evaluate, and leave each of its layers in the mode that it had.
+def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Let a model evaluate, and then put each of its layers back into the mode that it had.
 
     A layer that the workload has frozen by `eval()` stays so.
     """

@@ -1,7 +1,7 @@
 """Layers and optimizers as Keras has them: initial weights, padding, channels last.
 
-Inside, channels come after the rows, as PyTorch's layers want them. `Flatten` puts them last again,
-so that the rows of the following dense kernel are those of Keras's.
+Between layers, channels come after the rows, as PyTorch's layers want them. `Flatten` puts them
+last again, so that a dense kernel after it has its rows in Keras's order.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ ACTIVATIONS = {
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """PyTorch's layer, for which a channel may have a single value, as one row of one pixel has.
+    """PyTorch's layer, which also takes a single value of a channel: one row of one pixel.
 
-    PyTorch refuses it. Here, as in Keras, the value is its own mean, and the variance is 0. The
+    PyTorch refuses that. Here, as in Keras, the value is its own mean, and the variance is 0. The
     last step of an epoch may have one row, and so has a rank without rows.
     """
 
@@ -55,11 +55,10 @@ class BatchNorm2d(nn.BatchNorm2d):
 class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Normalise each channel, the second axis, over the rows of a step on all ranks.
 
-    Parameters, buffers and arguments are those of `torch.nn.BatchNorm2d`. Mean and variance are
-    those of all rows, computed from the sums of each rank. So ranks compute what one process with
-    all rows computes, whatever the number of rows of each rank, and their running statistics are
-    equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts the row of
-    weight 0 that an empty share gets.
+    Parameters, buffers and arguments are those of `torch.nn.BatchNorm2d`. Ranks compute what one
+    process with all rows computes, whatever the number of rows of each rank, and their running
+    statistics are equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts
+    the row of weight 0 that a rank without rows gets.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -97,9 +96,7 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
 def _moments(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    Where a mean is large, the variance is a small difference of two large numbers. So squares of
-    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
-    64 bits.
+    `escala.engines.layers` says how they are computed.
     """
     axes = [0, *range(2, values.dim())]
     weighted = weights.view([-1] + [1] * (values.dim() - 1))
@@ -172,14 +169,14 @@ def batch_normalisation(
 
 
 def with_laws(layer: nn.Module, **laws: Law) -> nn.Module:
-    """Return a layer with initial values by these laws, drawn by a seed from PyTorch's generator.
+    """Return a layer with initial values by these laws, drawn with a seed of PyTorch's generator.
 
     Parameters
     ----------
     laws : by the names of the layer's arrays (`escala.engines.torch.arrays`).
     """
     layer.laws = laws
-    arrays.begin(layer, int(torch.randint(2**62, ())))
+    arrays.initialise(layer, int(torch.randint(2**62, ())))
     return layer
 
 
@@ -215,7 +212,7 @@ class Flatten(nn.Module):
 
 
 class _Conv1d(nn.Conv1d):
-    """A convolution computed as that of pictures of one row, with the channels last in memory.
+    """A convolution that is computed as one of pictures of height 1, with channels last in memory.
 
     So it takes 0.6 of the time where there are many channels.
     """
@@ -304,9 +301,10 @@ def class_distances(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tenso
     return (wanted - outputs).square().sum(-1)
 
 
-#: Of optimizers in the form of Keras (TensorFlow 2.15, keras/optimizers/rmsprop.py and adam.py).
-#: RMSprop's step is g / √(v + ε), where v decays by 0.9, and that of Adam
-#: √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε). PyTorch's own add ε elsewhere, and have other constants.
+#: ε of the optimizers below, which have Keras's formulas (TensorFlow 2.15,
+#: keras/optimizers/rmsprop.py and adam.py). The step of RMSprop is g / √(v + ε), where v decays by
+#: 0.9. That of Adam is √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε). PyTorch's optimizers add ε elsewhere,
+#: and have other constants.
 EPSILON = 1e-7
 
 
@@ -339,7 +337,7 @@ class RMSprop(torch.optim.Optimizer):
 class Adam(torch.optim.Adam):
     """Keras's Adam: epsilon is not divided by the correction of the second moment.
 
-    So it is PyTorch's with an epsilon of its own in each step.
+    So it is PyTorch's Adam with another epsilon in each step.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float):
@@ -349,12 +347,12 @@ class Adam(torch.optim.Adam):
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
             _, beta = group["betas"]
-            made = (self.state[weight].get("step", 0) for weight in group["params"])
-            group["eps"] = EPSILON / math.sqrt(1 - beta ** (int(next(made, 0)) + 1))
+            steps = (self.state[weight].get("step", 0) for weight in group["params"])
+            group["eps"] = EPSILON / math.sqrt(1 - beta ** (int(next(steps, 0)) + 1))
         return super().step(closure)
 
 
-#: By name, an optimizer of parameters and a learning rate.
+#: Functions that return an optimizer for parameters and a learning rate, by name.
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": Adam,
     "rmsprop": RMSprop,

@@ -29,16 +29,16 @@ _ROUNDING = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf1
 _SYNCHRONISES = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
     _SYNCHRONISES = "forward_sync_buffers"
-#: Groups that have ended, kept as long as the process. Otherwise a model that is let go of may be
-#: the last to hold its group. It would wait for Gloo's threads with Python's lock, and these may
-#: need the lock to let go of a tensor: both would wait for ever (seen with PyTorch 2.13).
+#: Groups that have ended, kept as long as the process. Otherwise the last reference to a group may
+#: be that of a model. When the model is deleted, it would wait for Gloo's threads and hold Python's
+#: lock, which these may need to delete a tensor: both would wait for ever (seen with PyTorch 2.13).
 _ENDED: list[dist.ProcessGroup] = []
 
 
 class Ranks(Group):
     """One process among those of a run, and how its ranks exchange inside PyTorch.
 
-    By itself it is the only rank of a run.
+    This base class is for the only rank of a run.
 
     Attributes
     ----------
@@ -51,11 +51,12 @@ class Ranks(Group):
         """Return what a step calls in place of the model, so that gradients are exchanged.
 
         It is called once, before the optimizer is built. It must leave the model's buffers to
-        `average_buffers`; PyTorch's own wrappers send those of rank 0 by default.
+        `average_buffers`, while PyTorch's wrappers by default send the buffers of rank 0.
 
         Parameters
         ----------
-        watch : returns a communication hook with what a recorder adds; None in timing runs.
+        watch : `watch_exchange` of a recorder, see `StepFunctions` of the engine; None in timing
+            runs.
         """
         return model
 
@@ -80,14 +81,14 @@ class Ranks(Group):
 
         Parameters
         ----------
-        rows : number of rows in the epoch, of this rank.
+        rows : number of rows of this rank in the epoch.
         """
         copy = [buffer.double().cpu().numpy() for buffer in buffers]
         for buffer, mean in zip(buffers, self.mean([copy], [rows]), strict=True):
             buffer.copy_(torch.from_numpy(mean))
 
     def reshard(self) -> None:
-        """Let this rank hold its part of each parameter only, if it does between steps."""
+        """Let this rank hold only its part of each parameter, if the strategy divides them."""
 
 
 class Distributed(Ranks):
@@ -115,7 +116,7 @@ class Distributed(Ranks):
             dist.broadcast(tensor, 0)
 
     def total(self, values):
-        # Backends of GPUs cannot sum what lies in the node's memory; this tensor is on a processor.
+        # On a processor, also where ranks have GPUs: their backend has Gloo for such tensors.
         summed = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(summed)
         return summed.numpy()
@@ -139,6 +140,8 @@ class Distributed(Ranks):
 
 
 class DDPRanks(Distributed):
+    """Ranks whose gradients DistributedDataParallel sums."""
+
     @property
     def divides_by(self):
         in_memory = self.knobs["communication_hook"] == SHARED_MEMORY
@@ -161,12 +164,12 @@ class DDPRanks(Distributed):
             hook = watch(hook or default_hooks.allreduce_hook)
         if hook:
             self._model.register_comm_hook(state, hook)
-        # Its hooks exchange only what a forward pass through it announces.
+        # Without a forward pass through the wrapper, its hooks exchange nothing.
         return model if self._bare else self._model
 
     @property
     def _bare(self) -> bool:
-        """Return whether each rank trains the bare module, whose gradients are not exchanged."""
+        """Whether each rank trains the bare module, whose gradients are not exchanged."""
         return self.knobs["trained_module"] == BARE
 
     def alone(self):
@@ -222,6 +225,8 @@ def open_store(address: str, process: int, processes: int) -> dist.Store:
 
 
 class NCCLRanks(DDPRanks):
+    """The same on GPUs; what lies in a node's memory is still summed by Gloo."""
+
     backend = "cpu:gloo,cuda:nccl"
 
     def start(self):
@@ -251,12 +256,12 @@ class FSDPRanks(Distributed):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        # The parts of a rank are parts of the same weights.
+        # Every rank must divide the same weights.
         with torch.no_grad():
             self.broadcast([*model.parameters(), *model.buffers()])
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.place.processes,))
         self._model = fully_shard(model, mesh=mesh, reshard_after_forward=False)
-        # Otherwise it divides the sum by the number of ranks, as far as the library can.
+        # By default it divides the sum by the number of ranks, if the library can.
         self._model.set_gradient_divide_factor(1.0)
         self._model.set_force_sum_reduction_for_comms(True)
         return self._model

@@ -1,13 +1,14 @@
 """Record the moments of every step of a rank; `escala.probes.clocks` says which.
 
-A communication hook sees when the last gradient of each bucket is ready, and the future that it
-returns when the bucket is summed. DistributedDataParallel's own logging data hold one begin and one
-end for all buckets of a step together, and copying out of them is in between. So waiting for the
-slowest rank could not be told from the exchange by them, and they are not used. A process without
-buckets notes when each gradient is known, from which the cost model tells when buckets are.
+A communication hook is called when the last gradient of a bucket is ready, and the future that it
+returns is set when the bucket is summed. DistributedDataParallel's own logging data are not used.
+They hold one begin and one end for all buckets of a step together, and the copies out of buckets
+lie between the two, so they do not show how long a rank waits for the slowest one. A process
+without buckets notes when each gradient is ready. The cost model computes from it when buckets
+would be.
 
-On a GPU a call only schedules work. There each moment waits for the work before it. Buckets are not
-watched, because that would keep them from overlapping, and the exchange counts as backward pass.
+On a GPU a call only schedules work, so each moment waits for the work before it. Buckets are not
+watched, because that would keep them from overlapping. The exchange counts as backward pass.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import partial
 import torch
 
 from escala.engines.torch.arrays import list_trained
-from escala.engines.torch.engine import Computed
+from escala.engines.torch.engine import StepFunctions
 from escala.probes import clocks
 from escala.probes.clocks import (
     BACKWARD_ENDS,
@@ -35,7 +36,7 @@ from escala.probes.clocks import (
     Sample,
 )
 
-#: What a step without buckets has in their place: all gradients.
+#: The name of all gradients together, in a step without buckets.
 GRADIENTS = "gradients"
 
 
@@ -45,48 +46,48 @@ class Recorder(clocks.MomentsWriter):
     def __init__(self, probe: clocks.Clocks, plan: Mapping, process: int, device: torch.device):
         super().__init__(probe.folder / f"rank{process}.clocks.csv")
         self._on_gpu = device.type == "cuda"
-        # Otherwise a step has several forward passes.
-        self._whole = plan["knobs"]["accumulation"] == 1
+        # A step in parts has several forward passes.
+        self._has_one_forward = plan["knobs"]["accumulation"] == 1
         if self._on_gpu:
             self.watch_exchange = None
         self._in_buckets = False
         self._at: dict[str, float] = {}
-        self._known: dict[str, float] = {}
-        self._ready: dict[str, float] = {}
-        self._exchanged: dict[str, float] = {}
+        self._gradient_ready: dict[str, float] = {}
+        self._bucket_ready: dict[str, float] = {}
+        self._bucket_summed: dict[str, float] = {}
         self._sampled: dict[str, Sample] = {}
 
-    def watch(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
+    def watch(self, functions: StepFunctions, optimizer: torch.optim.Optimizer) -> StepFunctions:
         def model(inputs):
             if UPDATED in self._at or not self._at:
                 self._begin()
-            return computed.model(inputs)
+            return functions.model(inputs)
 
         def row_losses(targets, outputs):
-            losses = computed.row_losses(targets, outputs)
+            losses = functions.row_losses(targets, outputs)
             self._note(FORWARD_ENDS)
             return losses
 
         def correct(targets, outputs):
             # A step calls it when the backward pass has returned.
             self._note(BACKWARD_ENDS)
-            if not self._ready:
+            if not self._bucket_ready:
                 self._sampled[COMPUTED] = self._on_core.sample()
-            return computed.correct(targets, outputs)
+            return functions.correct(targets, outputs)
 
-        def know(name, _):
-            self._known[name] = time.perf_counter()
+        def note_gradient(name, _):
+            self._gradient_ready[name] = time.perf_counter()
 
         def begin_update(*_):
             self._sampled[SUMMED] = self._on_core.sample()
             self._note(UPDATE_BEGINS)
 
         if not self._in_buckets and not self._on_gpu:
-            for name, tensor in list_trained(computed.model):
-                tensor.register_post_accumulate_grad_hook(partial(know, name))
+            for name, tensor in list_trained(functions.model):
+                tensor.register_post_accumulate_grad_hook(partial(note_gradient, name))
         optimizer.register_step_pre_hook(begin_update)
         optimizer.register_step_post_hook(lambda *_: self._note(UPDATED))
-        return Computed(model, row_losses, correct)
+        return StepFunctions(model, row_losses, correct)
 
     def watch_exchange(self, hook: Callable) -> Callable:
         """Return a communication hook that also notes when each bucket is ready and summed."""
@@ -97,17 +98,17 @@ class Recorder(clocks.MomentsWriter):
             name = f"bucket {bucket.index()}"
 
             def note_sum(future):
-                self._exchanged[name] = time.perf_counter()
+                self._bucket_summed[name] = time.perf_counter()
                 return future.value()
 
-            self._ready[name] = time.perf_counter()
+            self._bucket_ready[name] = time.perf_counter()
             self._sampled[COMPUTED] = self._on_core.sample()
             return hook(state, bucket).then(note_sum)
 
         return note_bucket
 
     def _begin(self) -> None:
-        self._at, self._ready, self._exchanged = {}, {}, {}
+        self._at, self._bucket_ready, self._bucket_summed = {}, {}, {}
         self._note(STEP_BEGINS)
         self._sampled[ENTERED] = self._on_core.sample()
 
@@ -121,10 +122,11 @@ class Recorder(clocks.MomentsWriter):
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         for moment in (STEP_BEGINS, FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS):
-            if moment != FORWARD_ENDS or self._whole:
+            if moment != FORWARD_ENDS or self._has_one_forward:
                 yield moment, "", self._at[moment]
-        backward = self._known | {GRADIENTS: self._at[BACKWARD_ENDS]}
-        for name, ready in (self._ready or backward).items():
+        # Without buckets: when each gradient was ready, and at last all of them.
+        gradients = self._gradient_ready | {GRADIENTS: self._at[BACKWARD_ENDS]}
+        for name, ready in (self._bucket_ready or gradients).items():
             yield GRADIENT_READY, name, ready
-            yield EXCHANGED, name, self._exchanged.get(name, ready)
+            yield EXCHANGED, name, self._bucket_summed.get(name, ready)
             yield UPDATED, name, self._at[UPDATED]

@@ -1,13 +1,13 @@
 """Sums of gradients in memory that the ranks of a node share, as a communication hook.
 
-The hook of a bucket notes it. That of the last one copies all of them into the rank's part of the
-memory, tells so by a counter, and waits for the counters of all ranks. Then it sums the parts in
-the order of the ranks, so all ranks get the same numbers. Nothing is exchanged while gradients are
-computed: a copy needs the core that computes them.
+The hook only notes a bucket, until the last one of a step. Then it copies all buckets into the
+rank's part of the memory, sets a counter, and waits for the counters of all ranks. It sums the
+parts in the order of the ranks, so all ranks get the same numbers. Nothing is exchanged while
+gradients are computed: a copy needs the core that computes them.
 
-A rank tells by another counter that it has read all parts, and none is written again before. What
-is copied must be seen by others before the counter that tells of it. Processors of x86-64 keep this
-order; Python cannot ask others for it, so they are refused.
+With another counter a rank shows that it has read all parts. No part is written again before. Other
+ranks must see a copy before the counter that shows it. Processors of x86-64 keep this order. Python
+cannot ask other processors for it, so they are refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Sums:
     Parameters
     ----------
     ranks : the ranks; each is a process, and has started.
-    longest : how long a rank waits for the others in a step.
+    longest : for how long a rank waits for the others in a step.
 
     Raises
     ------
@@ -62,17 +62,17 @@ class Sums:
                 f"node. Remedy: {INSTEAD}"
             )
         self._rank, self._longest, self._step = place.process, longest, 0
-        # The bytes of a rank. A bucket holds whole gradients.
+        # The bytes of all counters, and of the part of a rank. A bucket holds whole gradients.
+        counters = _LINE * place.processes
         size = sum(_in_lines(weight.nbytes) for weight in trained)
-        counted = _LINE * place.processes
         memory = ranks.share_memory(
-            lambda path: _map(path, counted + place.processes * size, place.process == 0),
+            lambda path: _map(path, counters + place.processes * size, place.process == 0),
             INSTEAD,
         )
-        numbers = np.frombuffer(memory, np.int64, counted // 8).reshape(place.processes, -1)
+        numbers = np.frombuffer(memory, np.int64, counters // 8).reshape(place.processes, -1)
         # For each rank, the last step whose gradients it has written, and the last it has read.
         self._written, self._read = memoryview(numbers[:, 0]), memoryview(numbers[:, 1])
-        parts = torch.frombuffer(memory, dtype=torch.uint8, offset=counted)
+        parts = torch.frombuffer(memory, dtype=torch.uint8, offset=counters)
         self._parts = parts.view(place.processes, size)
         self._buckets: list[tuple[torch.Tensor, Future]] = []
 
@@ -122,7 +122,7 @@ class Sums:
 
 # PyTorch refuses a hook whose annotations are strings.
 def hook(sums, bucket):
-    """Sum a bucket by `Sums`, as a communication hook whose state they are."""
+    """Return the future of a bucket's sum: a communication hook, whose state are the `Sums`."""
     return sums.add(bucket)
 
 

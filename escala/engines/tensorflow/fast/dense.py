@@ -59,25 +59,25 @@ Gradient = tf.Tensor | tf.IndexedSlices | Factors
 
 
 class DenseLayers:
-    """The dense layers of a model whose gradients are factors, and what ranks share of them.
+    """The dense layers of a model whose gradients are factors, and the kernels that ranks share.
 
-    Without such layers it changes nothing. The optimizer is not yet built. `plan` is that of the
-    run. It is `Unavailable` as `SharedKernel.among`.
+    This builds the optimizer, which is not built before. `plan` is that of the run. It is
+    `Unavailable` where `SharedKernel.among` is.
 
     Attributes
     ----------
-    exchanges : of each layer that computes one product, one of `costs.EXCHANGES`.
-    kinds : of each layer whose gradient is factors, their class.
+    exchanges : one of `costs.EXCHANGES` for each layer that computes one product.
+    kinds : the class of the factors, for each layer whose gradient is factors.
     updated : the variables that the optimizer updates, in the order of the model's trained
-        variables. Of a shared kernel it is a variable of this rank's rows.
+        variables. In place of a shared kernel it is the variable of this rank's rows.
     sums : how ranks sum other gradients through memory; None if they do not.
-    parts : of an optimizer's variable by its `ref`, the shared kernel whose rows it belongs to.
+    parts : the shared kernel to whose rows a variable of the optimizer belongs, by its `ref`.
     """
 
     def __init__(
         self, model: tf.keras.Model, optimizer: Optimizer, plan: Mapping[str, Any], ranks: Ranks
     ):
-        self.exchanges = exchanges(model, optimizer, plan, ranks)
+        self.exchanges = plan_exchanges(model, optimizer, plan, ranks)
         self.kinds = {
             layer: InMemory if exchange == costs.SHARED_MEMORY else Factors
             for layer, exchange in self.exchanges.items()
@@ -90,13 +90,14 @@ class DenseLayers:
             if kind is InMemory
         }
         self._shared = [*shared.values()]
-        self._by_variable = [shared.get(variable.ref()) for variable in trained]
+        # For each trained variable, the shared kernel that it is, else None.
+        self._kernels = [shared.get(variable.ref()) for variable in trained]
         self.updated = [
             kernel.local if kernel else variable
-            for kernel, variable in zip(self._by_variable, trained, strict=True)
+            for kernel, variable in zip(self._kernels, trained, strict=True)
         ]
         self.sums = None
-        # Otherwise ranks may gather the rows of a gradient.
+        # Gradients that are exchanged as sparse rows cannot be summed in memory.
         if self._shared and ranks.knobs["sparse_as_dense"]:
             factored = {layer.kernel.ref() for layer in self.kinds}
             others = [
@@ -107,15 +108,15 @@ class DenseLayers:
             numbers = sum(variable.shape.num_elements() for variable in others)
             if costs.sums_in_memory(numbers, ranks.place.processes):
                 self.sums = Sums(others, ranks)
-        rows = {kernel.local.ref(): kernel for kernel in self._shared}
-        add = optimizer.add_variable_from_reference
+        by_rows = {kernel.local.ref(): kernel for kernel in self._shared}
+        create = optimizer.add_variable_from_reference
         self._optimizer, self.parts = optimizer, {}
 
         def add_variable(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
-            created = add(model_variable, *arguments, **options)
-            if model_variable.ref() in rows:
-                self.parts[created.ref()] = rows[model_variable.ref()]
-            return created
+            variable = create(model_variable, *arguments, **options)
+            if model_variable.ref() in by_rows:
+                self.parts[variable.ref()] = by_rows[model_variable.ref()]
+            return variable
 
         optimizer.add_variable_from_reference = add_variable
         try:
@@ -146,21 +147,20 @@ class DenseLayers:
     def exchange_in_memory(
         self, gradients: Sequence[Gradient], computed: Sequence[Gradient]
     ) -> list:
-        """Return gradients with the factors that ranks exchange through memory.
+        """Exchange the factors that go through memory, and return all gradients after the exchange.
 
-        They are given as the strategy exchanged them, and as this rank `computed` them.
+        `gradients` are those that the strategy returned, and `computed` those of this rank alone.
         """
-        # While gradients of layers before it are computed, a rank still reads a kernel. All ranks
+        # A rank reads a kernel until the gradients of the layers before it are computed. All ranks
         # must exchange through memory in one order, because each waits there for the others.
-        before = [gradient for gradient in computed if not isinstance(gradient, Factors)]
-        if self.sums:
-            before = [gradient for gradient in gradients if not isinstance(gradient, Factors)]
+        earlier = gradients if self.sums else computed
+        awaited = [gradient for gradient in earlier if not isinstance(gradient, Factors)]
         results = []
-        for gradient, part in zip(gradients, self._by_variable, strict=True):
+        for gradient, kernel in zip(gradients, self._kernels, strict=True):
             if isinstance(gradient, InMemory):
-                with tf.control_dependencies(tf.nest.flatten(before, expand_composites=True)):
-                    gradient = Factors(*part.exchange_factors(*gradient))
-                before = [*gradient]
+                with tf.control_dependencies(tf.nest.flatten(awaited, expand_composites=True)):
+                    gradient = Factors(*kernel.exchange_factors(*gradient))
+                awaited = [*gradient]
             results.append(gradient)
         return results
 
@@ -170,31 +170,29 @@ class DenseLayers:
         An update waits for all gradients. Before the last one, it would take the core from the
         backward pass, and copy variables that are still read.
         """
-        given = []
-        for gradient, part, variable in zip(
-            gradients, self._by_variable, self.updated, strict=True
-        ):
+        applied = []
+        for gradient, kernel, variable in zip(gradients, self._kernels, self.updated, strict=True):
             if isinstance(gradient, Factors):
                 if not takes_factors(self._optimizer, variable):
                     gradient = gradient.product()
-            elif part:
-                gradient = gradient[part.rows]
-            given.append(gradient)
-        with tf.control_dependencies(tf.nest.flatten(given, expand_composites=True)):
-            self._optimizer.apply_gradients(zip(given, self.updated, strict=True))
-        for gradient, part in zip(gradients, self._by_variable, strict=True):
-            if part and isinstance(gradient, Factors):
-                part.end_step()
+            elif kernel:
+                gradient = gradient[kernel.rows]
+            applied.append(gradient)
+        with tf.control_dependencies(tf.nest.flatten(applied, expand_composites=True)):
+            self._optimizer.apply_gradients(zip(applied, self.updated, strict=True))
+        for gradient, kernel in zip(gradients, self._kernels, strict=True):
+            if kernel and isinstance(gradient, Factors):
+                kernel.end_step()
         return self.updated
 
 
-def exchanges(
+def plan_exchanges(
     model: tf.keras.Model, optimizer: Optimizer, plan: Mapping[str, Any], ranks: Ranks
 ) -> dict[Layer, str]:
-    """Return the exchange of each dense layer that need not be summed by allreduce.
+    """Return the exchange of each dense layer that may have another one than allreduce.
 
     It is empty where the ranks sum all gradients. The gradients of a single rank stay factors where
-    the optimizer takes them: its own factors are those of all rows.
+    the optimizer takes them, because its factors are those of all rows.
     """
     knobs, total = plan["knobs"], plan["ranks"]
     if not ranks.gathers or knobs["accumulation"] > 1:
@@ -232,15 +230,13 @@ def select_exchanges(
     by_layer: dict[Layer, str] = {}
     for layer, rows_of_one in products(model):
         product = costs.Product(*layer.kernel.shape, rows_of_one * rows, layer.kernel.dtype.size)
-        unfit = wanted == costs.SHARED_MEMORY and (
-            rows_of_one > 1 or not can_be_shared(optimizer, layer, ranks)
+        fits = wanted != costs.SHARED_MEMORY or (
+            rows_of_one == 1 and can_be_shared(optimizer, layer, ranks)
         )
-        summed, received = (
-            costs.count_received_bytes(exchange, product, ranks)
-            for exchange in (costs.ALLREDUCE, wanted)
-        )
-        saves = summed - received > costs.MIN_SAVED_BYTES
-        by_layer[layer] = wanted if saves and not unfit else costs.ALLREDUCE
+        by_sum = costs.count_received_bytes(costs.ALLREDUCE, product, ranks)
+        saved = by_sum - costs.count_received_bytes(wanted, product, ranks)
+        is_chosen = fits and saved > costs.MIN_SAVED_BYTES
+        by_layer[layer] = wanted if is_chosen else costs.ALLREDUCE
     return by_layer
 
 
@@ -257,9 +253,7 @@ def dense(gradient: Gradient) -> tf.Tensor:
 
 
 def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
-    """Return the dense layers that compute one product, each with its number of rows.
-
-    This is the number of rows that the layer receives for one row of the model.
+    """Return the dense layers that compute one product, and the rows of each for one of the model.
 
     They are layers of a chain or of a functional model. Each is called once, with an input (rows,
     in) whose rows are a known multiple of the model's. The list is empty for a model of another
@@ -267,9 +261,9 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
     """
     if type(model) not in (tf.keras.Sequential, _Functional) or not model.inputs:
         return []
-    # They compute activation(rows @ kernel + bias), and nothing else. `forward` computes that
-    # itself: it would leave out an activity regulariser, which only a call of the layer applies.
-    # The gradient of a regularised kernel is no product of two factors.
+    # `forward` computes activation(rows @ kernel + bias) itself. It would leave out an activity
+    # regulariser, which only a call of the layer applies. The gradient of a regularised kernel is
+    # no product of two factors.
     layers = [
         layer
         for layer in model.layers
@@ -316,8 +310,8 @@ def forward(
 ) -> tuple[tf.Tensor, dict]:
     """Return the output of a model in training, and what the gradients of some layers need.
 
-    `inputs` are as the model is called with. `kinds` are as of `DenseLayers`, of layers of
-    `products`. The second result is for `gradients`. Its keys are `kernel.ref()` of these layers.
+    `inputs` are those of the model. `kinds` are those of `DenseLayers`. The second result is for
+    `gradients`, and its keys are `kernel.ref()` of the layers of `kinds`.
     """
     recorded = {}
 
@@ -358,7 +352,7 @@ def gradients(
         kind, inputs, outputs, _ = recorded[variable.ref()]
         output_gradients = sum_gradients[variable.ref()]
         if kind is InMemory:
-            # A loss may be linear in the product: then its gradient does not depend on it.
+            # The gradient may not depend on the product, as of a loss that is linear in it.
             with tf.control_dependencies([outputs]):
                 output_gradients = tf.identity(output_gradients)
         factors = kind(inputs, output_gradients)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow.fast.operations import operations
+from escala.engines.tensorflow.fast import load_operations
 
 #: Maximum bytes of a table, float32. Beyond it the plain layers are used.
 TABLE_BYTES = 2**22
@@ -28,11 +28,11 @@ class Lookup(layers.Layer):
     weights of the plain layers, with the same names, order and initial values, and the same
     gradients. If lookups are impossible, it calls the plain layers one after the other.
 
-    The `stem` are an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a `MaxPool1D`, not yet
-    built. Lookups are possible if both convolutions have a bias and ReLU, but no padding, strides,
-    dilation or groups, and if the pools neither overlap nor pad. `table_bytes` is the most that a
-    table may have. With `operation`, an operation in C++ does the lookups in one pass; it needs
-    codes of uint8.
+    The layers of `stem` are an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a
+    `MaxPool1D`, not yet built. Lookups are possible if both convolutions have a bias and ReLU, but
+    no padding, strides, dilation or groups, and if the pools neither overlap nor pad. `table_bytes`
+    is the most that a table may have. With `operation`, an operation in C++ does the lookups in one
+    pass; it needs codes of uint8.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Lookup(layers.Layer):
         super().build(shape)
 
     @property
-    def looks_up(self) -> bool:
+    def uses_tables(self) -> bool:
         """Return whether tables are used rather than the plain layers."""
-        if not tabulable(self.stem):
+        if not can_be_tabulated(self.stem):
             return False
         embedding, first, _, second, _ = self.stem
         width = max(first.filters, second.filters)
@@ -71,7 +71,7 @@ class Lookup(layers.Layer):
         return shape
 
     def call(self, codes: tf.Tensor) -> tf.Tensor:
-        if not self.looks_up or codes.shape[1] is None:
+        if not self.uses_tables or codes.shape[1] is None:
             for layer in self.stem:
                 codes = layer(codes)
             return codes
@@ -89,8 +89,8 @@ class Lookup(layers.Layer):
         tables[0] += convolution.bias
         if self.operation:
             return look_up(codes, tf.stack(tables), alphabet, k, stride, pooled)
-        joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
-        if joined:
+        has_one_table = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
+        if has_one_table:
             # ReLU of a table is cheaper than ReLU of all looked-up rows.
             tables = [tf.nn.relu(_join(tables, alphabet, k, stride))]
             k, offsets = k + offsets[-1], [0]
@@ -110,7 +110,7 @@ class Lookup(layers.Layer):
             return tf.add_n(values)
 
         largest = _largest(*map(convolve, range(pooled)))
-        return largest if joined else tf.nn.relu(largest)
+        return largest if has_one_table else tf.nn.relu(largest)
 
     @property
     def _k(self) -> int:
@@ -119,7 +119,7 @@ class Lookup(layers.Layer):
         return convolution.kernel_size[0] + pool.pool_size[0] - 1
 
 
-def tabulable(stem: list[layers.Layer]) -> bool:
+def can_be_tabulated(stem: list[layers.Layer]) -> bool:
     """Return whether lookups can replace some layers, if their tables stay small."""
     types = [layers.Embedding, layers.Conv1D, layers.MaxPool1D, layers.Conv1D, layers.MaxPool1D]
     if [type(layer) for layer in stem] != types or stem[0].mask_zero:
@@ -215,7 +215,7 @@ def look_up(
     with as many positions as all their letters fit in. A code outside the alphabet is an
     InvalidArgumentError.
     """
-    compiled = operations("lookup", "convolution: lookup-table")
+    compiled = load_operations("lookup", "convolution: lookup-table")
     options = {"stride": stride, "pool": pool, "instructions": instructions}
     kmers = compiled.escala_kmers(codes, alphabet=alphabet, k=k)
     rows, length = codes.shape

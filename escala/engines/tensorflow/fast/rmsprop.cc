@@ -136,7 +136,7 @@ void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* pa
 
 // Make the tensor of a variable, whose mutex is held, one that may be written in place.
 // A value that was read from the variable, and is still in use, shares its memory.
-Status Own(OpKernelContext* context, Var* variable) {
+Status Unshare(OpKernelContext* context, Var* variable) {
   Tensor* tensor = variable->tensor();
   if (tensor->RefCountIsOne()) return tensorflow::OkStatus();
   Tensor copy;
@@ -169,12 +169,12 @@ class RMSpropOperation : public Versioned<kVersions> {
     if (other->mu() < one->mu()) std::swap(one, other);
     tensorflow::mutex_lock first(*one->mu());
     tensorflow::mutex_lock second(*other->mu());
-    for (Var* each : {variable.get(), squares.get()}) {
-      OP_REQUIRES(context, each->is_initialized,
+    for (Var* operand : {variable.get(), squares.get()}) {
+      OP_REQUIRES(context, operand->is_initialized,
                   errors::FailedPrecondition("a variable has no value yet"));
-      OP_REQUIRES(context, each->tensor()->dtype() == DT_FLOAT,
+      OP_REQUIRES(context, operand->tensor()->dtype() == DT_FLOAT,
                   errors::InvalidArgument("a variable is not float32"));
-      OP_REQUIRES_OK(context, Own(context, each));
+      OP_REQUIRES_OK(context, Unshare(context, operand));
     }
     OP_REQUIRES(context, variable->tensor()->shape() == squares->tensor()->shape(),
                 errors::InvalidArgument("a variable and its mean squares have the shapes ",

@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.fast.operations import operations
+from escala.engines.tensorflow.fast import load_operations
 
 #: Kernels with fewer weights are updated as all other variables are: their update is a small part
 #: of a step.
 LEAST_WEIGHTS = 2**16
-#: Options of Keras's RMSprop with which an update is another one.
+#: Options of Keras's RMSprop that change its formula.
 _OTHER_UPDATES = (
     *("momentum", "centered", "weight_decay"),
     *("clipnorm", "clipvalue", "global_clipnorm", "use_ema"),
@@ -47,7 +47,7 @@ def update(
 
     Shapes that do not fit are an InvalidArgumentError.
     """
-    return operations("rmsprop", INSTEAD).escala_rmsprop_of_product(
+    return load_operations("rmsprop", INSTEAD).escala_rmsprop_of_product(
         kernel.handle,
         mean_square.handle,
         inputs,
@@ -73,7 +73,7 @@ def update_by_gradient(
     All are float32 of one shape, on a CPU. `instructions` and the result are as of `update`. Shapes
     that do not fit are an InvalidArgumentError.
     """
-    return operations("rmsprop", INSTEAD).escala_rmsprop(
+    return load_operations("rmsprop", INSTEAD).escala_rmsprop(
         variable.handle,
         mean_square.handle,
         gradient,
@@ -87,12 +87,12 @@ def update_by_gradient(
 class OnePassRMSprop(tf.keras.optimizers.RMSprop):
     """Keras's RMSprop, which updates each variable in one pass, and large kernels by factors.
 
-    Such factors are `fast.dense.Factors`. Keras updates the variables that are not float32, have a
+    The factors are `fast.dense.Factors`. Keras updates the variables that are not float32, have a
     constraint or are on a GPU, and large ones of whose gradient only some rows are given.
 
-    `options` are those of Keras's RMSprop; one that changes the update to another one than `update`
-    computes is a ValueError. The operations may be `Unavailable`, as under `tf.distribute`: they
-    would not sum the gradients of its replicas.
+    `options` are those of Keras's RMSprop; one that changes its formula is a ValueError. The
+    operations may be `Unavailable`, as under `tf.distribute`: they would not sum the gradients of
+    its replicas.
     """
 
     def __init__(self, learning_rate: float = 0.001, **options: Any):
@@ -100,16 +100,16 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         for name in _OTHER_UPDATES:
             if value := getattr(self, name):
                 raise ValueError(f"{name} is {value}; an update in one pass does not have it")
-        # For what Keras updates. It uses this option of the constructor only if there is a GPU.
+        # For the variables that Keras updates. Its constructor ignores this without a GPU.
         self.jit_compile = True
         if tf.distribute.has_strategy():
             raise Unavailable(f"it sums no gradients under tf.distribute. Remedy: {INSTEAD}")
-        operations("rmsprop", INSTEAD)
+        load_operations("rmsprop", INSTEAD)
 
     def takes_factors(self, variable: tf.Variable) -> bool:
         """Return whether the gradient of a variable may be given as its factors."""
         return (
-            _updates(variable)
+            _fits_operations(variable)
             and variable.shape.rank == 2
             and variable.shape.num_elements() >= LEAST_WEIGHTS
         )
@@ -129,11 +129,11 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         by_keras = []
         for gradient, variable in pairs:
             if _are_factors(gradient):
-                # The other gradients are the last that the backward pass computes. Before, it may
-                # still read a kernel, which the update would then copy.
+                # The backward pass computes the other gradients last. Before it ends, it may read a
+                # kernel, which the update would then copy.
                 with tf.control_dependencies(tensors):
                     self._update(update, variable, gradient.inputs, gradient.output_gradients)
-            elif isinstance(gradient, tf.Tensor) and _updates(variable):
+            elif isinstance(gradient, tf.Tensor) and _fits_operations(variable):
                 self._update(update_by_gradient, variable, gradient)
             else:
                 by_keras.append((gradient, variable))
@@ -142,16 +142,16 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
             return self.iterations.assign_add(1)
         return super().apply_gradients(by_keras, **options)
 
-    def _update(self, by: Callable, variable: tf.Variable, *gradient: tf.Tensor) -> None:
+    def _update(self, operation: Callable, variable: tf.Variable, *gradient: tf.Tensor) -> None:
         mean_square = self._velocities[self._index_dict[self._var_key(variable)]]
-        by(variable, mean_square, *gradient, self.learning_rate, self.rho, self.epsilon)
+        operation(variable, mean_square, *gradient, self.learning_rate, self.rho, self.epsilon)
 
 
 def _are_factors(gradient: Any) -> bool:
     return hasattr(gradient, "output_gradients")
 
 
-def _updates(variable: tf.Variable) -> bool:
+def _fits_operations(variable: tf.Variable) -> bool:
     """Return whether the operations may update a variable."""
     return (
         variable.dtype == tf.float32

@@ -193,9 +193,9 @@ class Layer : public Memory {
 
   // Make the kernel of the first rank the content of the memory, and the two variables views of it.
   Status Place(OpKernelContext* context) {
-    RefCountPtr<Var> whole, own;
+    RefCountPtr<Var> whole, local;
     TF_RETURN_IF_ERROR(Find(context, 1, inputs_, &whole));
-    TF_RETURN_IF_ERROR(Find(context, 2, sizes_[rank_], &own));
+    TF_RETURN_IF_ERROR(Find(context, 2, sizes_[rank_], &local));
     // Some rank may still write its rows of the last step.
     TF_RETURN_IF_ERROR(Meet(context));
     if (rank_ == 0) {
@@ -205,13 +205,13 @@ class Layer : public Memory {
     }
     TF_RETURN_IF_ERROR(Meet(context));
     Set(whole.get(), Viewed(this, kernel(), inputs_, outputs_));
-    Tensor part = Viewed(this, own_kernel(), sizes_[rank_], outputs_, true);
+    Tensor part = Viewed(this, local_kernel(), sizes_[rank_], outputs_, true);
     if (!part.IsAligned()) {
       // TensorFlow cannot compute with it. `Publish` will copy these rows into the memory.
       TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, part.shape(), &part));
-      std::copy_n(own_kernel(), part.NumElements(), part.flat<float>().data());
+      std::copy_n(local_kernel(), part.NumElements(), part.flat<float>().data());
     }
-    Set(own.get(), part);
+    Set(local.get(), part);
     return tensorflow::OkStatus();
   }
 
@@ -269,11 +269,11 @@ class Layer : public Memory {
   }
 
   Status Publish(OpKernelContext* context) {
-    RefCountPtr<Var> own;
-    TF_RETURN_IF_ERROR(Find(context, 1, sizes_[rank_], &own));
-    tensorflow::tf_shared_lock lock(*own->mu());
-    const float* rows = own->tensor()->flat<float>().data();
-    if (rows != own_kernel()) std::copy_n(rows, sizes_[rank_] * outputs_, own_kernel());
+    RefCountPtr<Var> local;
+    TF_RETURN_IF_ERROR(Find(context, 1, sizes_[rank_], &local));
+    tensorflow::tf_shared_lock lock(*local->mu());
+    const float* rows = local->tensor()->flat<float>().data();
+    if (rows != local_kernel()) std::copy_n(rows, sizes_[rank_] * outputs_, local_kernel());
     Tell(&Counters::published, ++step_);
     return tensorflow::OkStatus();
   }
@@ -293,7 +293,7 @@ class Layer : public Memory {
 
  private:
   float* kernel() const { return At(kernel_at_); }
-  float* own_kernel() const { return kernel() + starts_[rank_] * outputs_; }
+  float* local_kernel() const { return kernel() + starts_[rank_] * outputs_; }
 
   // Wait until all ranks have come here.
   Status Meet(OpKernelContext* context) {
@@ -343,10 +343,10 @@ class Sums : public Memory {
     if (given != numbers_) {
       return errors::InvalidArgument("a sum of ", given, " numbers, in a memory for ", numbers_);
     }
-    float* own = numbers(rank_);
+    float* mine = numbers(rank_);
     for (int i = 1; i < context->num_inputs(); ++i) {
       const Tensor& values = context->input(i);
-      own = std::copy_n(values.flat<float>().data(), values.NumElements(), own);
+      mine = std::copy_n(values.flat<float>().data(), values.NumElements(), mine);
     }
     Tell(&Counters::written, step_ + 1);
     TF_RETURN_IF_ERROR(WaitForAll(context, &Counters::written, step_ + 1));
@@ -430,7 +430,7 @@ OPERATION("EscalaSumInMemory", OnMemory<Sums, &Sums::Sum>)
     .SetIsStateful().SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
 OPERATION("EscalaPlaceKernel", OnMemory<Layer, &Layer::Place>)
-    .Input("memory: resource").Input("kernel: resource").Input("own: resource")
+    .Input("memory: resource").Input("kernel: resource").Input("local: resource")
     .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
 OPERATION("EscalaBeginStep", OnMemory<Layer, &Layer::Begin>)
@@ -445,11 +445,11 @@ OPERATION("EscalaAwaitKernel", OnMemory<Layer, &Layer::Await>)
 // The rank's part of the kernel is an input, so that TensorFlow orders all that changes it after
 // this operation. An optimizer may change weights without a gradient, for example by weight decay.
 OPERATION("EscalaExchangeFactors", OnMemory<Layer, &Layer::Exchange>)
-    .Input("memory: resource").Input("own: resource")
+    .Input("memory: resource").Input("local: resource")
     .Input("inputs: float").Input("output_gradients: float")
-    .Output("own_columns: float").Output("all_output_gradients: float")
+    .Output("local_columns: float").Output("all_output_gradients: float")
     .SetIsStateful().SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
 OPERATION("EscalaPublishKernel", OnMemory<Layer, &Layer::Publish>)
-    .Input("memory: resource").Input("own: resource")
+    .Input("memory: resource").Input("local: resource")
     .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
