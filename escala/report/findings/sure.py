@@ -221,7 +221,7 @@ def clocks(report: Report) -> Iterator[Finding]:
             )
             if not pd.isna(whole["low_seconds"]):
                 seconds = whole[["seconds", "low_seconds", "high_seconds"]]
-                text += f": {with_interval(*1000 * seconds, '.1f', ' ms')}"
+                text += f": {with_interval(*1000 * seconds, '.1f', ' ms', 'range ')}"
             texts.append(text)
         yield from (Finding(text, "attribution", "attribution") for text in texts)
 

@@ -173,6 +173,7 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         current, usable = group[group["current"]], base.select_timed(group)
         scored, failed = (current[(current["status"] == "ok") == ok] for ok in (True, False))
         whole = usable[usable["kind"] == "measured"]
+        per_epoch = base.median_of("train_seconds_per_epoch", usable)
         yield {
             **base.name_columns(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
@@ -187,13 +188,13 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "hosts": ";".join(sorted(set(";".join(usable["hosts"]).split(";")) - {""})),
             "kind": base.least_certain(usable["kind"]),
             "reason": None if len(usable) else base.reasons(failed),
-            **base.over(usable, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
-            "total_train_seconds": base.over(whole, "train_seconds").estimate,
-            **base.over(usable, "step_median_seconds").columns("step", "_seconds"),
-            **base.over(usable, "samples_per_second").columns("samples_per_second"),
-            **base.over(scored, "accuracy").columns("accuracy"),
+            **per_epoch.columns("train", "_seconds_per_epoch"),
+            "total_train_seconds": base.median_of("train_seconds", whole).estimate,
+            **base.median_of("step_median_seconds", usable).columns("step", "_seconds"),
+            **base.median_of("samples_per_second", usable).columns("samples_per_second"),
+            **base.median_of("accuracy", scored).columns("accuracy"),
             **median_to_target(usable),
-            **{key: base.over(usable, key).estimate for key in _WITHOUT_INTERVAL},
+            **{key: base.median_of(key, usable).estimate for key in _WITHOUT_INTERVAL},
             **{key: group[key].iloc[0] for key in ("provenance", "leaky")},
         }
 
@@ -272,7 +273,7 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         # Compared are times of machines like the calibrated one.
         alike = [file for file, why in unlike.items() if why is None]
         usable = base.select_timed(tables["runs"][tables["runs"]["file"].isin(alike)])
-        time = base.over(usable, "train_seconds_per_epoch")
+        time = base.median_of("train_seconds_per_epoch", usable)
         measured = {
             "runs": len(usable),
             **time.columns("measured", "_seconds_per_epoch"),

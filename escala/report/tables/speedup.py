@@ -130,7 +130,7 @@ class Comparison:
 
 def usable(evidence: Evidence) -> dict[tuple, list[Measurement]]:
     """Return the runs whose times count, those of the history included, by configuration."""
-    return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
+    return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.history_runs)))
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
@@ -138,7 +138,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 
     A further reference that its workload does not have is left out; the main one is not.
     """
-    known = base.by_configuration((*evidence.runs, *evidence.earlier))
+    known = base.by_configuration((*evidence.runs, *evidence.history_runs))
     timed = usable(evidence)
     for names, runs in base.by_configuration(evidence.runs).items():
         if is_fit(runs[0]):
