@@ -37,7 +37,6 @@ _UNDIVIDED = ("averaging", "checkpoint", "save")
 #: Parts that processes may divide.
 _EVALUATION = ("validation", "evaluation")
 #: In what the points of a law differ.
-
 RANKS, THREADS = "ranks", "threads"
 #: Why there is no law.
 _WEAK = "the scaling is weak: these laws are of a fixed amount of work"

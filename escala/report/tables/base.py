@@ -129,7 +129,6 @@ def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
 
 def name_columns(names: Iterable[str]) -> dict[str, str]:
     """Return the columns of `CONFIGURATION`, from their values."""
-
     return dict(zip(CONFIGURATION, names, strict=True))
 
 

@@ -152,7 +152,6 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 if other == best:
                     continue
                 ratio = compare(best, other)[1].ratio
-
                 least = ratio.low if ratio.estimate is None else ratio.estimate
                 if least and least > 1:
                     quicker[other] = least

@@ -299,7 +299,6 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             times = timed["train_seconds_per_epoch"]
             measured["error"] = None if seconds is None else seconds / time.estimate - 1
             measured["covered"] = None if low is None else int(times.between(low, high).sum())
-
         epochs = _median_epochs_to_target(row, evidence)
         if row["ranks"] > 1 and seconds is not None and np.isfinite(epochs):
             measured["predicted_seconds_to_target"] = epochs * seconds

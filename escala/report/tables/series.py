@@ -70,7 +70,6 @@ def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         task = {"dataset": dataset, "workload": workload}
         for name, rungs in groupby(evidence.rungs, key=lambda rung: rung["ladder"]):
             # The ends come last; of a ladder with one rung, that rung is all.
-
             *of_rungs, of_ends = (_series(runs, rung) for rung in rungs)
             rows = [*map(_row, of_rungs)]
             if of_rungs:
