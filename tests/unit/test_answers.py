@@ -320,7 +320,6 @@ def test_runs_of_which_none_has_a_known_time_have_no_pace(so_far, monkeypatch):
 
 
 def test_an_answer_that_cannot_be_given_ends_nothing(so_far, monkeypatch):
-
     def damaged(*_):
         raise OSError("run.json is damaged")
 

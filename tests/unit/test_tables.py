@@ -55,11 +55,11 @@ from escala.analysis.verdicts import NO_VERDICT
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
-from escala.report import pilot, tables
+from escala.report import tables
 from escala.report.figures import common, ladder
 from escala.report.findings import section_findings
 from escala.report.findings.context import Report
-from escala.report.tables import base, views
+from escala.report.tables import base, pilot, views
 from escala.report.tables.scores import STAGES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -85,7 +85,7 @@ class Evidence:
 
     @cached_property
     def pilot(self) -> dict | None:
-        """The result of `escala.report.pilot.plan`, or None without a pilot."""
+        """The result of `escala.report.tables.pilot.plan`, or None without a pilot."""
         return read_json(self.pilot_file) if self.pilot_file else None
 
     def probe_runs(self, name: str) -> list[dict]:

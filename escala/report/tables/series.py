@@ -1,4 +1,4 @@
-"""The tables of ladders, of references against themselves, of drift, and of what a pilot asks for.
+"""The tables of ladders, of references against themselves, and of drift.
 
 Each rung of a ladder, from one configuration to the next, is a separate series, in which the two
 take turns. The two ends of the ladder are a further series. The product of the rungs' ratios equals
@@ -211,14 +211,3 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "p_value": drifted.p_value if drifted else None,
             "detected": drifted.detected if drifted else None,
         }
-
-
-def pilot(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each comparison of the pilot, if there is one.
-
-    The column `cut` is whether the experiment allows fewer matches than the comparison needs.
-    """
-    plan = evidence.pilot
-    for row in plan["comparisons"] if plan else ():
-        cut = None if row["needed"] is None else row["needed"] > plan["at_most"]
-        yield row | {key: plan[key] for key in ("half_width", "repeats")} | {"cut": cut}
