@@ -30,7 +30,13 @@ def page(
     history: Sequence[Path] = (),
     **linked: list[Path],
 ) -> None:
-    """Report the runs of an experiment: tables, figures, the summary and the page."""
+    """Report the runs of an experiment: tables, figures, the summary and the page.
+
+    Parameters
+    ----------
+    given : the result of `escala.report.products.settings`, and `run_figures`, the figures of runs.
+    measurements : the table of a session.
+    """
     from escala.report import tables
     from escala.report.figures import common, figure
     from escala.report.page import page
@@ -52,20 +58,20 @@ def page(
     )
     tables.write(frames, folder / "tables")
     frames = tables.read(folder / "tables")
-    drawn = {}
+    figures = {}
     for name in given.figures:
-        began, file = perf_counter(), folder / "figures" / f"{name}.svg"
+        start, file = perf_counter(), folder / "figures" / f"{name}.svg"
         with common.style():
             common.save(figure(name).draw(frames), file)
-        drawn[name] = file.read_text(encoding="utf-8")
-        print(f"figure {name}: {perf_counter() - began:.1f} s", flush=True)
+        figures[name] = file.read_text(encoding="utf-8")
+        print(f"figure {name}: {perf_counter() - start:.1f} s", flush=True)
     traces = [Path(run).with_name(TRACE) for run in given.traced]
     links = [*map(Path, given.run_figures), *filter(Path.exists, traces)]
     links = [path.relative_to(folder).as_posix() for path in links]
-    files = [f"figures/{name}.svg" for name in drawn] + [f"tables/{name}.csv" for name in frames]
+    files = [f"figures/{name}.svg" for name in figures] + [f"tables/{name}.csv" for name in frames]
     about = frames, given.experiment, given.title
     write_text(output["summary"], summary(*about, files, given.question))
-    write_text(output["page"], page(*about, drawn, files + links, given.question))
+    write_text(output["page"], page(*about, figures, files + links, given.question))
 
 
 def figure_of_run(
@@ -76,9 +82,9 @@ def figure_of_run(
 
     file = Path(given.run).with_name(DECLARED[given.figure].file)
     pictures = Path(given.pictures) if given.pictures else None
-    shown = OfRun(file if file.exists() else None, dataset and dataset.parent, pictures)
+    files = OfRun(file if file.exists() else None, dataset and dataset.parent, pictures)
     with common.style():
-        drawn = figure(given.figure).draw(read_json(Path(given.run)), shown)
+        drawn = figure(given.figure).draw(read_json(Path(given.run)), files)
         common.save(drawn, output["figure"])
 
 
@@ -108,9 +114,9 @@ def study_document(
 
 
 def job_script(file: Path) -> str | None:
-    """Return the text of a job script, to be submitted in the folder of the project; None without.
+    """Return the text of a job script, with `.` as its folder; None without.
 
-    The document goes to others, so this folder is `.` in it.
+    The document goes to others, who submit the script in the folder of their project.
     """
     if not file.exists():
         return None
