@@ -78,27 +78,19 @@ def first_screen(
             title, answers = other_title, [*map(Answer, answering), *answers]
     brief = {}
     for section in BRIEF:
-        chosen = _brief(section, report, findings)
+        chosen = []
+        # Of scores the first screen tells only what makes the times say little.
+        if section != "scores":
+            for answer in report.answers:
+                naming = [one for one in findings[section] if quote(answer.label) in one.text]
+                chosen += naming[:1]
+            chosen = chosen or list(findings[section][:1])
+        # What is not known of the answers is part of how sure they are.
+        candidates = [*findings[section], *(findings["answer"] if section == "sure" else ())]
+        chosen += [finding for finding in candidates if finding.first and not finding.task]
         if chosen:
-            brief[section] = " ".join(finding.spoken for finding in chosen)
+            brief[section] = " ".join(finding.spoken for finding in dict.fromkeys(chosen))
     return FirstScreen(title, tuple(answers or map(Answer, findings["answer"][:1])), brief)
-
-
-def _brief(
-    section: str, report: Report, findings: Mapping[str, Sequence[Finding]]
-) -> list[Finding]:
-    """Return the findings of a section that the first screen tells."""
-    chosen = []
-    # Of scores the first screen tells only what makes the times say little.
-    if section != "scores":
-        for answer in report.answers:
-            naming = [one for one in findings[section] if quote(answer.label) in one.text]
-            chosen += naming[:1]
-        chosen = chosen or list(findings[section][:1])
-    # What is not known of the answers is part of how sure they are.
-    candidates = [*findings[section], *(findings["answer"] if section == "sure" else ())]
-    chosen += [finding for finding in candidates if finding.first and not finding.task]
-    return list(dict.fromkeys(chosen))
 
 
 def _first_of_tasks(findings: Iterable[Finding]) -> list[Finding]:

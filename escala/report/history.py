@@ -126,35 +126,26 @@ def rows(files: Iterable[Path]) -> SessionRows:
     for digest, run in runs.items():
         sessions[run["session"]].append(_row(run, digest))
     for of_session in sessions.values():
-        _add_ratios([(runs[row["run_sha256"]], row) for row in of_session])
+        with_runs = [(runs[row["run_sha256"]], row) for row in of_session]
+        timed = [
+            (run, row)
+            for run, row in with_runs
+            if run["instrument"] is None and row["status"] == "ok" and row["resumptions"] == 0
+        ]
+        by_names = defaultdict(list)
+        for run, row in timed:
+            names = tuple(run[key] for key in (*_TASK, *Configuration._fields))
+            by_names[names].append(run | {"seconds": row["train_seconds_per_epoch"]})
+        for run, row in timed:
+            task = tuple(run[key] for key in _TASK)
+            configuration = Configuration(*(run[key] for key in Configuration._fields))
+            for _, reference in references_for(configuration, DEFAULT_REFERENCES):
+                matches = comparable.match_runs([run], by_names[(*task, *reference)])
+                row["ratio_refused"] = next(iter(matches.refused), None)
+                for reference_run in matches.references:
+                    ratio = row["train_seconds_per_epoch"] / reference_run["seconds"]
+                    row["ratio"] = ratio / comparable.work(run, reference_run)
     return SessionRows(dict(sessions), unreadable)
-
-
-def _add_ratios(measurements: Iterable[tuple[dict, Row]]) -> None:
-    """Set `ratio` and `ratio_refused` in the rows of a session.
-
-    Parameters
-    ----------
-    measurements : each a run.json and its row.
-    """
-    timed = [
-        (run, row)
-        for run, row in measurements
-        if run["instrument"] is None and row["status"] == "ok" and row["resumptions"] == 0
-    ]
-    by_names = defaultdict(list)
-    for run, row in timed:
-        names = tuple(run[key] for key in (*_TASK, *Configuration._fields))
-        by_names[names].append(run | {"seconds": row["train_seconds_per_epoch"]})
-    for run, row in timed:
-        task = tuple(run[key] for key in _TASK)
-        configuration = Configuration(*(run[key] for key in Configuration._fields))
-        for _, reference in references_for(configuration, DEFAULT_REFERENCES):
-            matches = comparable.match_runs([run], by_names[(*task, *reference)])
-            row["ratio_refused"] = next(iter(matches.refused), None)
-            for reference_run in matches.references:
-                ratio = row["train_seconds_per_epoch"] / reference_run["seconds"]
-                row["ratio"] = ratio / comparable.work(run, reference_run)
 
 
 def _row(run: dict, digest: str) -> Row:

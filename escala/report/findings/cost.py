@@ -46,7 +46,7 @@ def core_time(report: Report) -> Iterator[Finding]:
 
 def energy(report: Report) -> Iterator[Finding]:
     """Compare the least energy of an epoch with that of the main reference, or say why not."""
-    configurations = report.tables["configurations"]
+    tables, configurations = report.tables, report.tables["configurations"]
     of_other_models = {*names_of_rows(configurations[configurations["other_model"].notna()])}
     table = report.table("energy")
     table = table[(table["basis"] == "all devices") & ~is_among(table, of_other_models)]
@@ -60,26 +60,20 @@ def energy(report: Report) -> Iterator[Finding]:
             label, reason = report.names(rows["label"].iloc[0]), quote(rows["reason"].iloc[0])
             text = f"the energy of {label} is unavailable: {reason}"
         elif compared:
-            text = _compare_energy(min(compared, key=lambda row: row.energy_ratio), report)
+            row, one = min(compared, key=lambda row: row.energy_ratio), a(unit(tables, workload))
+            ratio, verdict = ratio_of(row, "energy_ratio"), f"{row.verdict}: "
+            if row.verdict == NO_VERDICT:
+                verdict = f"no verdict from {with_noun(ratio.matches, 'paired run')}: "
+            elif row.verdict in (FASTER, SLOWER):
+                verdict = ""
+            verb = "takes" if row.kind == "measured" else "is estimated to take"
+            model = " by the stated power model" if row.source == MODEL else ""
+            of_reference = f"energy of {one} of {report.names(row.reference_label)}{model}"
+            takes = f"{verb} {report.names.fraction(ratio, of_reference)}"
+            text = f"{verdict}{one} of {report.names(row.label)} {takes}"
         else:
             continue
         yield Finding(text, "energy", task=f"{dataset} {workload} ")
-
-
-def _compare_energy(row, report: Report) -> str:
-    """Compare the energy of a row of the table `energy` with that of the main reference."""
-    ratio, one = ratio_of(row, "energy_ratio"), a(unit(report.tables, row.workload))
-    verdict = f"{row.verdict}: "
-    if row.verdict == NO_VERDICT:
-        verdict = f"no verdict from {with_noun(ratio.matches, 'paired run')}: "
-    elif row.verdict in (FASTER, SLOWER):
-        verdict = ""
-    verb = "takes" if row.kind == "measured" else "is estimated to take"
-    model = " by the stated power model" if row.source == MODEL else ""
-    energy = f"energy of {one} of {report.names(row.reference_label)}{model}"
-    return (
-        f"{verdict}{one} of {report.names(row.label)} {verb} {report.names.fraction(ratio, energy)}"
-    )
 
 
 def advice(report: Report) -> Iterator[Finding]:

@@ -133,27 +133,21 @@ def differences(report: Report) -> Iterator[Finding]:
         ("seeds and splits", repeats[~is_one_split & is_seeded]),
         ("repeats", repeats[~is_seeded]),
     ):
-        for clause in (*_same_scores(rows), *_differ(rows, bounded, "score", report.names)):
+        # Of each score, the comparison with the fewest matches says most of what is left open.
+        same, clauses = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)], []
+        for score, of_score in same.groupby("score", sort=False):
+            row = of_score.loc[of_score["matches"].idxmin()]
+            pairs = f"paired runs within {row['bound']:g}" if row["bound"] else "equal paired runs"
+            clauses.append(
+                f"{in_words(row['matches'])} {pairs} do not exclude a larger difference of "
+                f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
+            )
+        for clause in (*clauses, *_differ(rows, bounded, "score", report.names)):
             yield Finding(f"over {what_varies}, {clause}", "mean_scores", "mean_scores")
     bounded = "no class differs from {references} by more than {bound} in precision or recall"
     for clause in _differ(_over_test_rows(report, repeats), bounded, "rate", report.names):
         text = f"over test rows only, {clause}"
         yield Finding(text, "score_differences", "classification_reports")
-
-
-def _same_scores(rows: pd.DataFrame) -> Iterator[str]:
-    """Tell in how many runs a score may differ that was the same as the main reference's.
-
-    Of each score, the comparison with the fewest matches says most of what is left open.
-    """
-    same = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)]
-    for score, of_score in same.groupby("score", sort=False):
-        row = of_score.loc[of_score["matches"].idxmin()]
-        runs = f"paired runs within {row['bound']:g}" if row["bound"] else "equal paired runs"
-        yield (
-            f"{in_words(row['matches'])} {runs} do not exclude a larger difference of "
-            f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
-        )
 
 
 def _over_test_rows(report: Report, repeats: pd.DataFrame) -> pd.DataFrame:

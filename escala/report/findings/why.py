@@ -96,7 +96,7 @@ def steps(report: Report) -> Iterator[Finding]:
         for other in answer.alternatives
     }
     for label, parts in parts_of_steps(report):
-        for text in _describe_step(label, parts, verdicts, names):
+        for text in _describe(label, parts, verdicts, names):
             yield Finding(text, "attribution", "attribution")
 
 
@@ -116,7 +116,7 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
     return [(label, parts.set_index("part")) for label, parts in groups]
 
 
-def _describe_step(
+def _describe(
     label: str, parts: pd.DataFrame, verdicts: Mapping[tuple, str], names: Names
 ) -> Iterator[str]:
     """Compare a step with that of the reference, and name its largest part and its overlap.
@@ -360,31 +360,20 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             continue
         else:
             seconds, inside = row["program_seconds"], "the epochs that count"
-            spent = _outside_epochs(row)
+            first_epoch, spent = "in its first epoch", {}
+            if pd.isna(row["startup_seconds"]):
+                first_epoch = "starting up and in its first epoch"
+            else:
+                spent["starting up"] = row["startup_seconds"]
+            if not pd.isna(row["first_epoch_seconds"]):
+                spent[first_epoch] = row["first_epoch_seconds"]
+            outside = seconds - row["total_train_seconds"]
+            spent["between and after the epochs"] = outside - sum(spent.values())
         text = (
             f"{report.names.subject(row['label'], 'spends')} {at_least}{sum(spent.values()):.1f} "
             f"of {seconds:.1f} s outside {inside}, most of it {max(spent, key=spent.__getitem__)}"
         )
         yield Finding(text, "configurations")
-
-
-def _outside_epochs(row: pd.Series) -> dict[str, float]:
-    """Return on what a program spent its time outside the epochs that count, in seconds.
-
-    Parameters
-    ----------
-    row : of the table `configurations`.
-    """
-    first_epoch, spent = "in its first epoch", {}
-    if pd.isna(row["startup_seconds"]):
-        first_epoch = "starting up and in its first epoch"
-    else:
-        spent["starting up"] = row["startup_seconds"]
-    if not pd.isna(row["first_epoch_seconds"]):
-        spent[first_epoch] = row["first_epoch_seconds"]
-    outside = row["program_seconds"] - row["total_train_seconds"]
-    spent["between and after the epochs"] = outside - sum(spent.values())
-    return spent
 
 
 def links(report: Report) -> Iterator[Finding]:

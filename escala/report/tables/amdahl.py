@@ -25,7 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from escala.analysis import laws
-from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, why_left_out, work
+from escala.analysis.comparable import CONFIGURATION, Measurement, why_left_out, work
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
 from escala.experiment.runs import Configuration, one_process
@@ -58,7 +58,14 @@ def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     points = [_Point.of(*pair) for pair in zip(compared, epoch_rows, strict=True)]
     law = cache(lambda series: _law([point for point in points if point.series == series]))
     for comparison, row, point in zip(compared, epoch_rows, points, strict=True):
-        yield _row(row, *_whole_matches(comparison.newest)) | law(point.series)
+        matches, refused = [], list(comparison.newest.refused)
+        for match in comparison.newest.pairs:
+            reason = _refusal(*match)
+            if reason is None:
+                matches.append(match)
+            else:
+                refused.append(reason)
+        yield _row(row, matches, refused) | law(point.series)
 
 
 def _row(speedup_row: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
@@ -142,18 +149,6 @@ def _times_the_cores(row: Mapping) -> float | None:
     """Return the cores of a configuration divided by those of its reference."""
     reference_cores = row["reference_cores"]
     return row["cores"] / reference_cores if reference_cores else None
-
-
-def _whole_matches(matched: Matched) -> tuple[list[tuple], list[str]]:
-    """Return the matches whose whole times can be compared, and why others cannot."""
-    matches, refused = [], list(matched.refused)
-    for match in matched.pairs:
-        reason = _refusal(*match)
-        if reason is None:
-            matches.append(match)
-        else:
-            refused.append(reason)
-    return matches, refused
 
 
 def _refusal(run: Measurement, reference: Measurement) -> str | None:

@@ -38,7 +38,7 @@ from escala.report.tables.speedup import (
     Comparison,
     Judge,
     Judgement,
-    timed_runs,
+    runs_for_ratios,
     why_no_match,
 )
 
@@ -131,7 +131,7 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
     The quickest is the one of least time, unless another one is quicker in their direct comparison.
     """
-    judge, timed = Judge(evidence, tables), timed_runs(evidence)
+    judge, timed = Judge(evidence, tables), runs_for_ratios(evidence)
     for task in tasks(evidence):
         level = simultaneous_level(len(task.runs) - 1)
 
@@ -206,12 +206,12 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
         "ratio_of": ratio_of,
         **judged.columns(),
         "epochs": run["training"]["epochs_asked"],
-        **_of_whole_runs(compared, judged.verdict.kind == FASTER, level, judge),
+        **_whole_runs(compared, judged.verdict.kind == FASTER, level, judge),
         **base.data_of(run, base.ABOUT),
     }
 
 
-def _of_whole_runs(compared: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
+def _whole_runs(compared: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
     """Return the columns on whole runs, none if epochs were cut, or if numbers of them differ.
 
     Parameters

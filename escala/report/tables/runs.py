@@ -127,8 +127,14 @@ def _program(run: Measurement) -> dict:
             f"it read {name_first(read)}, which are not among its files, so a change is "
             "not noticed. Remedy: name them under files, or large data under paths of its dataset"
         )
+    words = []
+    for word in program["command"]:
+        # A shell needs quotes, but not for the braces of placeholders.
+        without_braces = re.sub(r"[{}]", "_", word)
+        needs_quotes = shlex.quote(without_braces) != without_braces
+        words.append(shlex.quote(word) if needs_quotes else word)
     return {
-        "command": " ".join(map(_quote_for_shell, program["command"])),
+        "command": " ".join(words),
         "known_by": program["known_by"],
         "named": ";".join(program["named"]),
         "program_files": ";".join(program["files"]) or None,
@@ -137,12 +143,6 @@ def _program(run: Measurement) -> dict:
         "program_seconds": program["whole_seconds"],
         "program_notes": NOTES_APART.join(notes) or None,
     }
-
-
-def _quote_for_shell(word: str) -> str:
-    """Quote a word of a command as a shell needs it; braces of placeholders need no quotes."""
-    without_braces = re.sub(r"[{}]", "_", word)
-    return word if shlex.quote(without_braces) == without_braces else shlex.quote(word)
 
 
 def time_to_target(run: Measurement) -> dict:
@@ -299,25 +299,15 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             times = timed["train_seconds_per_epoch"]
             measured["error"] = None if seconds is None else seconds / time.estimate - 1
             measured["covered"] = None if low is None else int(times.between(low, high).sum())
-        epochs = _median_epochs_to_target(row, evidence)
+        needed = [
+            base.epochs_to_target(run) or np.inf
+            for run in evidence.evaluated
+            if run["ranks"]["asked"] == 1
+            and run["training"]["target_accuracy"] is not None
+            and run["training"]["global_batch"] == row.get("global_batch")
+            and all(run[key] == row[key] for key in ("dataset", "workload", "variant"))
+        ]
+        epochs = float(np.median(needed)) if needed else np.inf
         if row["ranks"] > 1 and seconds is not None and np.isfinite(epochs):
             measured["predicted_seconds_to_target"] = epochs * seconds
         yield row | measured
-
-
-def _median_epochs_to_target(row: Mapping, evidence: Evidence) -> float:
-    """Return the epochs that one process with as many rows in a step needed, infinity if unknown.
-
-    Parameters
-    ----------
-    row : a predicted configuration.
-    """
-    needed = [
-        base.epochs_to_target(run) or np.inf
-        for run in evidence.evaluated
-        if run["ranks"]["asked"] == 1
-        and run["training"]["target_accuracy"] is not None
-        and run["training"]["global_batch"] == row.get("global_batch")
-        and all(run[key] == row[key] for key in ("dataset", "workload", "variant"))
-    ]
-    return float(np.median(needed)) if needed else np.inf

@@ -26,7 +26,7 @@ from escala.experiment.runs import NATIVE, one_process
 from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
-from escala.report.tables.speedup import Comparison, Judge, inverse, timed_runs
+from escala.report.tables.speedup import Comparison, Judge, inverse, runs_for_ratios
 
 #: Parts of a run before its training steps, and after them.
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
@@ -54,7 +54,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each layout of each series; none if the experiment has no scaling study."""
     if evidence.scaling is None:
         return
-    judge, timed = Judge(evidence, tables), timed_runs(evidence)
+    judge, timed = Judge(evidence, tables), runs_for_ratios(evidence)
     sampled = base.by_configuration(
         run for run in evidence.probe_runs("resources") if run["status"] == "ok"
     )

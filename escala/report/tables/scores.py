@@ -239,7 +239,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for reference, matches in _references(names, runs, groups, evidence):
             if not matches:
                 continue
-            rows, classes = _tested_rows(matches, folders), runs[0]["evaluation"]["classes"]
+            rows, classes = _rows_of_matches(matches, folders), runs[0]["evaluation"]["classes"]
             for label, differs in enumerate(rate_differences(*rows, len(classes))):
                 in_class = rows[0] == label
                 yield {
@@ -256,7 +256,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 }
 
 
-def _tested_rows(matches: Matches, folders: Mapping[tuple, Path]) -> np.ndarray:
+def _rows_of_matches(matches: Matches, folders: Mapping[tuple, Path]) -> np.ndarray:
     """Return label, both predicted classes and number of the genome of each row, shape (4, rows).
 
     A row occurs once for each match that tested it. A genome has the same number in every split.

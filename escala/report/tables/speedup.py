@@ -83,7 +83,7 @@ class Comparison:
     def of(
         cls, names: tuple, reference_names: tuple, timed: Mapping[tuple, list], number: int = 0
     ) -> Comparison:
-        """Match the runs of two configurations, of those that `timed_runs` returns."""
+        """Match the runs of two configurations, of those that `runs_for_ratios` returns."""
         every = match_runs(timed.get(names, ()), timed.get(reference_names, ()))
         quiet = leave_out_disturbed(newest_of_repeats(every))
         return cls(names, reference_names, *quiet, every, number)
@@ -129,7 +129,7 @@ class Comparison:
         ]
 
 
-def timed_runs(evidence: Evidence) -> dict[tuple, list[Measurement]]:
+def runs_for_ratios(evidence: Evidence) -> dict[tuple, list[Measurement]]:
     """Return the runs whose times count, those of the history included, by configuration."""
     return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.history_runs)))
 
@@ -140,7 +140,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     A further reference that its workload does not have is left out; the main one is not.
     """
     known = base.by_configuration((*evidence.runs, *evidence.history_runs))
-    timed = timed_runs(evidence)
+    timed = runs_for_ratios(evidence)
     for names, runs in base.by_configuration(evidence.runs).items():
         if is_fit(runs[0]):
             continue

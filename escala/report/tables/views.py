@@ -30,7 +30,7 @@ def remember(
     known: deque[tuple[dict[str, pd.DataFrame], _Result]] = deque(maxlen=2)
 
     @wraps(function)
-    def cached(frames: Mapping[str, pd.DataFrame]) -> _Result:
+    def result_of(frames: Mapping[str, pd.DataFrame]) -> _Result:
         for of_result, result in known:
             is_same = of_result.keys() == frames.keys()
             if is_same and all(of_result[name] is frames[name] for name in frames):
@@ -39,7 +39,7 @@ def remember(
         known.append((dict(frames), result))
         return result
 
-    return cached
+    return result_of
 
 
 def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
