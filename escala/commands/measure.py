@@ -77,8 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     def decide(files: list[Path]) -> int:
-        from escala.report import pilot
-        from escala.report.tables import Evidence
+        from escala.report.tables import Evidence, pilot
 
         decided = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
         write_json(Path(plan.table).with_name("pilot.json"), decided)

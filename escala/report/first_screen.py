@@ -1,6 +1,6 @@
 """The first screen of the page and the head of the summary: question, answers, and their reasons.
 
-It reads without the names of configurations and without our terms: it has findings in words.
+Its findings are in words: without the names of configurations, and without terms of Escala.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
     Attributes
     ----------
-    details : findings that belong to it: what it gains, and of what.
+    details : findings on what it gains, and what qualifies it.
     """
 
     finding: Finding
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
     @property
     def findings(self) -> list[Finding]:
-        """All that it tells."""
+        """The answer and its details."""
         return [self.finding, *self.details]
 
 
@@ -40,9 +40,9 @@ class FirstScreen(NamedTuple):
     Attributes
     ----------
     answers : that to the question of the experiment, and one for each task.
-    brief : some sentences of each section of `BRIEF` that has any, by the section. Of each answer
-        it is the first that names it; if none names one, the first of the section. How sure the
-        answers are takes all that a first screen tells in any case.
+    brief : some sentences of each section of `BRIEF` that has any, by the section. These are, for
+        each answer, the first finding that names it; or the first of the section, if none names an
+        answer; and the findings that are `first`.
     """
 
     question: str
@@ -78,22 +78,23 @@ def first_screen(
             title, answers = other_title, [*map(Answer, answering), *answers]
     brief = {}
     for section in BRIEF:
-        naming = (
-            [one for one in findings[section] if quote(answer.label) in one.text]
-            for answer in report.answers
-        )
-        first = [named[0] for named in naming if named] or findings[section][:1]
-        # Of scores only what makes the times say little; what is not known of the answers is part
-        # of how sure they are.
-        first = first if section != "scores" else []
-        also = [*findings[section], *findings["answer"] * (section == "sure")]
-        chosen = dict.fromkeys([*first, *(one for one in also if one.first and not one.task)])
+        chosen = []
+        # Of scores the first screen tells only what makes the times say little.
+        if section != "scores":
+            for answer in report.answers:
+                naming = [one for one in findings[section] if quote(answer.label) in one.text]
+                chosen += naming[:1]
+            chosen = chosen or list(findings[section][:1])
+        # What is not known of the answers is part of how sure they are.
+        candidates = [*findings[section], *(findings["answer"] if section == "sure" else ())]
+        chosen += [finding for finding in candidates if finding.first and not finding.task]
         if chosen:
-            brief[section] = " ".join(finding.spoken for finding in chosen)
+            brief[section] = " ".join(finding.spoken for finding in dict.fromkeys(chosen))
     return FirstScreen(title, tuple(answers or map(Answer, findings["answer"][:1])), brief)
 
 
 def _first_of_tasks(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the first finding on each task."""
     first: dict[str, Finding] = {}
     for finding in findings:
         first.setdefault(finding.task, finding)
@@ -102,18 +103,17 @@ def _first_of_tasks(findings: Iterable[Finding]) -> list[Finding]:
 
 def question_of(report: Report) -> str:
     """Return the question that an experiment answers if it asks no other."""
-    rows, ladder = [*report.against_main.values()], report.tables["ladder"]
-    only_ladders = not rows and not ladder.empty
-    if not rows and not only_ladders:
+    comparisons, ladder = [*report.against_main.values()], report.tables["ladder"]
+    rows = comparisons or [*ladder.itertuples()]
+    if not rows:
         return "Does training in parallel take less time?"
-    rows = [*ladder.itertuples()] if only_ladders else rows
     workloads, datasets = (
         list_names([*dict.fromkeys(getattr(row, column) for row in rows)])
         for column in ("workload", "dataset")
     )
-    if only_ladders:
+    if not comparisons:
         return f"How much of the time of training {workloads} on {datasets} does each change save?"
-    # A program reads what it reads.
+    # What a program reads is not known.
     on = "" if all_programs(report.tables) else f" on {datasets}"
     if not report.answers:
         return f"What does training {workloads}{on} in parallel take?"

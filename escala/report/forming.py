@@ -23,7 +23,7 @@ _READ = ("runs", "configurations", "noise", "speedup", "best_use")
 
 
 class Forming:
-    """Tells of each repeat of a session once, when its last run has ended.
+    """Prints the answer so far after each repeat of a session, when its last run has ended.
 
     Parameters
     ----------
@@ -32,7 +32,9 @@ class Forming:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
+        # The complete repeats at the last call of `tell`.
         self._known: set[int] | None = None
+        # The time of that call, and the seconds of the runs that were left.
         self._before: tuple[float, float] | None = None
 
     def tell(self, plan: Plan, waiting: Sequence[PlannedRun]) -> None:
@@ -46,13 +48,13 @@ class Forming:
         waiting : the runs that are left.
         """
         left = [planned.run for planned in waiting]
-        every = _runs_to_compare(planned.run for planned in plan.runs)
-        complete = {run.repeat for run in every} - {run.repeat for run in _runs_to_compare(left)}
+        runs = _runs_to_compare(planned.run for planned in plan.runs)
+        complete = {run.repeat for run in runs} - {run.repeat for run in _runs_to_compare(left)}
         known, self._known = self._known, complete
         if known is None:
             self._before = self._clock(), _seconds(left)[0]
         elif complete - known:
-            for text in self._answer(plan, [run for run in every if run.repeat in complete], left):
+            for text in self._answer(plan, [run for run in runs if run.repeat in complete], left):
                 say(text)
 
     def _answer(self, plan: Plan, complete: list[Run], left: Collection[Run]) -> list[str]:
@@ -65,24 +67,26 @@ class Forming:
         except Exception as error:  # a line on progress must not end a measurement
             lines = []
             say(f"{name}: no answer so far: {error}")
-        least = "at least " if plan.pilot else ""
-        repeats, every = (
+        at_least = "at least " if plan.pilot else ""
+        number, of_all = (
             len({run.repeat for run in runs})
             for runs in (complete, _runs_to_compare(planned.run for planned in plan.runs))
         )
-        number = f"{name}, after {repeats} of {least}{every} repeats"
+        heading = f"{name}, after {number} of {at_least}{of_all} repeats"
         if not lines:
-            return [f"{number}: {self._time_left(left)}"] if left else []
+            return [f"{heading}: {self._time_left(left)}"] if left else []
         lines[-1] += f"; {self._time_left(left)}"
-        return [f"{number}, provisional: {text}" for text in lines]
+        return [f"{heading}, provisional: {text}" for text in lines]
 
     def _time_left(self, left: Collection[Run]) -> str:
-        """Return the time that runs take, at the pace of those before them."""
+        """Say how long the runs that are left take, at the pace since the last call."""
         seconds, unknown = _seconds(left)
         now, pace = self._clock(), 1.0
-        if self._before and self._before[1] > seconds:
+        if self._before:
+            before, seconds_before = self._before
             # What is between the runs takes time, too.
-            pace = max((now - self._before[0]) / (self._before[1] - seconds), 1.0)
+            if seconds_before > seconds:
+                pace = max((now - before) / (seconds_before - seconds), 1.0)
         self._before = now, seconds
         if not left:
             return "no run is left"
@@ -93,7 +97,7 @@ class Forming:
 
 
 def _seconds(left: Collection[Run]) -> tuple[float, int]:
-    """Return the seconds of runs as they took before, and of how many they are not known."""
+    """Return the seconds that runs took before, and the number of runs of unknown time."""
     median = estimate.medians(left)
     known = [seconds for run in left if (seconds := median(run)) is not None]
     return sum(known), len(left) - len(known)
@@ -115,7 +119,7 @@ def answer(
     ------
     InputError : a file is incomplete, or of another format.
     """
-    # With its libraries, which a session without an answer does not need.
+    # Imported here: a session that prints no answer does not need pandas.
     from escala.report.findings.context import Report
     from escala.report.tables import tables
 
@@ -127,18 +131,18 @@ def provisional(answers: Sequence[BestUse]) -> Iterator[str]:
     """Yield a line on each answer whose ratio has an interval."""
     from escala.report.findings.answer import TIMES
 
-    for best in answers:
-        rival, ratio = best.closest, best.closest.ratio
+    for best_use in answers:
+        rival, ratio = best_use.closest, best_use.closest.ratio
         if math.isnan(ratio.low) or math.isnan(ratio.high):
             continue
         # The range of few ratios covers the true one less often than an interval does.
-        kind = "95 % interval"
+        ends = "95 % interval"
         if ratio.matches < rival.row["needed"]:
-            kind = f"range of {ratio.matches} paired runs, widened"
+            ends = f"range of {ratio.matches} paired runs, widened"
         if rival.row["stays_disturbed"]:
-            kind = "no verdict, because other work disturbed too many runs"
-        task = f"{best.dataset} {best.workload}: " if len(answers) > 1 else ""
+            ends = "no verdict, because other work disturbed too many runs"
+        task = f"{best_use.dataset} {best_use.workload}: " if len(answers) > 1 else ""
         yield (
-            f"{task}{best.label} takes {ratio.low:.2f}–{ratio.high:.2f} of the "
-            f"{TIMES[rival.ratio_of]} of {rival.label} ({kind})"
+            f"{task}{best_use.label} takes {ratio.low:.2f}–{ratio.high:.2f} of the "
+            f"{TIMES[rival.ratio_of]} of {rival.label} ({ends})"
         )

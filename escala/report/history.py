@@ -1,4 +1,4 @@
-"""Add the runs of experiments to a history."""
+"""The measurements of experiments as rows of a history, and their addition to it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.experiment.runs import DEFAULT_REFERENCES, Configuration, references_for
 from escala.record.schema import read_result
-from escala.report.tables.runs import row
+from escala.report.tables.runs import row as table_row
 
 Row = dict[str, Any]
-#: What the two runs of a ratio have in common: what is trained, and the match of a ladder.
+#: What the two runs of a ratio have in common, besides the repeat and the session.
 _TASK = ("experiment", "dataset", "workload", "series")
-#: Packages that a history names in the versions of a program; the others have one digest.
+#: Packages whose versions a history names of a program; one digest stands for its other packages.
 _FRAMEWORKS = {
     *(name for engine in ENGINES.values() for name in engine.distributions),
     "mpi4py", "lightning", "transformers", "accelerate", "scikit-learn", "xgboost",
@@ -60,8 +60,8 @@ class Added(NamedTuple):
 def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     """Add all measurements of experiments to a history, as a file for each session.
 
-    Measurements that the history already holds are not added again. A measurement is
-    added again if it now has a ratio because its reference was measured since.
+    Measurements that the history already holds are not added again, except those that have got a
+    ratio since, because their reference was measured.
 
     Parameters
     ----------
@@ -77,21 +77,20 @@ def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
         run_file for experiment in experiments for run_file in run_files(experiment)
     )
     with history.read(folder, **keywords) as database:
-        held = "SELECT run_sha256, ratio IS NOT NULL FROM runs"
-        known = dict(history.query(database, held).rows)
+        query = "SELECT run_sha256, ratio IS NOT NULL FROM runs"
+        has_ratio = dict(history.query(database, query).rows)
     added = Added([], 0, 0, measurements.unreadable)
-    for session, measured in sorted(measurements.sessions.items()):
-        # One that has got its ratio since counts as new.
-        new = [
-            entry
-            for entry in measured
-            if (has_ratio := known.get(entry["run_sha256"])) is None
-            or (entry["ratio"] is not None and not has_ratio)
-        ]
+    for session, of_session in sorted(measurements.sessions.items()):
+        new = []
+        for measurement in of_session:
+            digest, ratio = measurement["run_sha256"], measurement["ratio"]
+            if digest not in has_ratio or (ratio is not None and not has_ratio[digest]):
+                new.append(measurement)
         if new:
             added.files.append(history.write(folder, session, new))
         added = added._replace(
-            measurements=added.measurements + len(new), known=added.known + len(measured) - len(new)
+            measurements=added.measurements + len(new),
+            known=added.known + len(of_session) - len(new),
         )
     return added
 
@@ -110,8 +109,8 @@ def run_files(experiment: Path) -> list[Path]:
 def rows(files: Iterable[Path]) -> SessionRows:
     """Return the rows of measurements, by their session, from run.json files.
 
-    A measurement that several files hold, such as the newest one of a run, has one row. It has its
-    ratio to the measurement of one process in its session, if there is one.
+    A measurement that several files hold, such as the newest one of a run, has one row. A row has
+    the ratio to the measurement of one process in its session, if there is one.
     """
     runs: dict[str, dict] = {}
     unreadable: dict[Path, InputError] = {}
@@ -126,36 +125,35 @@ def rows(files: Iterable[Path]) -> SessionRows:
     sessions: dict[str, list[dict]] = defaultdict(list)
     for digest, run in runs.items():
         sessions[run["session"]].append(_row(run, digest))
-    for measured in sessions.values():
-        # Runs are compared that ended ok, with epochs that were measured at one time.
-        whole = [
-            (run, entry)
-            for entry in measured
-            if (run := runs[entry["run_sha256"]])["instrument"] is None
-            and entry["status"] == "ok"
-            and entry["resumptions"] == 0
+    for of_session in sessions.values():
+        with_runs = [(runs[row["run_sha256"]], row) for row in of_session]
+        timed = [
+            (run, row)
+            for run, row in with_runs
+            if run["instrument"] is None and row["status"] == "ok" and row["resumptions"] == 0
         ]
         by_names = defaultdict(list)
-        for run, entry in whole:
+        for run, row in timed:
             names = tuple(run[key] for key in (*_TASK, *Configuration._fields))
-            by_names[names].append(run | {"seconds": entry["train_seconds_per_epoch"]})
-        for run, entry in whole:
+            by_names[names].append(run | {"seconds": row["train_seconds_per_epoch"]})
+        for run, row in timed:
             task = tuple(run[key] for key in _TASK)
             configuration = Configuration(*(run[key] for key in Configuration._fields))
             for _, reference in references_for(configuration, DEFAULT_REFERENCES):
                 matches = comparable.match_runs([run], by_names[(*task, *reference)])
-                entry["ratio_refused"] = next(iter(matches.refused), None)
-                for against in matches.references:
-                    ratio = entry["train_seconds_per_epoch"] / against["seconds"]
-                    entry["ratio"] = ratio / comparable.work(run, against)
+                row["ratio_refused"] = next(iter(matches.refused), None)
+                for reference_run in matches.references:
+                    ratio = row["train_seconds_per_epoch"] / reference_run["seconds"]
+                    row["ratio"] = ratio / comparable.work(run, reference_run)
     return SessionRows(dict(sessions), unreadable)
 
 
 def _row(run: dict, digest: str) -> Row:
     """Return the row of a measurement in the history, still without its ratio."""
     left_out = dict.fromkeys(history.FOLDER_COLUMNS)
+    columns = table_row(run | left_out)
     return {
-        **{key: value for key, value in row(run | left_out).items() if key not in left_out},
+        **{key: value for key, value in columns.items() if key not in left_out},
         **{key: run[key] for key in ("experiment", "series", "instrument", history.DOCUMENT)},
         "run_sha256": digest,
         "series_sha256": _digest(comparable.series(run)),
@@ -168,7 +166,7 @@ def _row(run: dict, digest: str) -> Row:
 
 
 def _versions(run: dict) -> str:
-    """Return the versions of a run, of which two texts are equal exactly if all versions are.
+    """Return the versions of a run as one text; texts are equal exactly if all versions are.
 
     A program has all packages of its interpreter: a digest stands for most of them.
     """

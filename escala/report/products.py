@@ -22,9 +22,10 @@ RUN_FIGURE = f"results/{{experiment}}/run_figures/{RUN_FIGURE_NAME}"
 
 def figure_names(e: Experiment) -> list[str]:
     """Return the names of the figures that are drawn from an experiment's tables."""
-    scored = [e.settings.knows[workload] for _, workload in e.tasks]
+    workloads = [e.settings.knows[workload] for _, workload in e.tasks]
+    # What figures need, by `needs` of their declaration.
     has = {
-        "classes": any(not workload.is_program and workload.scores is None for workload in scored),
+        "classes": any(not work.is_program and work.scores is None for work in workloads),
         "comparisons": any(e.references_of(run) for run in e.runs),
         "ladders": bool(e.rungs),
         "sizes": "scaling" in e.settings or any(run.layout.nodes > 1 for run in e.runs),
@@ -45,6 +46,7 @@ def figures_of_runs(e: Experiment, runs: Sequence[Run]) -> list[str]:
 
 
 def tables(e: Experiment) -> list[str]:
+    """Return the tables of an experiment's results, as CSV."""
     return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
 
 
@@ -55,7 +57,7 @@ def files(e: Experiment) -> list[str]:
 
 
 def settings(e: Experiment) -> dict[str, Any]:
-    """Return what a report needs to know of its experiment.
+    """Return the settings of the rule `page`.
 
     `traced` are the run.json files of the probe runs that may leave a trace for Perfetto.
     """

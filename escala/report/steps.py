@@ -1,4 +1,4 @@
-"""Report the runs of an experiment, each function by the rule of its name."""
+"""The steps of rules that report the runs of an experiment: each is a function with its name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
 
+from escala.core.environment import call
 from escala.core.files import read_json, write_text
+from escala.core.readable import with_noun
 from escala.measure import table
-from escala.report import check_runs as checking
+from escala.record.disturbance import earlier, is_disturbed
+from escala.record.schema import read_result
 from escala.report.figures import DECLARED, OfRun
 from escala.strategies.base import TRACE
 
@@ -27,7 +30,13 @@ def page(
     history: Sequence[Path] = (),
     **linked: list[Path],
 ) -> None:
-    """Report the runs of an experiment: tables, figures, the summary and the page."""
+    """Report the runs of an experiment: tables, figures, the summary and the page.
+
+    Parameters
+    ----------
+    given : the result of `escala.report.products.settings`, and `run_figures`, the figures of runs.
+    measurements : the table of a session.
+    """
     from escala.report import tables
     from escala.report.figures import common, figure
     from escala.report.page import page
@@ -49,20 +58,20 @@ def page(
     )
     tables.write(frames, folder / "tables")
     frames = tables.read(folder / "tables")
-    drawn = {}
+    figures = {}
     for name in given.figures:
-        began, file = perf_counter(), folder / "figures" / f"{name}.svg"
+        start, file = perf_counter(), folder / "figures" / f"{name}.svg"
         with common.style():
             common.save(figure(name).draw(frames), file)
-        drawn[name] = file.read_text(encoding="utf-8")
-        print(f"figure {name}: {perf_counter() - began:.1f} s", flush=True)
+        figures[name] = file.read_text(encoding="utf-8")
+        print(f"figure {name}: {perf_counter() - start:.1f} s", flush=True)
     traces = [Path(run).with_name(TRACE) for run in given.traced]
     links = [*map(Path, given.run_figures), *filter(Path.exists, traces)]
     links = [path.relative_to(folder).as_posix() for path in links]
-    files = [f"figures/{name}.svg" for name in drawn] + [f"tables/{name}.csv" for name in frames]
+    files = [f"figures/{name}.svg" for name in figures] + [f"tables/{name}.csv" for name in frames]
     about = frames, given.experiment, given.title
     write_text(output["summary"], summary(*about, files, given.question))
-    write_text(output["page"], page(*about, drawn, files + links, given.question))
+    write_text(output["page"], page(*about, figures, files + links, given.question))
 
 
 def figure_of_run(
@@ -73,9 +82,9 @@ def figure_of_run(
 
     file = Path(given.run).with_name(DECLARED[given.figure].file)
     pictures = Path(given.pictures) if given.pictures else None
-    shown = OfRun(file if file.exists() else None, dataset and dataset.parent, pictures)
+    files = OfRun(file if file.exists() else None, dataset and dataset.parent, pictures)
     with common.style():
-        drawn = figure(given.figure).draw(read_json(Path(given.run)), shown)
+        drawn = figure(given.figure).draw(read_json(Path(given.run)), files)
         common.save(drawn, output["figure"])
 
 
@@ -105,9 +114,9 @@ def study_document(
 
 
 def job_script(file: Path) -> str | None:
-    """Return the text of a job script, to be submitted in the folder of the project; None without.
+    """Return the text of a job script, with `.` as its folder; None without.
 
-    The document goes to others, so this folder is `.` in it.
+    The document goes to others, who submit the script in the folder of their project.
     """
     if not file.exists():
         return None
@@ -115,12 +124,74 @@ def job_script(file: Path) -> str | None:
 
 
 def check_runs(output: dict[str, Path], given: SimpleNamespace, **files: Path) -> None:
-    """List the runs of a table that did not end ok, and fail if there are any.
+    """List the runs of the table of a session that did not end ok, and fail if there are any.
 
-    `page` of the settings is whether the call makes the page; `table` and `all` are those of a
-    report of the runs that are there, of so many.
+    Parameters
+    ----------
+    given : `page`, whether the call makes the page, and of a report of the runs that are there
+        `all`, the number of runs that are planned. The table is `table` of these or of the files.
     """
     file = files.get("table") or Path(given.table)
     paths = [Path(row["file"]) for row in table.read(file)]
-    if not checking.check_runs(paths, given.page, getattr(given, "all", None)):
+    if not list_failures(paths, given.page, getattr(given, "all", None)):
         raise SystemExit(1)
+
+
+def list_failures(paths: Sequence[Path], page: bool, planned: int | None = None) -> bool:
+    """Print the runs that did not end ok, and what to do; return whether all did.
+
+    Parameters
+    ----------
+    paths : their `run.json`.
+    page : whether the call made the page of these runs.
+    planned : how many runs there would be, if all were measured.
+    """
+    if planned and planned > len(paths):
+        print(f"{len(paths)} of {planned} runs are measured; the others are left out.")
+    runs = {path: read_result(path) for path in paths}
+    failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
+    folders = sorted({f"results/{run['experiment']}" for run in runs.values()})
+    if failed:
+        for path, run in failed.items():
+            print(f"{path}: {run['status']}: {run['reason']}")
+        retry = "; ".join(call(f"retry {folder}") for folder in folders)
+        print(
+            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these, and the runs "
+            f"of the same repeats that they are compared with: {retry}; then the same command "
+            "again."
+        )
+        _say_results(paths, folders, page)
+        return False
+    print(f"All {len(runs)} runs ended ok." if len(runs) > 1 else "The only run ended ok.")
+    timed = [run for run in runs.values() if run["instrument"] is None]
+    repeated = sum(bool(earlier(run)) for run in timed)
+    disturbed = sum(bool(is_disturbed(run)) for run in timed)
+    if repeated or disturbed:
+        print(
+            "Measured again because other work disturbed their repeat: "
+            f"{with_noun(repeated, 'run')}; still disturbed: {disturbed}."
+        )
+    _say_results(paths, folders, page)
+    return True
+
+
+def _say_results(paths: Sequence[Path], folders: list[str], page: bool) -> None:
+    """Print where the runs are, or the answer and the report if the call made the page."""
+    for document in (Path(folder, "study.html") for folder in folders):
+        if document.exists():
+            print(f"Scaling study to hand in: {document}, and study.pdf, .md and .tex next to it.")
+    if not page:
+        where = paths[0] if len(paths) == 1 else ", ".join(f"{folder}/runs" for folder in folders)
+        print(f"Results: {where}. A call without a target makes the page of all runs.")
+        return
+    for folder in folders:
+        if Path(folder, "index.html").exists():
+            print(
+                f"Answer: {folder}/index.html, to open in a browser, and as text "
+                f"{folder}/summary.md; tables/ and figures/ are alongside them."
+            )
+        if Path(folder, "summary.md").exists():
+            print(
+                f"Report, every figure and table in one file: {call('report')}, and -e FILE as in "
+                "this call. With --report-after-run it is written next."
+            )

@@ -1,6 +1,6 @@
 """Write the summary of an experiment from its tables: the answer first, then the evidence.
 
-The page has the table of configurations of the summary, too.
+Its table of configurations is also on the page.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def summary(
     """
     report = Report(tables, name)
     headings, rows = overview(report)
-    cells = [headings, ["---"] * len(headings), *rows]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
-    every = all_findings(report)
-    screen = first_screen(report, every, question)
+    lines_of_table = [headings, ["---"] * len(headings), *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines_of_table)
+    by_section = all_findings(report)
+    screen = first_screen(report, by_section, question)
     answering = [finding for answer in screen.answers for finding in answer.findings]
     parts = [f"# {title}"]
     for answer in screen.answers:
@@ -49,7 +49,7 @@ def summary(
         brief = (f"- {SECTIONS[section]}: {text}" for section, text in screen.brief.items())
         parts.append("\n".join(brief))
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
-        findings = [finding for finding in every[section] if finding not in answering]
+        findings = [finding for finding in by_section[section] if finding not in answering]
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in findings]
         if section == "failures":
             lines += [
@@ -74,13 +74,13 @@ def _evidence(finding: Finding, files: Collection[str]) -> str:
 
 def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
-    spent = "the training steps of an epoch"
+    timed = "the training steps of an epoch"
     if whole_runs(tables):
-        spent += f", and of {list_names(sorted(whole_runs(tables)))} that of a whole run"
+        timed += f", and of {list_names(sorted(whole_runs(tables)))} that of a whole run"
     if only_whole_runs(tables):
-        spent = "a whole run"
+        timed = "a whole run"
     return (
-        f"Training time is that of {spent}. The best use is the configuration of the least time, "
+        f"Training time is that of {timed}. The best use is the configuration of the least time, "
         "and the verdict of another is on the ratio of its time to that of the best use, in direct "
         "paired runs; no more than 5 % of best uses are named falsely. Intervals in brackets cover "
         f"95 % each, or with fewer than {VALUES_FOR_INTERVAL} runs are the range, of a ratio "
@@ -97,16 +97,18 @@ def explanation(tables: Tables) -> str:
 def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the rows of the table of configurations.
 
-    A row holds a configuration's times, ratios and scores, with their intervals, and what it is
-    beside the best use.
+    A row has times, ratios and scores of a configuration, with their intervals, and the verdict of
+    its comparison with the best use.
     """
     tables, configurations = report.tables, report.table("configurations")
     speedup = tables["speedup"].query("basis == 'epoch'").set_index(list(CONFIGURATION), drop=False)
-    to_main, beside = speedup[speedup["reference"] == 1], report.verdicts()
+    to_main, verdicts = speedup[speedup["reference"] == 1], report.verdicts()
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
-    spoken = Names(name_in_words(tables))
-    has_scores, fitted = set(names_of_rows(tables["scores"])), fit_workloads(tables)
+    in_words = Names(name_in_words(tables))
+    # These have scores that their workload defines, in place of the accuracy.
+    with_other_scores = set(names_of_rows(tables["scores"]))
+    fitted = fit_workloads(tables)
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
         "configuration", "in words", "verdict", "time to the best use", "speed-up", "efficiency",
@@ -118,12 +120,14 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
         names_of_rows(configurations), configurations.to_dict("records"), strict=True
     ):
         is_fit = row["workload"] in fitted
-        verdict, ratio = beside.get(names, ("–" if is_fit else "not compared", None))
+        verdict, ratio = verdicts.get(names, ("–" if is_fit else "not compared", None))
         if pd.notna(row["other_model"]):
             verdict = "another model"
-        scaled = ["–", "–"] if is_fit else ["1", "1"]
+        speedup_and_efficiency = ["–", "–"] if is_fit else ["1", "1"]
         if names in to_main.index and not is_fit:
-            scaled = [_cell(to_main.loc[names], part) for part in ("speedup", "efficiency")]
+            speedup_and_efficiency = [
+                _cell(to_main.loc[names], column) for column in ("speedup", "efficiency")
+            ]
         seconds = _cell(row, "train", "_seconds_per_epoch")
         seconds += " estimated" * (row["kind"] == "estimated")
         to_accuracy = row["time_to_target_kind"]
@@ -138,12 +142,12 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 row["label"],
-                spoken(row["label"]).replace("`", ""),
+                in_words(row["label"]).replace("`", ""),
                 verdict,
-                "1" if ratio is None and names in beside else Names().ratio(ratio),
-                *scaled,
+                "1" if ratio is None and names in verdicts else Names().ratio(ratio),
+                *speedup_and_efficiency,
                 seconds,
-                "–" if names in has_scores else _cell(row, "accuracy", digits=3),
+                "–" if names in with_other_scores else _cell(row, "accuracy", digits=3),
                 *[to_accuracy] * bool(targets),
                 f"{row['runs_ok']} of {row['runs_ok'] + row['runs_failed']}",
                 *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in batch_and_rate),

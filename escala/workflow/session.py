@@ -27,7 +27,7 @@ from escala.measure import estimate, lost
 from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, words_of
 from escala.measure.session import times_again
-from escala.report.check_runs import check_runs
+from escala.report.steps import list_failures
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
 from escala.workflow.internals import Workflow
@@ -245,7 +245,7 @@ class Session:
         files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
             with show_errors():
-                ended_ok = check_runs([*map(Path, files)], "page" in rules)
+                ended_ok = list_failures([*map(Path, files)], "page" in rules)
             sys.stdout.flush()
             if not ended_ok:
                 raise WorkflowError("a requested run did not end ok; see above")

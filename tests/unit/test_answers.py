@@ -309,6 +309,16 @@ def test_runs_of_unknown_time_and_a_pilot_are_said(so_far):
     assert last.endswith("; 1 more run, of unknown time")
 
 
+def test_runs_of_which_none_has_a_known_time_have_no_pace(so_far, monkeypatch):
+    monkeypatch.setattr(estimate, "medians", lambda runs: lambda run: None)
+    assert so_far.after() == []
+    for ended in (2, 4):
+        so_far.now += 30.0
+        assert so_far.after(*EVERY_RUN[:ended])[-1].endswith(
+            f"{len(EVERY_RUN) - ended} more runs, of unknown time"
+        )
+
+
 def test_an_answer_that_cannot_be_given_ends_nothing(so_far, monkeypatch):
     def damaged(*_):
         raise OSError("run.json is damaged")

@@ -217,13 +217,13 @@ def test_the_tables_have_each_part_of_each_rank_and_what_is_estimated(clock_tabl
     assert parts.to_list() == pytest.approx(seconds.xs(WHOLE, level="part").to_list())
 
 
-def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(tmp_path):
-    """Two processes compute 0, 4 and 8 ms longer in the three runs, and one process 0, 1 and 2."""
+def test_three_runs_have_a_range_and_pairs_of_runs_an_interval_of_their_difference(tmp_path):
+    """Two processes compute 0, 4 and 300 ms longer in the three runs, and one process 0, 1, 2."""
     experiment, first = clocked(tmp_path)
     runs = [path for path in first if read_json(path)["status"] == "ok"]
     for path in list(runs):
-        per = 0.004 if "horovod-mpi" in path.parts else 0.001
-        for repeat in (2, 3):
+        delays = (0.004, 0.3) if "horovod-mpi" in path.parts else (0.001, 0.002)
+        for repeat, delay in zip((2, 3), delays, strict=True):
             copy = path.parent.with_name(f"clocks.rep{repeat}")
             shutil.copytree(path.parent, copy)
             changed([copy / "run.json"], repeat=repeat)
@@ -232,7 +232,7 @@ def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(t
                 clocks = pd.read_csv(file)
                 late = ~clocks["moment"].isin(["gather_begins", "gather_ends", "step_begins"])
                 late &= clocks["moment"] != "entered"
-                clocks.loc[late, ["seconds", "core_seconds"]] += per * (repeat - 1)
+                clocks.loc[late, ["seconds", "core_seconds"]] += delay
                 clocks.to_csv(file, index=False)
             if (copy / "timeline.json").exists():
                 (copy / "timeline.json").unlink()
@@ -243,11 +243,14 @@ def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(t
     two = table.loc["horovod-mpi", 0]
     assert two["runs"].eq(3).all() and two["matches"].eq(3).all()
     assert two["steps"].eq(9).all()
-    expected = mean_interval([0.050, 0.054, 0.058])
+    of_runs = [0.050, 0.054, 0.350]
     columns = ["seconds", "low_seconds", "high_seconds"]
-    assert two.loc["compute", columns].tolist() == pytest.approx([*expected], abs=1e-5)
+    expected = [np.mean(of_runs), min(of_runs), max(of_runs)]
+    assert two.loc["compute", columns].tolist() == pytest.approx(expected, abs=1e-5)
+    assert mean_interval(of_runs).low < 0 <= two["low_seconds"].min(), "no time is negative"
     steps = two["reference_steps"].iloc[0]
-    pairs = [0.050 - steps * 0.050, 0.054 - steps * 0.051, 0.058 - steps * 0.052]
+    pairs = [mine - steps * one for mine, one in zip(of_runs, (0.050, 0.051, 0.052), strict=True)]
+
     columns = [f"difference{end}_seconds" for end in ("", "_low", "_high")]
     found = two.loc["compute", columns].tolist()
     assert found == pytest.approx([*mean_interval(pairs)], abs=1e-5)

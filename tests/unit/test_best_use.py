@@ -332,6 +332,12 @@ def consistent(frames: Frames) -> Found:
             told = [f"{each:.2f}" for each in (known[:1] if rival.ratio.matches == 1 else known)]
             without = re.sub("`[^`]*`", "", line)
             assert re.findall(r"\d+\.\d+", without) == told
+        processes = [use for use in answer.alternatives if use.ranks > 1 and use.ratio.value > 0]
+        if answer.ranks == 1 and processes:
+            quickest = max(processes, key=lambda use: use.ratio.value)
+            told = [each.text for each in shown.findings if quote(quickest.label) in each.text]
+            values = quickest.ratio.value, 1 / quickest.ratio.value
+            assert any(f"{value:.2f}" in text for text in told for value in values)
         mine = cells[answer.label]["verdict"]
         decided = answer.verdict in (PAYS, MORE_DOES_NOT_PAY)
         assert mine.startswith("best use") == (decided or answer.verdict == TIED)

@@ -252,6 +252,9 @@ def test_nodes_and_starts_of_the_two_runs_of_a_match_are_tabled(tmp_path):
     assert not table_of("speedup", experiment)["same_nodes"].any()
     rewritten(experiment.runs[-1:], partial(_placed, hosts=["n3", "n7"]))
     assert table_of("speedup", experiment)["same_nodes"].all(), "one of them is the other's"
+    for path, seconds in zip(experiment.runs[:3], (10.0, 11.0, 12.0), strict=True):
+        rewritten([path], partial(_placed, hosts=["n1"], seconds=seconds))
+    assert table_of("speedup", experiment)["node_spread"].isna().all(), "one node has no spread"
 
 
 def _placed(run: dict, hosts: list[str], seconds: float = 5.0, later: int = 0) -> None:

@@ -518,6 +518,11 @@ def test_knobs_change_the_terms_that_they_are_about():
     computing = parts["fixed"] + parts["compute"]
     assert computing == pytest.approx(2 * (FIXED + 16 * PER_ROW - UPDATE))
     assert parts["update"] == pytest.approx(UPDATE)
+    # The largest part of a rank counts: of 63 rows one rank has 32, and a third of these is 11.
+    uneven = replace(PLAN, rows=63, exchange=Exchange(accumulation=3))
+    thirds = predict(EXACT, uneven, draws=2).terms
+    computing = thirds["fixed"] + thirds["compute"]
+    assert computing == pytest.approx(3 * (FIXED + 11 * PER_ROW - UPDATE))
     # An update that was not measured is a part of computing.
     works = {"cnn": replace(EXACT.works["cnn"], update=None)}
     one = predict(replace(EXACT, works=works), replace(PLAN, layout=Layout(1, 1)), draws=1)

@@ -36,7 +36,7 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, Ra
 from escala.core.files import read_json, write_json
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.record.evaluation import evaluate
-from escala.report import pilot, tables
+from escala.report import tables
 from escala.report.findings import SECTIONS, section_findings, why
 from escala.report.findings.context import Report, inverse
 from escala.report.findings.words import (
@@ -50,6 +50,7 @@ from escala.report.findings.words import (
 )
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import overview, summary
+from escala.report.tables import pilot
 from escala.report.tables.views import names_of_rows
 from escala.strategies import STRATEGIES
 

@@ -15,12 +15,13 @@ from sentences import told
 from escala.analysis import comparable
 from escala.core.files import read_json, write_json
 from escala.record.schema import read_result
-from escala.report import pilot, tables
+from escala.report import tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS
 from escala.report.findings.context import Report
 from escala.report.page import page, provenance
 from escala.report.summary import overview, summary
+from escala.report.tables import pilot
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -13,7 +13,7 @@ from fixtures_runs import STEP_TIMES, FakeExperiment, three_configurations
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record.schema import FORMAT, merge_records, read_result, validate_run
-from escala.report.check_runs import check_runs
+from escala.report.steps import list_failures
 from escala.report.tables import tables
 from escala.strategies.knobs import workload_knobs
 from tests.calls import python
@@ -30,7 +30,7 @@ def test_runs_that_failed_are_listed_and_forgotten(tmp_path, capsys):
     experiment = three_configurations(tmp_path)
     timeline = experiment.add_timeline("horovod-gloo", "1x2", status="failed")
     (failed,) = [run for run in experiment.runs if read_json(run)["status"] != "ok"]
-    assert not check_runs(experiment.runs, page=False)
+    assert not list_failures(experiment.runs, page=False)
     said = capsys.readouterr().out
     assert f"{failed}: failed: rank 1 was ended by signal 9" in said
     assert "1 of 9 runs" in said
@@ -73,7 +73,7 @@ def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path, capsys):
     for path in (cut, session):
         path.write_bytes(b"")
     with pytest.raises(InputError, match="is empty, cut off") as refused:
-        check_runs(experiment.runs, page=False)
+        list_failures(experiment.runs, page=False)
     assert f"{cut}: '0 bytes'" in str(refused.value)
     # An older measurement is needed by nothing else. It is named once, and left out.
     for _ in range(2):
@@ -91,10 +91,10 @@ def test_nothing_failed_and_the_answer_is_named_by_a_call_that_made_the_page(
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     (tmp_path / "results" / "demo" / "index.html").touch()
     monkeypatch.chdir(tmp_path)
-    assert check_runs(experiment.runs, page=False)
+    assert list_failures(experiment.runs, page=False)
     said = capsys.readouterr().out
     assert "All 3 runs ended ok" in said and "Answer:" not in said
-    assert check_runs(experiment.runs[:1], page=True)
+    assert list_failures(experiment.runs[:1], page=True)
     said = capsys.readouterr().out
     assert "The only run ended ok" in said and "Answer: results/demo/index.html" in said
     (tmp_path / "empty").mkdir()

@@ -55,11 +55,11 @@ from escala.analysis.verdicts import NO_VERDICT
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
-from escala.report import pilot, tables
+from escala.report import tables
 from escala.report.figures import common, ladder
 from escala.report.findings import section_findings
 from escala.report.findings.context import Report
-from escala.report.tables import base, views
+from escala.report.tables import base, pilot, views
 from escala.report.tables.scores import STAGES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -385,7 +385,15 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     single, parallel = (means.loc[(name, "rmse")] for name in ERRORS)
     assert single["runs"] == 2 and single["mean"] == pytest.approx(np.mean(ERRORS["single"][1:]))
     assert parallel["runs"] == 3 and parallel["matches"] == 2
+    changed(experiment.runs[-1:], evaluation={"rows": 705, "scores": {"bias": 0.3}})
+    means = tabled(experiment)["mean_scores"].set_index(["strategy", "score"])
+    assert means.loc[("horovod-mpi", "rmse"), "matches"] == 1, "both sides of a match need it"
+    changed(experiment.runs, evaluation={"rows": 705, "scores": {"accuracy": 0.7}})
+    means = tabled(experiment)["mean_scores"].set_index(["strategy", "score"])
+    assert means.loc[("horovod-mpi", "accuracy"), "bound"] == 0, "its unit is not known"
+
     experiment = regression(tmp_path / "other")
+
     changed(experiment.runs[:1], repeat=7)
     alone = table_of("mean_scores", experiment).set_index("strategy").loc["horovod-mpi"]
     assert alone["matches"] == 2, "runs of other repeats have other seeds and are no match"

@@ -59,7 +59,7 @@ MILLISECONDS = 1000
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw the parts end to end, and the whole step as a mark with its interval."""
+    """Draw the parts end to end, and the whole step as a mark with the range of its runs."""
     parts, why = parts_and_gaps(tables["attribution"], "No clocks")
     if parts.empty:
         data = describe_data(tables["attribution"])

@@ -1,8 +1,8 @@
 """Name the best use of what is there, what it gains, and what is known of programs and engines.
 
 The best use is the quickest configuration that trains the same model, set against all others that
-use no more. Where no two configurations train the same model, as with weak scaling, tell how the
-largest compares with its main reference. If there are only ladders, tell what their changes leave
+use no more. Where no two configurations train the same model, as with weak scaling, the largest is
+compared with its main reference. If there are only ladders, the answer is what their changes leave
 of the time.
 """
 
@@ -22,7 +22,14 @@ from escala.analysis.best_use import (
     BestUse,
 )
 from escala.analysis.comparable import SAME_ROWS
-from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
+from escala.analysis.verdicts import (
+    DIFFERENT,
+    FASTER,
+    NO_VERDICT,
+    NOT_DISTINGUISHABLE,
+    SAME,
+    SLOWER,
+)
 from escala.core.engines import ENGINES
 from escala.core.readable import in_words, with_noun
 from escala.programs.marks import BEST, HOOK, OUTPUT, WHOLE
@@ -34,16 +41,24 @@ from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import placeholders_of, programs
 from escala.strategies import STRATEGIES
 
-#: What is compared, by `Alternative.ratio_of`.
+#: What is compared, in words, by `Alternative.ratio_of`.
 TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
+#: What is said of an alternative, by the verdict on the best use beside it.
+_OF_ALTERNATIVE = {
+    FASTER: "does not pay",
+    SLOWER: "took less time",
+    NOT_DISTINGUISHABLE: f"is {NOT_DISTINGUISHABLE}",
+    NO_VERDICT: f"has {NO_VERDICT}",
+}
 #: Names of configurations in a sentence on those that train another model.
 _MOST_NAMED = 3
+#: How the epochs of a program are known, by `known_by` of run.json.
 _KNOWN = {
     HOOK: "its epochs are known by its hook",
     OUTPUT: "its epochs are known by its output",
     WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
 }
-#: What a program takes from its command, with the placeholders of which it needs one.
+#: What the command of a program may set, with the placeholders of which it then names one.
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
 
 
@@ -54,11 +69,11 @@ def best_uses(report: Report) -> Iterator[Finding]:
         yield Finding(first_line(answer, report.names), *evidence, task=answer.key)
     for answer in report.answers:
         for text in _details(answer, report):
-            yield Finding(text, *evidence, True, answer.key)
+            yield Finding(text, *evidence, first=True, task=answer.key)
 
 
 def first_line(answer: BestUse, names: Names) -> str:
-    """Name the best use, or say why it is not known."""
+    """Return the clause that names the best use, or says why it is not known."""
     there, rival = answer.there.in_words, answer.closest
     best, other = names(answer.label), names(rival.label)
     if answer.verdict == UNAVAILABLE:
@@ -70,10 +85,10 @@ def first_line(answer: BestUse, names: Names) -> str:
             f"{answer.learning.accuracy:.2f}, and naming the largest class for every row "
             f"reaches {answer.learning.largest_class:.2f}"
         )
-    fraction = _of_time(rival, names)
+    part_of_time = _of_time(rival, names)
     if answer.verdict == PAYS:
-        return f"best use of {there}: {best}, at {fraction}"
-    takes = f"{names.subject(answer.label, 'takes')} {fraction}"
+        return f"best use of {there}: {best}, at {part_of_time}"
+    takes = f"{names.subject(answer.label, 'takes')} {part_of_time}"
     if answer.verdict == MORE_DOES_NOT_PAY:
         return f"more than {answer.resources.in_words} does not pay: {takes}"
     if answer.verdict == TIED:
@@ -85,6 +100,7 @@ def first_line(answer: BestUse, names: Names) -> str:
 
 
 def _of_time(rival: Alternative, names: Names) -> str:
+    """Return which part of the rival's time the best use takes."""
     return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
 
 
@@ -94,33 +110,20 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
     if answer.verdict == NOT_LEARNT:
         takes = names.subject(answer.label, "takes")
         yield f"by its times alone, {takes} {_of_time(rival, names)}"
-    elif answer.verdict not in (UNAVAILABLE, NO_VERDICT):
-        if fewer and fewer != rival and fewer.verdict == FASTER:
-            whole, ratio = "", fewer.row["run_ratio"]
-            if fewer.ratio_of == "steps" and not pd.isna(ratio):
-                whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
-            yield (
-                f"against {names(fewer.label)} on {fewer.resources.in_words}: "
-                f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
-            )
-        yield from _others(answer, names)
-        row, verdict = rival.row, rival.row["run_verdict"]
-        if rival.ratio_of == "steps" and not pd.isna(row["run_ratio"]):
-            epochs = row["epochs"]
-            of_epochs = "" if pd.isna(epochs) else f" of {with_noun(int(epochs), 'epoch')}"
-            decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
-            time = f"time of a run of {names(rival.label)}"
-            fraction = names.fraction(ratio_of(row, "run_ratio"), time)
-            yield f"a whole run{of_epochs} takes {fraction}{decided}"
-            if verdict != FASTER and answer.verdict == PAYS:
-                least = row["faster_from_epochs"]
-                yield (
-                    "a whole run of no length is decided to take less time"
-                    if pd.isna(least)
-                    else f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
-                )
-        if answer.verdict == PAYS:
-            yield from _scores(answer, report)
+    is_decided = answer.verdict in (PAYS, MORE_DOES_NOT_PAY, TIED)
+    if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
+        whole, ratio = "", fewer.row["run_ratio"]
+        if fewer.ratio_of == "steps" and not pd.isna(ratio):
+            whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
+        yield (
+            f"against {names(fewer.label)} on {fewer.resources.in_words}: "
+            f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
+        )
+    yield from _others(answer, names)
+    if is_decided:
+        yield from _whole_runs(answer, names)
+    if answer.verdict == PAYS:
+        yield from _scores(answer, report)
     too_few = rival.ratio.matches < rival.row["needed"] and not rival.row["stays_disturbed"]
     if answer.verdict == NO_VERDICT and too_few:
         yield (
@@ -134,10 +137,30 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         yield f"not compared is {names(failed[0].label)}{more}: {why}"
 
 
+def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
+    """Compare the times of whole runs, where those of the answer are of steps."""
+    rival, row = answer.closest, answer.closest.row
+    if rival.ratio_of != "steps" or pd.isna(row["run_ratio"]):
+        return
+    verdict, epochs = row["run_verdict"], row["epochs"]
+    of_epochs = "" if pd.isna(epochs) else f" of {with_noun(int(epochs), 'epoch')}"
+    decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
+    time = f"time of a run of {names(rival.label)}"
+    fraction = names.fraction(ratio_of(row, "run_ratio"), time)
+    yield f"a whole run{of_epochs} takes {fraction}{decided}"
+    if verdict != FASTER and answer.verdict == PAYS:
+        least = row["faster_from_epochs"]
+        if pd.isna(least):
+            yield "a whole run of no length is decided to take less time"
+        else:
+            yield f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
+
+
 def _others(answer: BestUse, names: Names) -> Iterator[str]:
     """Compare the quickest that uses more, and that of several processes, with the best use.
 
-    Those that the first line has named are left out.
+    These are what an experiment asks for, so they are told whatever the verdict is. Those that the
+    first line has named are left out.
     """
     known = [other for other in answer.alternatives if other.verdict != UNAVAILABLE]
     groups = [[other for other in known if other.uses == "more"]]
@@ -150,11 +173,7 @@ def _others(answer: BestUse, names: Names) -> Iterator[str]:
         if quickest.label in named:
             continue
         named.add(quickest.label)
-        verdict = f"has {quickest.verdict}"
-        if quickest.verdict == FASTER:
-            verdict = "does not pay"
-        elif quickest.verdict == NOT_DISTINGUISHABLE:
-            verdict = f"is {NOT_DISTINGUISHABLE}"
+        verdict = _OF_ALTERNATIVE[quickest.verdict]
         yield (
             f"{names(quickest.label)} on {quickest.resources.in_words} {verdict}: "
             f"{names.fraction(inverse(quickest.ratio), TIMES[quickest.ratio_of])}"
@@ -262,7 +281,7 @@ def describe_programs(report: Report) -> Iterator[Finding]:
 
 def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
     """Tell what is known of a program and what is not, and whether the first screen tells it."""
-    ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
+    ways = [clause for way, clause in _KNOWN.items() if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
     yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{first}", False
     has_no_rows, has_no_steps = (
@@ -278,12 +297,13 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
     if WHOLE in set(ok["known_by"]):
         start = f"how much of a run of {quote(workload)} is its start, such as imports"
         yield f"{start}, is not known", True
-    decides = [what for what, names in _VARIED.items() if placeholders_of(ok).isdisjoint(names)]
+    named = placeholders_of(ok)
+    decides = [what for what, needed in _VARIED.items() if named.isdisjoint(needed)]
     if decides:
         missing = join_words([f"`{{{_VARIED[what][0]}}}`" for what in decides])
-        names = "names none of" if len(decides) > 1 else "does not name"
+        does_not_name = "names none of" if len(decides) > 1 else "does not name"
         text = f"{quote(workload)} decides on its {join_words(decides)}"
-        yield f"{text}: its command {names} {missing}", False
+        yield f"{text}: its command {does_not_name} {missing}", False
 
 
 def _divide(workload: str, report: Report) -> str:
@@ -312,20 +332,24 @@ def engines(report: Report) -> Iterator[Finding]:
         engine = _engine(answer.names)
         if answer.workload in programs(report.tables) or engine is None:
             continue
-        others: dict[str, Alternative] = {}
+        quickest: dict[str, Alternative] = {}
         for other in sorted(answer.alternatives, key=lambda other: -other.ratio.value):
-            title = _engine(other.names)
-            if title not in (None, engine) and other.verdict != UNAVAILABLE:
-                others.setdefault(title, other)
-        for title, other in others.items():
+            other_engine = _engine(other.names)
+            if other_engine not in (None, engine) and other.verdict != UNAVAILABLE:
+                quickest.setdefault(other_engine, other)
+        for other_engine, other in quickest.items():
             verdict = "" if other.verdict == FASTER else f"{other.verdict}: "
-            fraction = names.fraction(other.ratio, f"time of {title} ({names(other.label)})")
-            text = f"{verdict}{engine} ({names(answer.label)}) takes {fraction}"
-            yield Finding(text, "best_use", "speedup", task=answer.key)
+            time = f"time of {other_engine} ({names(other.label)})"
+            takes = f"{engine} ({names(answer.label)}) takes {names.fraction(other.ratio, time)}"
+            yield Finding(f"{verdict}{takes}", "best_use", "speedup", task=answer.key)
 
 
 def _engine(names: tuple) -> str | None:
-    """Return the engine of a configuration; None if its strategy has none, or is no more there."""
+    """Return the title of a configuration's engine; None if its strategy has none, or is unknown.
+
+    Older results may name strategies that there are no more.
+    """
     strategy = STRATEGIES.get(names[2])
-    engine = strategy and strategy.engine
-    return engine and ENGINES[engine.partition(".")[0]].title
+    if strategy is None or not strategy.engine:
+        return None
+    return ENGINES[strategy.engine.partition(".")[0]].title

@@ -1,7 +1,7 @@
-"""What the sentences of a report rest on, made once from its tables.
+"""The tables of a report, with the answers and comparisons that its sentences are made from.
 
 `Report.answers` is the only choice of a best use. The first line of the page and of the summary,
-the table of configurations, what to do next and the study all word its result.
+the table of configurations, what to do next and the study all put its result into words.
 """
 
 from __future__ import annotations
@@ -52,7 +52,12 @@ class Report:
     def in_words(self, with_tasks: bool = True) -> Report:
         """Return the report whose sentences are in words, made once.
 
-        If one answer has told what tells it from its alternatives, their names are without it.
+        With one answer, brackets of names are left out where its configurations stay distinct.
+
+        Parameters
+        ----------
+        with_tasks : whether names have the dataset and the workload, if there are several; if not,
+            the headings have them.
         """
         if with_tasks in self._spoken:
             return self._spoken[with_tasks]
@@ -68,12 +73,10 @@ class Report:
         report.__dict__.pop("steps", None)
         if not with_tasks and len(self.answers) > 1:
             varying = tasks_that_vary(self.steps.tables)
-            report.headings = {
-                answer.key: ", ".join(
-                    filter(None, [*(quote(getattr(answer, key)) for key in varying), answer.task])
-                )
-                for answer in self.answers
-            }
+            report.headings = {}
+            for answer in self.answers:
+                parts = [*(quote(getattr(answer, key)) for key in varying), answer.task]
+                report.headings[answer.key] = ", ".join(filter(None, parts))
         return report
 
     @cached_property
@@ -82,7 +85,7 @@ class Report:
         return Report(without_fits(self.tables), self.name, self.names)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table with labels, made once."""
+        """Return a table with the columns of `words.with_labels`, made once."""
         if name not in self._labelled:
             self._labelled[name] = with_labels(self.tables[name], self.tables)
         return self._labelled[name]
@@ -93,8 +96,9 @@ class Report:
         steps = without_fits(self.tables)
         table = with_labels(steps["best_use"], steps)
         parts = {part: table[f"alternative_{part}"] for part in Configuration._fields}
-        others = with_labels(table[["dataset", "workload"]].assign(**parts), steps)["label"]
-        return best_uses(table.assign(alternative_label=others), self.tables)
+        alternatives = table[["dataset", "workload"]].assign(**parts)
+        labels = with_labels(alternatives, steps)["label"]
+        return best_uses(table.assign(alternative_label=labels), self.tables)
 
     @cached_property
     def shown(self) -> set[tuple]:
@@ -105,7 +109,7 @@ class Report:
     def comparisons(self) -> pd.DataFrame:
         """The rows of `speedup` on the times of an epoch, with labels and the column `decision`.
 
-        It is the `Headline` of the basis that decides.
+        The decision is the `Headline` of the basis that decides.
         """
         rows = self.table("speedup")
         decisions = {
@@ -128,23 +132,20 @@ class Report:
         return {configuration_of(row): row for row in rows}
 
     def verdicts(self) -> dict[tuple, tuple[str, Ratio | None]]:
-        """Return what each configuration is beside the best use, and its ratio to it, by its names.
+        """Return the verdict on each configuration, and the ratio of its time to the best use's.
 
-        `best use`; `slower`; or why that is not known. Those that train another model, or that
-        nothing is comparable with, are left out.
+        The verdict is `best use`, `slower`, or why that is not known; a best use has no ratio.
+        Configurations that train another model, or that nothing is comparable with, are left out.
         """
-        best = {
+        of_best_use = {
             PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied",
             UNAVAILABLE: UNAVAILABLE,
         }  # fmt: skip
-        # The best use of one task may be slower than that of another.
-        verdicts: dict[tuple, tuple[str, Ratio | None]] = {
-            answer.names: (
-                best.get(answer.verdict, "least time") + f", {answer.task}" * bool(answer.task),
-                None,
-            )
-            for answer in self.answers
-        }
+        verdicts: dict[tuple, tuple[str, Ratio | None]] = {}
+        for answer in self.answers:
+            task = f", {answer.task}" * bool(answer.task)
+            verdicts[answer.names] = of_best_use.get(answer.verdict, "least time") + task, None
+        # The best use of one task may be slower than that of another: it keeps its verdict.
         for other in (other for answer in self.answers for other in answer.alternatives):
             verdict = "slower" if other.verdict == FASTER else other.verdict
             if verdict == NO_VERDICT and 0 < other.ratio.matches < VALUES_FOR_INTERVAL:
@@ -176,7 +177,7 @@ class Headline(NamedTuple):
 
 
 def headline(row) -> Headline:
-    """Return what decides of a row of `Report.comparisons`."""
+    """Return the comparison that decides, of a row of `Report.comparisons`."""
     return Headline(UNAVAILABLE, _UNKNOWN, False) if row.kind == UNAVAILABLE else row.decision
 
 
@@ -187,7 +188,7 @@ def ratio_of(row, name: str = "ratio", matches: str = "matches") -> Ratio:
 
 
 def inverse(ratio: Ratio) -> Ratio:
-    """Return the ratio of the times of the alternative to those of the best use."""
+    """Return the ratio of the times of two configurations the other way round."""
     return Ratio(*(1 / end for end in (ratio.value, ratio.high, ratio.low)), ratio.matches)
 
 

@@ -26,20 +26,17 @@ def core_time(report: Report) -> Iterator[Finding]:
         fewer = answer.fewer
         if fewer is None or fewer.ratio_of == "target":
             continue
-        times = answer.resources.cores / fewer.resources.cores
-        cores = Ratio(*(times * end for end in fewer.ratio[:3]), fewer.ratio.matches)
+        cores, other_cores = answer.resources.cores, fewer.resources.cores
+        core_times = Ratio(
+            *(cores / other_cores * value for value in fewer.ratio[:3]), fewer.ratio.matches
+        )
         one = a(unit(report.tables, answer.workload))
         best, other = report.names(answer.label), report.names(fewer.label)
         what = f"core time (cores × seconds) of {one} of {other}"
-        texts = [f"{one} of {best} takes {report.names.fraction(cores, what)}"]
+        texts = [f"{one} of {best} takes {report.names.fraction(core_times, what)}"]
         if not pd.isna(fewer.row["run_seconds"]):
-            hours, other_hours = (
-                used.cores * fewer.row[seconds] / _SECONDS_PER_HOUR
-                for used, seconds in (
-                    (answer.resources, "run_seconds"),
-                    (fewer.resources, "alternative_run_seconds"),
-                )
-            )
+            hours = cores * fewer.row["run_seconds"] / _SECONDS_PER_HOUR
+            other_hours = other_cores * fewer.row["alternative_run_seconds"] / _SECONDS_PER_HOUR
             texts.append(
                 f"a whole run of {best} takes {hours:.2g} core-hours, and a run of {other} "
                 f"{other_hours:.2g}"
@@ -49,11 +46,11 @@ def core_time(report: Report) -> Iterator[Finding]:
 
 def energy(report: Report) -> Iterator[Finding]:
     """Compare the least energy of an epoch with that of the main reference, or say why not."""
-    configurations = report.tables["configurations"]
-    others = {*names_of_rows(configurations[configurations["other_model"].notna()])}
+    tables, configurations = report.tables, report.tables["configurations"]
+    of_other_models = {*names_of_rows(configurations[configurations["other_model"].notna()])}
     table = report.table("energy")
-    whole = table[(table["basis"] == "all devices") & ~is_among(table, others)]
-    for (dataset, workload), rows in whole.groupby(["dataset", "workload"], sort=False):
+    table = table[(table["basis"] == "all devices") & ~is_among(table, of_other_models)]
+    for (dataset, workload), rows in table.groupby(["dataset", "workload"], sort=False):
         known = rows[rows["kind"] != "unavailable"]
         compared = [
             row for row in known[known["matches"] > 0].itertuples()
@@ -63,42 +60,37 @@ def energy(report: Report) -> Iterator[Finding]:
             label, reason = report.names(rows["label"].iloc[0]), quote(rows["reason"].iloc[0])
             text = f"the energy of {label} is unavailable: {reason}"
         elif compared:
-            text = _least(min(compared, key=lambda row: row.energy_ratio), report)
+            row, one = min(compared, key=lambda row: row.energy_ratio), a(unit(tables, workload))
+            ratio, verdict = ratio_of(row, "energy_ratio"), f"{row.verdict}: "
+            if row.verdict == NO_VERDICT:
+                verdict = f"no verdict from {with_noun(ratio.matches, 'paired run')}: "
+            elif row.verdict in (FASTER, SLOWER):
+                verdict = ""
+            verb = "takes" if row.kind == "measured" else "is estimated to take"
+            model = " by the stated power model" if row.source == MODEL else ""
+            of_reference = f"energy of {one} of {report.names(row.reference_label)}{model}"
+            takes = f"{verb} {report.names.fraction(ratio, of_reference)}"
+            text = f"{verdict}{one} of {report.names(row.label)} {takes}"
         else:
             continue
         yield Finding(text, "energy", task=f"{dataset} {workload} ")
 
 
-def _least(row, report: Report) -> str:
-    ratio, one = ratio_of(row, "energy_ratio"), a(unit(report.tables, row.workload))
-    verdict = f"{row.verdict}: "
-    if row.verdict == NO_VERDICT:
-        verdict = f"no verdict from {with_noun(ratio.matches, 'paired run')}: "
-    elif row.verdict in (FASTER, SLOWER):
-        verdict = ""
-    verb = "takes" if row.kind == "measured" else "is estimated to take"
-    model = " by the stated power model" if row.source == MODEL else ""
-    energy = f"energy of {one} of {report.names(row.reference_label)}{model}"
-    return (
-        f"{verdict}{one} of {report.names(row.label)} {verb} {report.names.fraction(ratio, energy)}"
-    )
-
-
 def advice(report: Report) -> Iterator[Finding]:
     """Advise on each task, then name what was not measured or predicted."""
     for answer in report.answers:
-        texts = [_use(answer, report.names)]
+        texts = [_what_to_use(answer, report.names)]
         if answer.verdict == PAYS and not answer.resources.gpus:
-            # Times the core time of the best use, by direct comparison, at least.
-            saves = {
+            # How many times the core time of a rival the best use takes at least.
+            least_times = {
                 rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
                 for rival in answer.rivals
                 if rival.ratio_of != "target" and rival.uses == "less"
             }
-            most = max(saves, key=saves.__getitem__, default=None)
-            if most and saves[most] > 1:
-                texts.append(f"to save core-hours, train with {report.names(most)}")
-        texts.append(_decide(answer, report))
+            thriftiest = max(least_times, key=least_times.__getitem__, default=None)
+            if thriftiest and least_times[thriftiest] > 1:
+                texts.append(f"to save core-hours, train with {report.names(thriftiest)}")
+        texts.append(_how_to_decide(answer, report))
         yield from (Finding(text, "best_use", "speedup") for text in texts if text)
     modelled = {answer.workload for answer in report.answers} - set(programs(report.tables))
     if modelled and report.tables["predictions"].empty:
@@ -109,15 +101,15 @@ def advice(report: Report) -> Iterator[Finding]:
         )
 
 
-def _use(answer: BestUse, names: Names) -> str:
-    """Name what to train with; empty if nothing is decided."""
+def _what_to_use(answer: BestUse, names: Names) -> str:
+    """Return what to train with; empty if nothing is decided."""
     if answer.verdict == NOT_LEARNT:
         return f"find settings with which {quote(answer.workload)} learns, then measure again"
     if answer.advised is None:
         return ""
     if answer.verdict != TIED:
         row, from_epochs = answer.closest.row, ""
-        # Known where the times are of steps.
+        # This number is known where the times are of steps.
         if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
             from_epochs = f" for {with_noun(int(row['faster_from_epochs']), 'epoch')} or more"
         return f"train with {names(answer.label)}{from_epochs}"
@@ -127,8 +119,8 @@ def _use(answer: BestUse, names: Names) -> str:
     return f"train with {names(answer.thriftiest)}: more was not found to save time"
 
 
-def _decide(answer: BestUse, report: Report) -> str:
-    """Tell what would give a verdict, if there is none."""
+def _how_to_decide(answer: BestUse, report: Report) -> str:
+    """Return what would give a verdict; empty if there is one."""
     rival, label = answer.closest, report.names(answer.label)
     has_failed = not answer.behind.isdisjoint(names_of_rows(without_result(report)))
     retry = retry_phrase(report.name) if has_failed else ""

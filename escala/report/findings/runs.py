@@ -15,16 +15,17 @@ from escala.report.tables.views import programs
 
 
 def gaps(report: Report) -> Iterator[Finding]:
-    """Describe what failed, and what to do about it."""
-    current, number = report.tables["runs"]["current"].sum(), len(without_result(report))
-    texts = [
-        f"all {current} timing runs ended ok" if current > 1 else "the only timing run ended ok"
-    ]
-    if number:
-        retry = retry_phrase(report.name)
+    """Count the runs that did not end ok, and tell how to repeat them."""
+    number, failed = report.tables["runs"]["current"].sum(), len(without_result(report))
+    if failed:
         texts = [
-            f"of {with_noun(current, 'timing run')}, {number} did not end ok",
-            f"to repeat these, and the runs that they are compared with, {retry}",
+            f"of {with_noun(number, 'timing run')}, {failed} did not end ok",
+            "to repeat these, and the runs that they are compared with, "
+            f"{retry_phrase(report.name)}",
+        ]
+    else:
+        texts = [
+            f"all {number} timing runs ended ok" if number > 1 else "the only timing run ended ok"
         ]
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in texts)
 
@@ -41,11 +42,11 @@ def retry_phrase(name: str) -> str:
 
 
 def failures(report: Report) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the runs that failed alike: label, repeats, status, and the whole reason."""
+    """Yield label, repeats, status and whole reason of the runs that failed alike."""
     keys = ["label", "status", "reason"]
-    for names, group in without_result(report).fillna({"reason": ""}).groupby(keys, sort=False):
-        label, status, reason = names
-        yield label, ", ".join(map(str, group["repeat"])), status, reason
+    failed = without_result(report).fillna({"reason": ""})
+    for (label, status, reason), rows in failed.groupby(keys, sort=False):
+        yield label, ", ".join(map(str, rows["repeat"])), status, reason
 
 
 def machines_and_data(report: Report) -> Iterator[Finding]:
@@ -65,15 +66,15 @@ def machines_and_data(report: Report) -> Iterator[Finding]:
             texts.append(f"it has the GPU {quote(row.gpus)}")
     for name, group in runs.groupby("dataset", sort=False):
         dataset, workloads = quote(name), group["workload"].unique()
-        sides = {"training": group["train_rows"].dropna(), "test": group["test_rows"].dropna()}
-        known = [f"{span(rows)} {side} rows" for side, rows in sides.items() if len(rows)]
+        numbers = {"training": group["train_rows"].dropna(), "test": group["test_rows"].dropna()}
+        known = [f"{span(rows)} {part} rows" for part, rows in numbers.items() if len(rows)]
         if known:
             texts.append(f"{dataset} has {join_words(known)}")
         texts.append(f"{list_names(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}")
         source_type = group["provenance"].iloc[0]
         if source_type == "simulated":
             texts.append(f"the data of {dataset} are simulated, and say nothing about real data")
-        # Of files that programs read themselves, no more is known than that.
+        # Of the files that programs read themselves, nothing more is known.
         elif source_type != "files" or not set(workloads) <= set(programs(report.tables)):
             texts.append(f"the data of {dataset} are from a source of type {quote(source_type)}")
     yield from (Finding(text, "runs") for text in texts)

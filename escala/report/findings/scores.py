@@ -1,7 +1,4 @@
-"""Describe how good the models are, whether they learn, and what their scores depend on.
-
-The times of a network that learns nothing say little about training.
-"""
+"""Describe how good the models are, whether they learn, and what their scores depend on."""
 
 from __future__ import annotations
 
@@ -39,37 +36,39 @@ from escala.report.tables.views import (
 
 #: The columns that name a configuration and a reference.
 COMPARED = (*CONFIGURATION, "reference")
-#: Table and figure of scores of classes.
+#: Table and figure of scores by class.
 _BY_CLASS = "pooled", "classification_reports"
 
 
 def learns(report: Report) -> Iterator[Finding]:
-    """Name what learns nothing, and what a baseline is better than, of what answers."""
+    """Name the configurations that learn nothing, or less than a baseline.
+
+    Of the configurations that findings describe, since their times then say little about training.
+    """
     several = report.tables["configurations"]["dataset"].nunique() > 1
     rows = among(report.table("configurations"), report.shown)
     for (dataset, workload), group in rows.groupby(["dataset", "workload"], sort=False):
-        learnt = {
-            label: (names, model)
-            for label, names in zip(group["label"], names_of_rows(group), strict=True)
-            if (model := judge_learning(report.tables, names)).kind != UNKNOWN
-        }
-        if not learnt:
+        names_of = dict(zip(group["label"], names_of_rows(group), strict=True))
+        judged = {label: judge_learning(report.tables, names) for label, names in names_of.items()}
+        judged = {label: model for label, model in judged.items() if model.kind != UNKNOWN}
+        if not judged:
             continue
         on, texts = f" on {quote(dataset)}" if several else "", []
-        best = max(learnt, key=lambda label: learnt[label][1].accuracy)
-        failing = [label for label in learnt if learnt[label][1].kind == DOES_NOT_LEARN]
-        for label in [best] if len(failing) == len(learnt) else failing:
-            names, model = learnt[label]
-            under = f" under {report.names(label)}" if len(failing) < len(learnt) else ""
+        best = max(judged, key=lambda label: judged[label].accuracy)
+        failing = [label for label, model in judged.items() if model.kind == DOES_NOT_LEARN]
+        for label in [best] if len(failing) == len(judged) else failing:
+            model = judged[label]
+            under = f" under {report.names(label)}" if len(failing) < len(judged) else ""
             subject = f"{quote(workload)}{under}{on}"
-            epochs = int(among(report.tables["runs"], {names})["epochs_done"].max())
+            runs = among(report.tables["runs"], {names_of[label]})
+            epochs = int(runs["epochs_done"].max())
             texts += [
                 f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
                 f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
                 f"{model.largest_class:.2f}",
                 f"the times of {subject} are those of a network that does not learn",
             ]
-        model = learnt[best][1]
+        model = judged[best]
         if model.baseline is not None and model.baseline > model.high:
             texts.append(
                 f"{quote(model.workload)} reaches an accuracy of {model.baseline:.2f}{on}, and "
@@ -127,27 +126,39 @@ def differences(report: Report) -> Iterator[Finding]:
     repeats, tables = over_repeats(report), report.tables
     runs = dict(list(tables["runs"].groupby("workload")))
     unseeded = [name for name in programs(tables) if "seed" not in placeholders_of(runs[name])]
-    is_seeded, is_one = ~repeats["workload"].isin(unseeded), repeats["splits"] == 1
-    for varied, rows in (
-        ("seeds only", repeats[is_one & is_seeded]),
-        ("seeds and splits", repeats[~is_one & is_seeded]),
+    is_seeded, is_one_split = ~repeats["workload"].isin(unseeded), repeats["splits"] == 1
+    bounded = "no mean score differs from that of {references} by more than {bound}"
+    for what_varies, rows in (
+        ("seeds only", repeats[is_one_split & is_seeded]),
+        ("seeds and splits", repeats[~is_one_split & is_seeded]),
         ("repeats", repeats[~is_seeded]),
     ):
-        bounded = "no mean score differs from that of {references} by more than {bound}"
-        # What the fewest matches in which a score is that of the main reference leave open.
+        # Of each score, the comparison with the fewest matches says most of what is left open.
         same, clauses = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)], []
         for score, of_score in same.groupby("score", sort=False):
             row = of_score.loc[of_score["matches"].idxmin()]
-            within = f"paired runs within {row['bound']:g} do"
-            what = within if row["bound"] else "equal paired runs do"
+            pairs = f"paired runs within {row['bound']:g}" if row["bound"] else "equal paired runs"
             clauses.append(
-                f"{in_words(row['matches'])} {what} not exclude a larger difference of "
+                f"{in_words(row['matches'])} {pairs} do not exclude a larger difference of "
                 f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
             )
         for clause in (*clauses, *_differ(rows, bounded, "score", report.names)):
-            yield Finding(f"over {varied}, {clause}", "mean_scores", "mean_scores")
-    others, scores = set(names_of_rows(repeats, COMPARED)), report.table("score_differences")
-    is_left = [names not in others for names in names_of_rows(scores, COMPARED)]
+            yield Finding(f"over {what_varies}, {clause}", "mean_scores", "mean_scores")
+    bounded = "no class differs from {references} by more than {bound} in precision or recall"
+    for clause in _differ(_over_test_rows(report, repeats), bounded, "rate", report.names):
+        text = f"over test rows only, {clause}"
+        yield Finding(text, "score_differences", "classification_reports")
+
+
+def _over_test_rows(report: Report, repeats: pd.DataFrame) -> pd.DataFrame:
+    """Return the differences of precision and recall by class, with the columns of `over_repeats`.
+
+    Parameters
+    ----------
+    repeats : the result of `over_repeats`; its comparisons are left out.
+    """
+    over, scores = set(names_of_rows(repeats, COMPARED)), report.table("score_differences")
+    is_left = [names not in over for names in names_of_rows(scores, COMPARED)]
     scores = scores[pd.Series(is_left, scores.index, bool)]
     rates = [
         scores.assign(
@@ -157,11 +168,7 @@ def differences(report: Report) -> Iterator[Finding]:
         )
         for rate in ("precision", "recall")
     ]
-    rest = pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
-    bounded = "no class differs from {references} by more than {bound} in precision or recall"
-    for clause in _differ(rest, bounded, "rate", report.names):
-        text = f"over test rows only, {clause}"
-        yield Finding(text, "score_differences", "classification_reports")
+    return pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
 
 
 def over_repeats(report: Report) -> pd.DataFrame:
@@ -179,13 +186,13 @@ def over_repeats(report: Report) -> pd.DataFrame:
 
 
 def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterator[str]:
-    """Bound the differences from the main reference, and name the largest that is none by chance.
+    """Bound the differences from the main reference, and name the largest that excludes 0.
 
     Parameters
     ----------
     rows : as `over_repeats` returns them.
     bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
-    one : the word for a difference.
+    one : the word for what differs.
     """
     # Equal differences have no interval.
     known = rows[rows["reference"] == 1].dropna(subset=["low", "high"]).reset_index(drop=True)
@@ -208,10 +215,10 @@ def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterato
 def workload_scores(report: Report) -> Iterator[Finding]:
     """Describe each score of workloads that bring their own, by its medians."""
     scores = report.table("scores").groupby("score", sort=False)
-    every = {name: rows.groupby("label", sort=False)["value"].median() for name, rows in scores}
-    for name, medians in every.items():
-        # The best value of a program's score, where it is the last one.
-        if name.startswith(BEST) and medians.equals(every.get(name.removeprefix(BEST))):
+    by_score = {name: rows.groupby("label", sort=False)["value"].median() for name, rows in scores}
+    for name, medians in by_score.items():
+        # The best value of a program's score says nothing more where it is the last value.
+        if name.startswith(BEST) and medians.equals(by_score.get(name.removeprefix(BEST))):
             continue
         low, high = medians.idxmin(), medians.idxmax()
         values = f"{medians[low]:.4g} for {report.names(low)}"
@@ -224,7 +231,7 @@ def workload_scores(report: Report) -> Iterator[Finding]:
 
 
 def classes_without_scores(report: Report) -> Iterator[Finding]:
-    """Tell which scores of single classes are not there."""
+    """Tell which datasets and classes have no scores by class, and why."""
     for dataset, levels in report.tables["reports"].groupby("dataset", sort=False)["level"]:
         if "class" not in set(levels):
             text = (
@@ -285,15 +292,14 @@ def leakage(report: Report) -> Iterator[Finding]:
             "in training"
         )
         for workload, runs in group.groupby("workload", sort=False):
-            rest = runs["rest_accuracy"].dropna()
-            rest_accuracy = "and unavailable on rows without near-duplicate, as there are none"
-            if len(rest):
-                rest_accuracy = f"and {rest.median():.3f} on rows without near-duplicate"
-            accuracy = f"{runs['accuracy'].median():.3f} on all test rows"
-            of = f"the accuracy of {quote(workload)}"
-            texts.append(f"on {dataset}, {of} is {accuracy}, {rest_accuracy}")
-        whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
-        if whole:
-            classes = quote(", ".join(whole))
+            on_new_rows = runs["rest_accuracy"].dropna()
+            on_new = "and unavailable on rows without near-duplicate, as there are none"
+            if len(on_new_rows):
+                on_new = f"and {on_new_rows.median():.3f} on rows without near-duplicate"
+            on_all = f"{runs['accuracy'].median():.3f} on all test rows"
+            texts.append(f"on {dataset}, the accuracy of {quote(workload)} is {on_all}, {on_new}")
+        not_separable = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
+        if not_separable:
+            classes = quote(", ".join(not_separable))
             texts.append(f"on {dataset}, {classes} cannot be separated and has no score")
     yield from (Finding(text, "leakage", "splits") for text in texts)

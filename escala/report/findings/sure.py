@@ -14,6 +14,7 @@ from escala.core.readable import in_words, with_interval, with_noun
 from escala.report.findings.context import Report, ratio_of
 from escala.report.findings.why import parts_of_steps
 from escala.report.findings.words import Finding, Names, among, of, quote
+from escala.report.tables.amdahl import THREADS
 from escala.report.tables.runs import NOTES_APART
 from escala.report.tables.series import DIRECT, PRODUCT
 from escala.report.tables.views import names_of_rows
@@ -32,26 +33,26 @@ def runs_ok(report: Report) -> dict[tuple, int]:
 
 
 def runs_for_times(report: Report) -> pd.DataFrame:
-    """Return the current timing runs that ended ok, from which the ratios are."""
+    """Return the current timing runs that ended ok, with labels, but without fits."""
     runs = report.steps.table("runs")
     return runs[(runs["status"] == "ok") & runs["current"]]
 
 
 def disturbances(report: Report) -> Iterator[Finding]:
-    """Tell what other work disturbed next to the runs."""
+    """Tell which runs other work disturbed, and which disturbances are not seen."""
     timed, evidence = runs_for_times(report), ("runs", "seconds_per_epoch")
-    again, stay = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
+    repeated, is_disturbed = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
-    if again:
-        were = "was" if again == 1 else "were"
+    if repeated:
+        were = "was" if repeated == 1 else "were"
         text = (
-            f"{with_noun(again, 'run')} {were} measured again, because other work disturbed a run "
-            "of the same repeat"
+            f"{with_noun(repeated, 'run')} {were} measured again, because other work disturbed a "
+            "run of the same repeat"
         )
         yield Finding(text, *evidence, first=True)
-    if stay.any():
-        because = quote(timed.loc[stay, "disturbed_because"].iloc[0])
-        text = f"{with_noun(stay.sum(), 'run')} stayed disturbed, for example by {because}"
+    if is_disturbed.any():
+        because = quote(timed.loc[is_disturbed, "disturbed_because"].iloc[0])
+        text = f"{with_noun(is_disturbed.sum(), 'run')} stayed disturbed, for example by {because}"
         yield Finding(text, *evidence, first=True)
     elif len(timed) and timed["disturbed"].notna().all():
         yield Finding("no disturbance was detected", *evidence)
@@ -88,7 +89,7 @@ def evidence(report: Report) -> Iterator[Finding]:
                 f"{int(row['disturbed_matches'])} of {matches} paired runs to the end"
             )
             continue
-        number = in_words(matches)
+        number, configurations = in_words(matches), int(row["configurations"])
         runs, are = ("run", "is") if matches == 1 else ("runs", "are")
         pairs = (
             f"{number} {runs} of {names(answer.label)} {are} paired with {number} of "
@@ -99,44 +100,46 @@ def evidence(report: Report) -> Iterator[Finding]:
         elif matches:
             widened = "; the interval is widened by how sessions differ elsewhere" * (matches > 1)
             texts.append(f"{pairs}{widened}")
-        if (several := int(row["configurations"])) > 2:
+        if configurations > 2:
             texts.append(
-                f"{names.subject(answer.label, 'has')} the least time of {in_words(several)} "
-                "configurations, and the intervals allow for that choice"
+                f"{names.subject(answer.label, 'has')} the least time of "
+                f"{in_words(configurations)} configurations, and the intervals allow for that "
+                "choice"
             )
     yield from (Finding(text, "best_use", "speedup", first=True) for text in texts)
 
 
 def limits(report: Report) -> Iterator[Finding]:
     """Name each condition that limits the comparison of a best use with its main reference."""
-    numbers = runs_ok(report)
+    number_ok = runs_ok(report)
     for answer in report.answers:
         row = report.against_main.get(answer.names)
         if row is not None and row.kind != "unavailable":
-            for text in _limits(row, numbers.get(answer.names, 0), report.names):
+            for text in _limits(row, number_ok.get(answer.names, 0), report.names):
                 yield Finding(text, "speedup", "speedup")
 
 
-def _limits(row, runs: int, names: Names) -> Iterator[str]:
-    """Yield a sentence on each condition that limits a comparison.
+def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
+    """Yield a clause on each condition that limits a comparison.
 
     Parameters
     ----------
     row : of `speedup`, with labels.
-    runs : of the configuration that ended ok.
+    runs_ok : the number of runs of the configuration that ended ok.
     """
     label, paired = names(row.label), row.matches
     if not row.stays_disturbed:
+        # Disturbed matches are not among those of the row.
         paired += row.disturbed_matches
         if row.disturbed_matches:
             yield (
                 f"of {paired} paired runs of {label}, {row.disturbed_matches} stayed disturbed and "
                 "count no more, whatever their times"
             )
-    if paired < runs:
+    if paired < runs_ok:
         yield (
-            f"of {runs} runs of {label}, {runs - paired} had no run of the reference in the same "
-            "session and repeat"
+            f"of {runs_ok} runs of {label}, {runs_ok - paired} had no run of the reference in the "
+            "same session and repeat"
         )
     if not pd.isna(row.reason):
         yield f"some paired runs of {label} have no ratio: {quote(row.reason)}"
@@ -144,8 +147,8 @@ def _limits(row, runs: int, names: Names) -> Iterator[str]:
         yield f"the times of {label} are estimated from a part of an epoch"
     if row.oversubscribed:
         yield f"processes of {label} shared cores"
-    several = any(Layout.parse(layout).nodes > 1 for layout in (row.layout, row.reference_layout))
-    if pd.isna(row.same_nodes) or (row.same_nodes and not several):
+    nodes = max(Layout.parse(layout).nodes for layout in (row.layout, row.reference_layout))
+    if pd.isna(row.same_nodes) or (row.same_nodes and nodes == 1):
         return
     where = "the same nodes"
     if not row.same_nodes:
@@ -156,11 +159,11 @@ def _limits(row, runs: int, names: Names) -> Iterator[str]:
 
 
 def ladders(report: Report) -> Iterator[Finding]:
-    """Name ladders that disagree, and count the matches of all their changes."""
+    """Name ladders that disagree on equal ends, and tell how many matches each change has."""
     rows = report.tables["ladder"]
     rows = rows[(rows["kind"] == "measured") & (rows["part"] != PRODUCT)]
-    whole = rows[rows["part"] == DIRECT]
-    for _, same in whole.groupby(["dataset", "workload", "before", "after"], sort=False):
+    ends = rows[rows["part"] == DIRECT]
+    for _, same in ends.groupby(["dataset", "workload", "before", "after"], sort=False):
         low, high = same.loc[same["ratio"].idxmin()], same.loc[same["ratio"].idxmax()]
         if low["ratio_high"] < high["ratio_low"]:
             text = (
@@ -197,22 +200,21 @@ def spread(report: Report) -> Iterator[Finding]:
 
 
 def clocks(report: Report) -> Iterator[Finding]:
-    """Tell what a step lost of its cores, or has in no part, and how clocks slow it down."""
-    of_parts = {
-        OFF_CORE: (
-            "off the core",
-            "at most {:.1f} % is off the core: its threads were ready, and others ran",
-        ),
-        UNEXPLAINED: ("in no part", "{:.1f} % is in none of its parts"),
-    }
+    """Tell how much of a step is off the core or in no part, and how clocks slow it down."""
     for label, parts in parts_of_steps(report):
-        whole, step, texts = parts.loc[WHOLE], f"a step of {report.names(label)}", []
-        for part, (where, known) in of_parts.items():
-            percent = 100 * parts["fraction"].get(part, math.nan)
-            text = f"of {step}, {known.format(percent)}"
-            texts.append(
-                f"how much of {step} is {where} is unavailable" if pd.isna(percent) else text
-            )
+        whole, step = parts.loc[WHOLE], f"a step of {report.names(label)}"
+        off_core, unexplained = (
+            100 * parts["fraction"].get(part, math.nan) for part in (OFF_CORE, UNEXPLAINED)
+        )
+        texts = [
+            f"of {step}, at most {off_core:.1f} % is off the core: its threads were ready, and "
+            "others ran"
+            if pd.notna(off_core)
+            else f"how much of {step} is off the core is unavailable",
+            f"of {step}, {unexplained:.1f} % is in none of its parts"
+            if pd.notna(unexplained)
+            else f"how much of {step} is in no part is unavailable",
+        ]
         if not pd.isna(whole["slowdown"]):
             runs = in_words(int(whole["runs"])) + (" run" if whole["runs"] == 1 else " runs")
             text = (
@@ -221,16 +223,16 @@ def clocks(report: Report) -> Iterator[Finding]:
             )
             if not pd.isna(whole["low_seconds"]):
                 seconds = whole[["seconds", "low_seconds", "high_seconds"]]
-                text += f": {with_interval(*1000 * seconds, '.1f', ' ms')}"
+                text += f": {with_interval(*1000 * seconds, '.1f', ' ms', 'range ')}"
             texts.append(text)
         yield from (Finding(text, "attribution", "attribution") for text in texts)
 
 
 def pilot(report: Report) -> Iterator[Finding]:
     """Tell how many paired runs the pilot asked for, and whether there are fewer."""
-    pilot = report.table("pilot").dropna(subset=["needed"])
-    if not pilot.empty:
-        row = pilot.loc[pilot["needed"].idxmax()]
+    comparisons = report.table("pilot").dropna(subset=["needed"])
+    if not comparisons.empty:
+        row = comparisons.loc[comparisons["needed"].idxmax()]
         yield Finding(
             f"in the pilot the ratio of {report.names(row['label'])} had a deviation of "
             f"{100 * row['deviation']:.1f} %, which requires {row['needed']} paired runs",
@@ -271,16 +273,15 @@ def drift(report: Report) -> Iterator[Finding]:
     """Tell whether the machine drifted in the sessions that were judged, if there are any."""
     sessions = report.tables["drift"]
     judged = sessions[sessions["kind"] == "measured"]
-    drifted = judged[judged["detected"].fillna(False)]
-    several = with_noun(len(judged), "session")
-    largest = drifted["change"].abs().max()
-    hardly = ", which paired runs hardly notice" * bool(largest < _HARDLY_NOTICED)
     if judged.empty:
         return
+    drifted, number = judged[judged["detected"].fillna(False)], with_noun(len(judged), "session")
+    largest = drifted["change"].abs().max()
+    hardly = ", which paired runs hardly notice" * bool(largest < _HARDLY_NOTICED)
     if drifted.empty:
-        text = f"no drift of the machine was detected in {several}"
+        text = f"no drift of the machine was detected in {number}"
     elif len(drifted) > 1:
-        text = f"the machine drifted in {len(drifted)} of {several}{hardly}"
+        text = f"the machine drifted in {len(drifted)} of {number}{hardly}"
     else:
         row = next(drifted.itertuples())
         session, low, high = quote(row.session), row.change_low, row.change_high
@@ -295,18 +296,21 @@ def drift(report: Report) -> Iterator[Finding]:
 
 
 def predictions(report: Report) -> Iterator[Finding]:
-    """Describe the errors of what was predicted, or bounded, and measured too, and other bounds."""
+    """Compare predictions and bounds with measured times, then tell bounds that were not measured.
+
+    Predictions are of networks, and bounds of programs.
+    """
     table, evidence = report.table("predictions"), ("predictions", "seconds_per_epoch")
-    both = table[table["error"].notna()]
-    held = both[both["covered"].notna()]
-    if len(held):
+    predicted = table[table["error"].notna()]
+    with_interval = predicted[predicted["covered"].notna()]
+    if len(with_interval):
         text = (
-            f"of {with_noun(int(held['runs'].sum()), 'run')} that the cost model did not see, "
-            f"{int(held['covered'].sum())} took a time within its intervals"
+            f"of {with_noun(int(with_interval['runs'].sum()), 'run')} that the cost model did not "
+            f"see, {int(with_interval['covered'].sum())} took a time within its intervals"
         )
         yield Finding(text, *evidence)
-    if len(both):
-        worst = both.loc[both["error"].abs().idxmax()]
+    if len(predicted):
+        worst = predicted.loc[predicted["error"].abs().idxmax()]
         text = (
             f"the largest error of the cost model is that of {report.names(worst['label'])}: the "
             f"predicted time is {100 * abs(worst['error']):.0f} % "
@@ -335,10 +339,10 @@ def laws(report: Report) -> Iterator[Finding]:
     table = report.tables["amdahl"]
     fitted = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
     for row in among(fitted, {answer.names for answer in report.answers}).itertuples():
-        number = row.extrapolated_times * Layout.parse(row.reference_layout).ranks
-        if row.law_over == "threads":
-            number = row.extrapolated_times * row.reference_cores
-        over = "threads" if row.law_over == "threads" else "processes"
+        over, at_reference = "processes", Layout.parse(row.reference_layout).ranks
+        if row.law_over == THREADS:
+            over, at_reference = "threads", row.reference_cores
+        number = row.extrapolated_times * at_reference
         yield Finding(
             f"with {number:.0f} {over}, {quote(f'{row.strategy} {row.variant}')} would be "
             f"{row.extrapolated_speedup:.2f} times as fast as its reference, extrapolated by the "

@@ -10,7 +10,6 @@ import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE
-from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
@@ -28,10 +27,11 @@ from escala.strategies import STRATEGIES
 #: Runs with clocks explain a difference between timing runs only if they show the same one within
 #: this factor. On two idle cores of a virtual machine seven equal runs differed by up to 1.33.
 AGREES = 2.0
-#: The part of the core time in the kernel from which it is told.
+#: The part of the core time that the kernel takes is told from this on.
 KERNEL_FRACTION = 0.05
-#: Page faults in a second of core time from which the kernel's time is of them. One took 3 to 6 µs
-#: on virtual machines, so these take 3 to 6 %. Waiting for other ranks is time in the kernel too.
+#: From so many page faults in a second of core time, the kernel's time is attributed to them. One
+#: took 3 to 6 µs on virtual machines, so these take 3 to 6 %. Waiting for other ranks also is time
+#: in the kernel.
 FAULTS_PER_SECOND = 10_000
 #: How many of a ladder's changes are named.
 RUNGS_NAMED = 3
@@ -56,15 +56,14 @@ _TASKS = {
     "writing checkpoints": ("checkpoint",),
     "loading, building and saving": ("loading", "build", "broadcast", "averaging", "save"),
 }
-_NETWORK = CONFIGURATION.index("network")
 _DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_seconds"]
 
 
 def steps(report: Report) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read.
 
-    Where they were not, the reason of an answer is not known, and this comes before all else, with
-    how to measure it or why that cannot be done.
+    Before that, name each answer whose clocks were not read, with how to measure its steps, or why
+    that cannot be done.
     """
     names, runs = report.names, report.tables["runs"]
     measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
@@ -97,15 +96,17 @@ def steps(report: Report) -> Iterator[Finding]:
         for other in answer.alternatives
     }
     for label, parts in parts_of_steps(report):
-        for text in _step(label, parts, verdicts, names):
+        for text in _describe(label, parts, verdicts, names):
             yield Finding(text, "attribution", "attribution")
 
 
 def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
-    """Return the parts of a step of rank 0 of the configurations that findings describe.
+    """Return the parts of a step of rank 0, for each configuration that findings describe.
 
-    Each is a label with rows of the table `attribution`. If no configuration that answers has
-    clocks, all configurations are returned that have.
+    Returns
+    -------
+    Labels, with the rows of the table `attribution` by `part`. If no best use has clocks, those of
+    all configurations that have.
     """
     table = report.steps.table("attribution").dropna(subset=["part"])
     table = table[table["rank"] == 0]
@@ -115,10 +116,10 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
     return [(label, parts.set_index("part")) for label, parts in groups]
 
 
-def _step(
+def _describe(
     label: str, parts: pd.DataFrame, verdicts: Mapping[tuple, str], names: Names
 ) -> Iterator[str]:
-    """Compare a step with the main reference, and name its largest part and its overlap.
+    """Compare a step with that of the reference, and name its largest part and its overlap.
 
     Parameters
     ----------
@@ -126,11 +127,12 @@ def _step(
     """
     pair = label, str(parts["reference_label"].iloc[0])
     if NOT_DISTINGUISHABLE not in (verdicts.get(pair), verdicts.get(pair[::-1])):
-        yield from _more(label, parts, verdicts, names)
+        yield from _explain_difference(label, parts, verdicts, names)
     fractions = parts["fraction"].reindex(_PART_NAMES).dropna()
     if not fractions.empty:
         part, text = fractions.idxmax(), ""
-        if fractions[part] >= 1 - fractions.sum():  # What is not known may hide a larger part.
+        # What is not known may hide a larger part.
+        if fractions[part] >= 1 - fractions.sum():
             text = f", {100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}"
         whole = 1000 * parts.loc[WHOLE, "seconds"]
         yield f"a step of {names(label)} takes {whole:.1f} ms{text}"
@@ -142,33 +144,34 @@ def _step(
         )
 
 
-def _more(
+def _explain_difference(
     label: str, parts: pd.DataFrame, verdicts: Mapping[tuple, str], names: Names
 ) -> Iterator[str]:
-    """Explain by how much a step differs from the main reference, if both were measured.
+    """Explain by how much a step differs from that of the reference, if both were measured.
 
     The largest part that changed in the same direction is named, of those whose interval does not
-    hold 0. Where the runs with clocks show another difference than the timing runs, or these
-    another one than the answer, nothing is explained.
+    hold 0. Nothing is explained where the runs with clocks show another difference than the timing
+    runs, or the timing runs another one than the answer.
     """
-    more, first, mine = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
-    timed, part_differences = 1000 * first["timed_difference_seconds"], more.reindex(_PART_NAMES)
-    if pd.isna(more[WHOLE]) or pd.isna(timed) or part_differences.isna().all():
+    differences, first, mine = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
+    timed, whole = 1000 * first["timed_difference_seconds"], differences[WHOLE]
+    part_differences = differences.reindex(_PART_NAMES)
+    if pd.isna(whole) or pd.isna(timed) or part_differences.isna().all():
         return
     reference, number = names(first["reference_label"]), first["reference_steps"]
-    agree = abs(timed) <= AGREES * abs(more[WHOLE]) and abs(more[WHOLE]) <= AGREES * abs(timed)
+    agree = abs(timed) <= AGREES * abs(whole) and abs(whole) <= AGREES * abs(timed)
     pair = label, first["reference_label"]
-    opposite = verdicts.get(pair if timed >= 0 else pair[::-1]) == FASTER
-    if more[WHOLE] * timed <= 0 or not agree or opposite:
+    contradicts_answer = verdicts.get(pair if timed >= 0 else pair[::-1]) == FASTER
+    if whole * timed <= 0 or not agree or contradicts_answer:
         yield (
             f"how {names.subject(label, 'differs')} from {reference} is not explained: a step "
-            f"takes {_compare(timed)} in the timing runs, and {_compare(more[WHOLE])} with clocks"
+            f"takes {_compare(timed)} in the timing runs, and {_compare(whole)} with clocks"
         )
         return
     several = in_words(int(number)) if number == int(number) else f"{number:.2g}"
     than = f"{'a step' if number == 1 else f'{several} steps'} of {reference}"
     text = f"a step of {mine} takes {_compare(timed)} than {than}"
-    unknown = more[WHOLE] - part_differences.sum()
+    unknown = whole - part_differences.sum()
     _, low, high = (parts[column] for column in _DIFFERENCE)
     holds_0 = ((low <= 0) & (high >= 0)).fillna(False).reindex(_PART_NAMES, fill_value=False)
     certain = part_differences[~holds_0.astype(bool)].dropna()
@@ -180,15 +183,18 @@ def _more(
             text += f": {_compare(*1000 * parts.loc[part, _DIFFERENCE])} {_PART_NAMES[part]}"
     yield text
     runs = f"{in_words(int(first['matches']))} run{'' if first['matches'] == 1 else 's'}"
-    whole = _compare(*1000 * parts.loc[WHOLE, _DIFFERENCE])
-    yield f"in {runs} with clocks, a step of {mine} takes {whole} than {than}"
-    ranks = [Layout.parse(first[name]).ranks for name in ("layout", "reference_layout")]
-    seconds = 1000 * parts.loc["compute", "seconds"]
-    is_alike = first["variant"] == first["reference_variant"]
-    if ranks[0] > ranks[1] and is_alike and not pd.isna(seconds - more["compute"]):
-        share = (seconds - more["compute"]) * ranks[1] / ranks[0]
+    with_clocks = _compare(*1000 * parts.loc[WHOLE, _DIFFERENCE])
+    yield f"in {runs} with clocks, a step of {mine} takes {with_clocks} than {than}"
+    ranks, reference_ranks = (
+        Layout.parse(first[column]).ranks for column in ("layout", "reference_layout")
+    )
+    compute = 1000 * parts.loc["compute", "seconds"]
+    reference_compute = compute - differences["compute"]
+    is_one_variant = first["variant"] == first["reference_variant"]
+    if ranks > reference_ranks and is_one_variant and not pd.isna(reference_compute):
+        share = reference_compute * reference_ranks / ranks
         yield (
-            f"a step of {mine} computes for {seconds:.1f} ms; an equal share of the computing of "
+            f"a step of {mine} computes for {compute:.1f} ms; an equal share of the computing of "
             f"{reference} would be {share:.1f} ms"
         )
 
@@ -204,13 +210,14 @@ def ladders(report: Report) -> Iterator[Finding]:
     """Describe each ladder: its largest changes, whether they explain it, the ratio of its ends."""
     names = report.names
     for (dataset, workload, ladder), rows in _ladders(report):
-        one, whole = unit(report.tables, workload), rows.iloc[-1]
-        way = f"on the ladder {quote(ladder)} ({quote(f'{workload} on {dataset}')})"
-        ends = f"{way}, the ratio of the ends is unavailable: {quote(str(whole.reason))}"
-        if whole.kind != "unavailable":
-            takes = names.subject(whole.after, "takes")
-            ends = f"{way}, {takes} {_ratio(whole)} the time per {one} of {names(whole.before)}"
-        for text in (*_changes(quote(ladder), rows, one), ends):
+        one, ends = unit(report.tables, workload), rows.iloc[-1]
+        on_ladder = f"on the ladder {quote(ladder)} ({quote(f'{workload} on {dataset}')})"
+        if ends.kind == "unavailable":
+            of_ends = f"the ratio of the ends is unavailable: {quote(str(ends.reason))}"
+        else:
+            takes = names.subject(ends.after, "takes")
+            of_ends = f"{takes} {_ratio(ends)} the time per {one} of {names(ends.before)}"
+        for text in (*_changes(quote(ladder), rows, one), f"{on_ladder}, {of_ends}"):
             yield Finding(text, "ladder", "ladder")
 
 
@@ -218,16 +225,16 @@ def ladder_answers(report: Report) -> Iterator[str]:
     """Yield what the changes of each ladder leave of the time."""
     for (_, workload, ladder), rows in _ladders(report):
         one = a(unit(report.tables, workload))
-        whole, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
-        if whole.kind == "unavailable":
-            yield f"unavailable: the ladder {quote(ladder)} has no ratio: {quote(whole.reason)}"
-        elif whole.part == RUNG:
-            yield f"with {quote(whole.change)}, {one} takes {_ratio(whole)} the time"
+        ends, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
+        if ends.kind == "unavailable":
+            yield f"unavailable: the ladder {quote(ladder)} has no ratio: {quote(ends.reason)}"
+        elif ends.part == RUNG:
+            yield f"with {quote(ends.change)}, {one} takes {_ratio(ends)} the time"
         else:
-            saves = whole.ratio <= 1
+            saves = ends.ratio <= 1
             text = (
                 f"together, the changes of {quote(ladder)} {'shorten' if saves else 'lengthen'} "
-                f"{one} to {_ratio(whole)} its time"
+                f"{one} to {_ratio(ends)} its time"
             )
             if not rungs.empty:
                 largest = rungs.sort_values("ratio", ascending=saves).iloc[0]
@@ -236,12 +243,16 @@ def ladder_answers(report: Report) -> Iterator[str]:
 
 
 def _ladders(report: Report) -> list[tuple[tuple, pd.DataFrame]]:
-    """Return the rows of each ladder by its dataset, workload and name, several changes first."""
+    """Return dataset, workload and name of each ladder with its rows, of which the ends are last.
+
+    Ladders of one change come last; that change is also their ends.
+    """
     groups = report.tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
     return sorted(groups, key=lambda group: len(group[1]) == 1)
 
 
 def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
+    """Describe the largest changes of a ladder of several, and whether they explain its ends."""
     if rows.iloc[-1].part == RUNG:
         return
     (product,) = rows[rows["part"] == PRODUCT].itertuples()
@@ -252,9 +263,9 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
     # What saves most comes first, or else what costs most.
     ordered = rungs.sort_values("ratio", ascending=product.ratio <= 1).head(RUNGS_NAMED)
     for place, row in enumerate(ordered.itertuples(), start=1):
-        rank = "the largest" if place == 1 else f"number {in_words(place)}"
+        which = "the largest" if place == 1 else f"number {in_words(place)}"
         yield (
-            f"of the changes of {ladder}, {rank} is {quote(row.change)}: {row.ratio:.2f} "
+            f"of the changes of {ladder}, {which} is {quote(row.change)}: {row.ratio:.2f} "
             f"{of(row.ratio)} the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
             f"{abs(row.cost_seconds):.2f} s {a(one)}"
         )
@@ -283,7 +294,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
 
 
 def _ratio(row, with_word: bool = True) -> str:
-    """Return a ratio with its interval, or the range of few matches, and the word after it."""
+    """Return a ratio of a ladder with its interval, or the range of few matches, and `of`."""
     has_interval = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
     kind = "" if has_interval else "range "
     text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
@@ -291,7 +302,7 @@ def _ratio(row, with_word: bool = True) -> str:
 
 
 def memory(report: Report) -> Iterator[Finding]:
-    """Name what answers, and its references, if the kernel clears much memory in their steps."""
+    """Name the configurations that findings describe in whose steps the kernel clears memory."""
     rows = among(report.table("configurations"), report.shown)
     rows = rows[rows["kernel_fraction"] >= KERNEL_FRACTION]
     rows = rows[rows["faults_per_step"] >= FAULTS_PER_SECOND * rows["core_seconds_per_step"]]
@@ -320,7 +331,10 @@ def memory(report: Report) -> Iterator[Finding]:
 
 
 def outside_steps(report: Report) -> Iterator[Finding]:
-    """Describe the time outside the training steps of what answers and of its reference."""
+    """Describe the time outside the training steps of the configurations that findings describe.
+
+    If none of them has a time, all configurations are described that have.
+    """
     shown, report = report.shown, report.steps
     if report.tables["runs"].empty:
         yield Finding("no workload was trained over epochs", "configurations")
@@ -333,33 +347,31 @@ def outside_steps(report: Report) -> Iterator[Finding]:
         yield Finding(text, "configurations")
     selected, whole = among(timed, shown), whole_runs(report.tables)
     for _, row in (timed if selected.empty else selected).iterrows():
-        least, seconds, what = "", row["wall_seconds"], "the training steps"
+        at_least, seconds, inside = "", row["wall_seconds"], "the training steps"
         if row["workload"] not in programs(report.tables):
-            spent = {
-                task: row[[f"{part}_seconds" for part in parts]].sum()
-                for task, parts in _TASKS.items()
+            columns_of = {
+                task: [f"{part}_seconds" for part in parts] for task, parts in _TASKS.items()
             }
-            columns = [f"{part}_seconds" for parts in _TASKS.values() for part in parts]
-            least = "at least " * bool(row[columns].isna().any())
+            spent = {task: row[columns].sum() for task, columns in columns_of.items()}
+            is_unknown = any(row[columns].isna().any() for columns in columns_of.values())
+            at_least = "at least " * is_unknown
         # Outside a whole run there is nothing.
         elif row["workload"] in whole:
             continue
         else:
-            seconds, what = row["program_seconds"], "the epochs that count"
-            spent = {
-                "starting up": row["startup_seconds"],
-                "in its first epoch": row["first_epoch_seconds"],
-            }
+            seconds, inside = row["program_seconds"], "the epochs that count"
+            first_epoch, spent = "in its first epoch", {}
             if pd.isna(row["startup_seconds"]):
-                spent = {"starting up and in its first epoch": row["first_epoch_seconds"]}
-            spent = {
-                task: seconds_of for task, seconds_of in spent.items() if not pd.isna(seconds_of)
-            }
+                first_epoch = "starting up and in its first epoch"
+            else:
+                spent["starting up"] = row["startup_seconds"]
+            if not pd.isna(row["first_epoch_seconds"]):
+                spent[first_epoch] = row["first_epoch_seconds"]
             outside = seconds - row["total_train_seconds"]
             spent["between and after the epochs"] = outside - sum(spent.values())
         text = (
-            f"{report.names.subject(row['label'], 'spends')} {least}{sum(spent.values()):.1f} of "
-            f"{seconds:.1f} s outside {what}, most of it {max(spent, key=spent.__getitem__)}"
+            f"{report.names.subject(row['label'], 'spends')} {at_least}{sum(spent.values()):.1f} "
+            f"of {seconds:.1f} s outside {inside}, most of it {max(spent, key=spent.__getitem__)}"
         )
         yield Finding(text, "configurations")
 
@@ -376,18 +388,19 @@ def links(report: Report) -> Iterator[Finding]:
         if row.kind != "unavailable"
     }
     table = report.tables["configurations"].dropna(subset=["train_seconds_per_epoch"])
-    networks: defaultdict[tuple, dict] = defaultdict(dict)
-    for names, seconds in zip(
+    # By a configuration without its network, the seconds over each network.
+    over_networks: defaultdict[tuple, dict[str, float]] = defaultdict(dict)
+    for (*configuration, network), seconds in zip(
         names_of_rows(table), table["train_seconds_per_epoch"].astype(float), strict=True
     ):
-        networks[names[:_NETWORK] + names[_NETWORK + 1 :]][names] = seconds
-    for (dataset, workload, *configuration), times in networks.items():
+        over_networks[tuple(configuration)][network] = seconds
+    for configuration, times in over_networks.items():
+        dataset, workload, *parts = configuration
         fastest = min(times, key=times.__getitem__)
-        one = unit(report.tables, workload)
-        for names in sorted(times.keys() - {fastest}):
-            medians = Ratio(times[names] / times[fastest], float("nan"), float("nan"), 1)
-            ratio = ratios.get((names, fastest), medians)
-            time = report.names.fraction(ratio, f"time over {quote(fastest[_NETWORK])}")
-            text = f"over {quote(names[_NETWORK])}, {a(one)} of {quote(' '.join(configuration))}"
-            task = f"{dataset} {workload} "
-            yield Finding(f"{text} takes {time}", "speedup", "speedup", task=task)
+        one = a(unit(report.tables, workload))
+        for network in sorted(times.keys() - {fastest}):
+            medians = Ratio(times[network] / times[fastest], math.nan, math.nan, 1)
+            ratio = ratios.get(((*configuration, network), (*configuration, fastest)), medians)
+            time = report.names.fraction(ratio, f"time over {quote(fastest)}")
+            text = f"over {quote(network)}, {one} of {quote(' '.join(parts))} takes {time}"
+            yield Finding(text, "speedup", "speedup", task=f"{dataset} {workload} ")

@@ -34,11 +34,12 @@ class Finding:
 
     Attributes
     ----------
-    text : a clause, which `sentence` makes one; names and reasons are code between backticks.
+    text : a clause, or the sentence that `findings.write` makes of it. Names and reasons are code
+        between backticks.
     table : name of the table that holds its evidence.
     figure : name of the figure that shows it, or None if none does.
-    first : whether the first screen tells it besides what it selects of its section.
-    task : the task whose answer it is part of, as `BestUse.key` has it; empty of all others.
+    first : whether the first screen tells it in any case.
+    task : the `BestUse.key` of the answer that it is part of; empty if it is part of none.
     spoken : the sentence in words, without names of configurations.
     """
 
@@ -56,7 +57,7 @@ def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 
 
 def among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.DataFrame:
-    """Return the rows of a table whose configuration is among some."""
+    """Return the rows of a table whose configuration is in `names`."""
     return frame[is_among(frame, names)]
 
 
@@ -79,7 +80,7 @@ def join_words(parts: Iterable[str]) -> str:
 
 
 def list_names(names: Collection[str], write: Callable[[str], str] = quote) -> str:
-    """Write and join names, and count those beyond the first."""
+    """Join at most `NAMES` names, each written by `write`, and the number of further ones."""
     first, more = list(map(write, names))[:NAMES], len(names) - NAMES
     return join_words([*first, f"{more} more"] if more > 0 else first)
 
@@ -95,7 +96,7 @@ def a(thing: str) -> str:
 
 
 def of(ratio: float) -> str:
-    """Return the word after a ratio: 0.7 *of* the time, and 5.9 *times* the time."""
+    """Return the word that follows a ratio: 0.7 *of* the time, and 5.9 *times* the time."""
     return "times" if round(ratio, 2) > 1 else "of"
 
 
@@ -110,7 +111,7 @@ def sentence(clause: str, heading: str = "") -> str:
 
     Parameters
     ----------
-    heading : what it begins with, before a colon.
+    heading : what stands before it, with a colon.
     """
     text = f"{heading}: {clause}" if heading else clause
     return f"{text[0].upper()}{text[1:]}."
@@ -132,15 +133,16 @@ class Names:
         return (self._words or {}).get(label) or quote(label)
 
     def subject(self, label: str, verb: str) -> str:
-        """Return a configuration with its verb, which follows it in number."""
+        """Return a configuration with a verb, in the plural for several processes in words."""
         name = self(label)
-        several = not name.startswith(("one ", "`"))
-        return f"{name} {_PLURAL[verb] if several else verb}"
+        is_plural = not name.startswith(("one ", "`"))
+        return f"{name} {_PLURAL[verb] if is_plural else verb}"
 
     def interval(self, ratio: Ratio) -> str:
         """Return the interval of a ratio in brackets, or with too few paired runs the range.
 
-        Both are widened by how sessions differ. Names come with the number of paired runs.
+        Both are widened by how sessions differ. Sentences with quoted names also have the number of
+        paired runs.
         """
         if ratio.matches == 1:
             return ""
@@ -166,27 +168,31 @@ class Names:
 def name_in_words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
     """Return the words for each configuration of an experiment, by all names that it has.
 
-    They tell of strategy, variant and network only what tells configurations apart.
+    Strategy, variant and network are in them only where they tell configurations apart.
 
     Parameters
     ----------
-    with_tasks : whether they tell the dataset and the workload, if there are several.
+    with_tasks : whether dataset and workload are in them, if there are several.
     """
     frame = tables["configurations"]
     parts = list(Configuration._fields)
     threads = _threads(tables)
     rows = frame[parts].drop_duplicates().itertuples(index=False, name=None)
     trained = [Configuration(*row) for row in rows]
-    ends = pd.unique(tables["ladder"][["before", "after"]].to_numpy().ravel())
-    in_ladders = [Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends]
-    bases = {
+    names_in_ladders = pd.unique(tables["ladder"][["before", "after"]].to_numpy().ravel())
+    # The name of a configuration leaves out the native network.
+    in_ladders = [
+        Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in names_in_ladders
+    ]
+    words_for_layouts = {
         one: layout_in_words(one.layout, one.strategy, threads.get(one, 1))
         for one in (*trained, *in_ladders)
     }
-    # What only ladders have makes no other name longer.
-    texts = {
-        str(one): _describe(one, bases, trained if one in trained else list(bases)) for one in bases
-    }
+    texts = {}
+    for one in words_for_layouts:
+        # Configurations that only ladders have make no other name longer.
+        others = trained if one in trained else list(words_for_layouts)
+        texts[str(one)] = _describe(one, words_for_layouts, others)
     steps, fitted = without_fits(tables), set(fit_workloads(tables))
     labels = (
         add_labels(frame, tables["runs"])["label"],
@@ -196,21 +202,23 @@ def name_in_words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
     for row, short, by_steps, long in zip(frame.to_dict("records"), *labels, strict=True):
         text = texts[short] = texts[str(Configuration(*(row[part] for part in parts)))]
         is_fit = row["workload"] in fitted
-        # A fit makes no name longer than its own.
+        # Fits do not make the names of other workloads longer.
         varying = tasks_that_vary(tables if is_fit else steps) if with_tasks else []
         if task := ", ".join(quote(row[key]) for key in varying):
             text = f"{text[:-1]}, {task})" if text.endswith(")") else f"{text} ({task})"
-        texts |= dict.fromkeys([long, *[by_steps] * (not is_fit)], text)
+        texts[long] = text
+        if not is_fit:
+            texts[by_steps] = text
     return texts
 
 
 def tasks_that_vary(tables: Tables) -> list[str]:
-    """Return those of `dataset` and `workload` of which there are several."""
+    """Return `dataset` and `workload`, each if the experiment has several."""
     return [key for key in ("dataset", "workload") if tables["runs"][key].nunique() > 1]
 
 
 def _threads(tables: Tables) -> dict[Configuration, int]:
-    """Return the cores of each process of a configuration, if processes differ in them."""
+    """Return the cores of each process by configuration; empty if all are the same."""
     threads = {}
     for prefix in ("", "reference_"):
         columns = [f"{prefix}{part}" for part in (*Configuration._fields, "cores")]
@@ -223,21 +231,19 @@ def _threads(tables: Tables) -> dict[Configuration, int]:
 
 
 def _describe(
-    mine: Configuration, bases: Mapping[Configuration, str], others: Sequence[Configuration]
+    one: Configuration,
+    words_for_layouts: Mapping[Configuration, str],
+    others: Sequence[Configuration],
 ) -> str:
-    """Describe a configuration, and in brackets what tells it from others of equal layout.
-
-    Parameters
-    ----------
-    bases : the words for the layout of each.
-    """
-    alike = [other for other in others if bases[other] == bases[mine]]
+    """Describe a configuration, and in brackets what tells it from others of equal layout."""
+    words = words_for_layouts[one]
+    alike = [other for other in others if words_for_layouts[other] == words]
     texts = {
-        "strategy": strategy_in_words(mine.strategy),
-        "variant": quote(mine.variant),
-        "network": f"over {quote(mine.network)}",
+        "strategy": strategy_in_words(one.strategy),
+        "variant": quote(one.variant),
+        "network": f"over {quote(one.network)}",
     }
     differ = [
         text for part, text in texts.items() if len({getattr(other, part) for other in alike}) > 1
     ]
-    return f"{bases[mine]} ({', '.join(differ)})" if differ else bases[mine]
+    return f"{words} ({', '.join(differ)})" if differ else words

@@ -9,7 +9,7 @@ and waiting.
 
 The time of a run is that after its set-up: training, validation, averaging, checkpoints, evaluation
 and saving. Start-up, loading, building and the first steps take the same for any number of epochs.
-A match of runs of which one of these times is unknown is left out: unknown is not 0.
+A match is left out if one of these times is unknown: unknown is not 0.
 
 `escala.analysis.laws` are fitted to the training steps of an epoch, which are also known of a
 program. A law is over ranks, each with the cores of one of the reference, or over threads, which
@@ -25,7 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from escala.analysis import laws
-from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, why_left_out, work
+from escala.analysis.comparable import CONFIGURATION, Measurement, why_left_out, work
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
 from escala.experiment.runs import Configuration, one_process
@@ -36,7 +36,7 @@ from escala.report.tables.speedup import Comparison, comparisons, inverse
 _UNDIVIDED = ("averaging", "checkpoint", "save")
 #: Parts that processes may divide.
 _EVALUATION = ("validation", "evaluation")
-#: What the points of a law differ in.
+#: In what the points of a law differ.
 RANKS, THREADS = "ranks", "threads"
 #: Why there is no law.
 _WEAK = "the scaling is weak: these laws are of a fixed amount of work"
@@ -54,44 +54,57 @@ _OF_SPEEDUP = (
 def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
     epoch_rows = [row for row in records(tables["speedup"]) if row["basis"] == EPOCH]
-    both = list(zip(comparisons(evidence), epoch_rows, strict=True))
-    points = [_Point.of(*pair) for pair in both]
+    compared = list(comparisons(evidence))
+    points = [_Point.of(*pair) for pair in zip(compared, epoch_rows, strict=True)]
     law = cache(lambda series: _law([point for point in points if point.series == series]))
-    for (compared, row), point in zip(both, points, strict=True):
-        yield _row(row, *_whole(compared.newest)) | law(point.series)
+    for comparison, row, point in zip(compared, epoch_rows, points, strict=True):
+        matches, refused = [], list(comparison.newest.refused)
+        for match in comparison.newest.pairs:
+            reason = _refusal(*match)
+            if reason is None:
+                matches.append(match)
+            else:
+                refused.append(reason)
+        yield _row(row, matches, refused) | law(point.series)
 
 
-def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
+def _row(speedup_row: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
     """Return the row of a configuration, without what is fitted over several layouts.
 
     Parameters
     ----------
-    trained : its row of the table `speedup`, on the basis of an epoch.
+    speedup_row : its row of the table `speedup`, on the basis of an epoch.
     matches : run and reference of each match whose whole times can be compared.
+    refused : why further matches cannot.
     """
-    spent = [tuple(map(seconds, match)) for match in matches]
-    totals = [(sum(mine.values()), sum(theirs.values())) for mine, theirs in spent]
-    gained = inverse(ratio_interval([mine / theirs for mine, theirs in totals]))
-    undivided = [
-        sum(theirs[part] for part in parts) / total
-        for match, (_, theirs), (_, total) in zip(matches, spent, totals, strict=True)
-        if (parts := serial_parts_of_both(*match)) is not None
-    ]
-    fraction = median_interval(undivided)
-    times = _times(trained)
-    fractions = [karp_flatt(gain, times) for gain in (gained.estimate, gained.high, gained.low)]
+    ratios_of_totals, undivided = [], []
+    for run, reference in matches:
+        parts_of_reference = seconds(reference)
+        total = sum(parts_of_reference.values())
+        ratios_of_totals.append(sum(seconds(run).values()) / total)
+        serial = serial_parts_of_both(run, reference)
+        if serial is not None:
+            undivided.append(sum(parts_of_reference[part] for part in serial) / total)
+    gain, fraction = inverse(ratio_interval(ratios_of_totals)), median_interval(undivided)
+    times = _times_the_cores(speedup_row)
+    # A higher speed-up has a lower serial fraction.
+    fractions = [karp_flatt(factor, times) for factor in (gain.estimate, gain.high, gain.low)]
+    possible = None
+    if fraction.estimate is not None and times:
+        possible = 1 / laws.ratio(times, fraction.estimate)
+    reason = speedup_row["reason"]
+    if speedup_row["matches"]:
+        reason = why_left_out(len(matches), refused)
     return {
-        **{key: trained[key] for key in _OF_SPEEDUP},
+        **{key: speedup_row[key] for key in _OF_SPEEDUP},
         "matches": len(matches),
         "kind": "measured" if matches else "unavailable",
-        "reason": why_left_out(len(matches), refused) if trained["matches"] else trained["reason"],
-        "train_speedup": trained["speedup"],
-        **gained.columns("speedup"),
+        "reason": reason,
+        "train_speedup": speedup_row["speedup"],
+        **gain.columns("speedup"),
         **Interval(*fractions).columns("serial_fraction"),
         **fraction.columns("undivided_fraction"),
-        "possible_speedup": None
-        if fraction.estimate is None or not times
-        else 1 / laws.ratio(times, fraction.estimate),
+        "possible_speedup": possible,
     }
 
 
@@ -111,52 +124,46 @@ def serial_parts(run: Measurement) -> list[str] | None:
     return [*_UNDIVIDED, *(_EVALUATION if evaluating == 1 else ())]
 
 
-def serial_parts_of_both(mine: Measurement, theirs: Measurement) -> list[str] | None:
+def serial_parts_of_both(run: Measurement, reference: Measurement) -> list[str] | None:
     """Return the parts that neither run of a match divides; None if they divide different parts."""
-    parts = serial_parts(mine)
-    return parts if theirs["ranks"]["asked"] == 1 or serial_parts(theirs) == parts else None
+    parts = serial_parts(run)
+    is_alike = reference["ranks"]["asked"] == 1 or serial_parts(reference) == parts
+    return parts if is_alike else None
 
 
-def karp_flatt(gained: float | None, times: float | None) -> float | None:
+def karp_flatt(speedup: float | None, times: float | None) -> float | None:
     """Return the serial fraction of a speed-up by n processes; None without one, or if n is 1.
 
     It is negative if the speed-up exceeds n.
+
+    Parameters
+    ----------
+    times : n, or how many times the cores of the reference.
     """
-    if not gained or not times or times <= 1:
+    if not speedup or not times or times <= 1:
         return None
-    return (1 / gained - 1 / times) / (1 - 1 / times)
+    return (1 / speedup - 1 / times) / (1 - 1 / times)
 
 
-def _times(row: Mapping) -> float | None:
-    """Return how many times the cores of the reference a configuration has."""
-    baseline = row["reference_cores"]
-    return row["cores"] / baseline if baseline else None
+def _times_the_cores(row: Mapping) -> float | None:
+    """Return the cores of a configuration divided by those of its reference."""
+    reference_cores = row["reference_cores"]
+    return row["cores"] / reference_cores if reference_cores else None
 
 
-def _whole(matched: Matched) -> tuple[list[tuple], list[str]]:
-    """Return the matches whose whole times can be compared, and why each other cannot."""
-    matches, refused = [], list(matched.refused)
-    for match in matched.pairs:
-        reason = _refusal(*match)
-        if reason is None:
-            matches.append(match)
-        else:
-            refused.append(reason)
-    return matches, refused
-
-
-def _refusal(mine: Measurement, theirs: Measurement) -> str | None:
+def _refusal(run: Measurement, reference: Measurement) -> str | None:
     """Return why the whole times of two runs cannot be compared, or None."""
-    if work(mine, theirs) != 1:
+    if work(run, reference) != 1:
         return _WEAK
-    if "program" in mine:
+    if "program" in run:
         return "a program does not tell what it does besides its epochs"
-    if is_cut(mine) or is_cut(theirs):
+    if is_cut(run) or is_cut(reference):
         return "epochs were cut to some of their steps"
-    if len(mine["epochs"]) != len(theirs["epochs"]):
+    if len(run["epochs"]) != len(reference["epochs"]):
         return "the runs made different numbers of epochs"
-    known = [*seconds(mine).values(), *seconds(theirs).values()]
-    return None if None not in known else "a part of a run has no time"
+    if None in [*seconds(run).values(), *seconds(reference).values()]:
+        return "a part of a run has no time"
+    return None
 
 
 class _Point(NamedTuple):
@@ -164,8 +171,8 @@ class _Point(NamedTuple):
 
     Attributes
     ----------
-    series : what the points of a law have in common. The first part is `RANKS` or `THREADS`, or
-        None if there is no law, and then the last part tells why.
+    series : what the points of a law have in common. The first part is what they differ in,
+        `RANKS` or `THREADS`. It is None if there is no law, and then the last part tells why.
     times : n, the cores divided by those of the reference.
     ratios : T(n) / T(1) by repeat; none if its ranks had to share cores.
     """
@@ -176,33 +183,42 @@ class _Point(NamedTuple):
 
     @classmethod
     def of(cls, compared: Comparison, row: Mapping) -> _Point:
-        runs, reference_ranks = compared.newest.runs, compared.reference.layout.ranks
-        over, last = None, (_BOTH,)
+        """Return the point of a comparison and of its row of the table `speedup`."""
+        runs, ranks = compared.newest.runs, row["ranks"]
+        reference_ranks = compared.reference.layout.ranks
+        cores, reference_cores = row["cores"] or 0, row["reference_cores"] or 0
         engines = {one_process(row[side]) for side in ("strategy", "reference_strategy")}
+        over, last = None, (_BOTH,)
         if row["work"] != 1:
             last = (_WEAK,)
         elif len(engines) > 1:
             last = (_ENGINES,)
-        elif row["ranks"] * (row["reference_cores"] or 0) == reference_ranks * (row["cores"] or 0):
+        # As many cores for each rank.
+        elif ranks * reference_cores == reference_ranks * cores:
             over, last = RANKS, (row["variant"],)
             if row["variant"] != row["reference_variant"]:
                 over, last = None, (_VARIANTS,)
-        elif row["ranks"] == reference_ranks:
+        elif ranks == reference_ranks:
             over = THREADS
             knobs = runs[0]["knobs"] | {"cores_per_process": None} if runs else None
             last = (row["layout"], row["global_batch"], json.dumps(knobs, sort_keys=True))
         keys = ("dataset", "workload", "strategy", "network", "reference")
-        repeats = [] if row["oversubscribed"] else [run["repeat"] for run in runs]
-        by_repeat = dict(zip(repeats, map(float, ratios(compared.newest)), strict=False))
-        return cls((over, *(row[key] for key in keys), *last), _times(row) or 1.0, by_repeat)
+        series = (over, *(row[key] for key in keys), *last)
+        by_repeat = {}
+        if not row["oversubscribed"]:
+            values = map(float, ratios(compared.newest))
+            by_repeat = {run["repeat"]: ratio for run, ratio in zip(runs, values, strict=True)}
+        return cls(series, _times_the_cores(row) or 1.0, by_repeat)
 
 
 def _law(points: Sequence[_Point]) -> dict:
-    """Return the columns of the laws over some points."""
+    """Return the columns of the laws over the points of a series."""
     over, reason = points[0].series[0], points[0].series[-1]
     points = [point for point in points if point.times > 1 and point.ratios]
-    repeats = sorted(set.intersection(*(set(point.ratios) for point in points))) if points else []
     times = [point.times for point in points]
+    repeats: list[int] = []
+    if points:
+        repeats = sorted(set.intersection(*(set(point.ratios) for point in points)))
     if over and not points:
         reason = f"nothing with more {over} than the reference has a ratio"
     elif over and not repeats:

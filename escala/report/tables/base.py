@@ -1,4 +1,4 @@
-"""What tables are made of, and what several of them share."""
+"""The evidence that tables are built from, and quantities of a run that several tables have."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ PARTS = (
     "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
     "averaging", "evaluation", "save",
 )  # fmt: skip
+#: Columns on the data: the type of their source, and whether the split leaks test rows.
 ABOUT = ("provenance", "leaky")
 #: Which times of two configurations are compared: those of an epoch, or to the target accuracy.
 EPOCH, TARGET = "epoch", "target"
@@ -68,7 +69,7 @@ class Evidence:
         return measurements(self.run_files)
 
     @cached_property
-    def earlier(self) -> list[Measurement]:
+    def history_runs(self) -> list[Measurement]:
         """The measurements of further sessions in the history."""
         return earlier(self.history_files, self.runs)
 
@@ -84,7 +85,7 @@ class Evidence:
 
     @cached_property
     def pilot(self) -> dict | None:
-        """The result of `escala.report.pilot.plan`, or None without a pilot."""
+        """The result of `escala.report.tables.pilot.plan`, or None without a pilot."""
         return read_json(self.pilot_file) if self.pilot_file else None
 
     def probe_runs(self, name: str) -> list[dict]:
@@ -127,7 +128,7 @@ def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
 
 
 def name_columns(names: Iterable[str]) -> dict[str, str]:
-    """Return the columns that name a configuration, from the values of `CONFIGURATION`."""
+    """Return the columns of `CONFIGURATION`, from their values."""
     return dict(zip(CONFIGURATION, names, strict=True))
 
 
@@ -144,7 +145,7 @@ def data_of(run: Measurement, keys: Collection[str] = (*ABOUT, "split_seed")) ->
 def reference_columns(number: int, reference: Configuration) -> dict:
     """Return the columns that name a reference."""
     parts = reference._asdict().items()
-    return {"reference": number} | {f"reference_{part}": name for part, name in parts}
+    return {"reference": number} | {f"reference_{part}": value for part, value in parts}
 
 
 def by_configuration(runs: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
@@ -173,7 +174,10 @@ def select_timed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def kind(run: Measurement) -> str:
-    """Return how the time of a run is known: it is estimated if an epoch was cut."""
+    """Return whether the time of a run is measured, estimated or unavailable.
+
+    It is estimated if an epoch was cut.
+    """
     if run["status"] != "ok":
         return "unavailable"
     return "estimated" if is_cut(run) else "measured"
@@ -216,18 +220,19 @@ def resources_of(run: Measurement) -> tuple[int, int, int]:
 
 
 def gpus_of(run: Measurement) -> int:
-    """Return the GPUs of a run; one that processes of a node share counts once.
+    """Return the number of GPUs of a run; one that processes of a node share counts once.
 
-    Those on which a program computes are not known. It has all that it may use.
+    On which GPUs a program computes is not known: all that it may use count.
     """
     nodes, ranks = run["layout"].nodes, run["ranks"]
     if "program" in run:
         return sum(len(machine.get("gpus", ())) for machine in ranks["machines"])
-    devices = ranks.get("gpus", ())
-    per_node = max(1, len(devices) // nodes)
-    return len(
-        {(place // per_node, device) for place, those in enumerate(devices) for device in those}
-    )
+    gpus_of_ranks = ranks.get("gpus", ())
+    ranks_per_node = max(1, len(gpus_of_ranks) // nodes)
+    used = set()
+    for rank, gpus in enumerate(gpus_of_ranks):
+        used |= {(rank // ranks_per_node, gpu) for gpu in gpus}
+    return len(used)
 
 
 def ratios(matches: Matched) -> np.ndarray:
@@ -235,8 +240,9 @@ def ratios(matches: Matched) -> np.ndarray:
 
     With weak scaling, an epoch of several ranks has more rows than one of their reference.
     """
-    sides = ([*map(seconds_per_epoch, side)] for side in (matches.runs, matches.references))
-    return np.divide(*map(np.array, sides)) / works(matches)
+    times = np.array([*map(seconds_per_epoch, matches.runs)])
+    reference_times = np.array([*map(seconds_per_epoch, matches.references)])
+    return times / reference_times / works(matches)
 
 
 def works(matches: Matched) -> np.ndarray:
@@ -244,19 +250,21 @@ def works(matches: Matched) -> np.ndarray:
     return np.array([*map(work, matches.runs, matches.references)])
 
 
-def over(runs: pd.DataFrame, column: str) -> Interval:
-    """Return the median of a column over some runs, with its interval."""
+def median_of(column: str, runs: pd.DataFrame) -> Interval:
+    """Return the median of a column over some rows of the table `runs`, with its interval."""
     return median_interval(runs[column].dropna())
 
 
 def least_certain(kinds: Iterable[str]) -> str:
-    """Return the kind of a quantity made of several."""
+    """Return how a quantity is known that is computed from others, by how these are known."""
     known = set(kinds)
-    return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
+    if not known:
+        return "unavailable"
+    return "estimated" if "estimated" in known else "measured"
 
 
 def reasons(failed: pd.DataFrame) -> str:
-    """Return the reasons of failures, each once, with its repeats."""
+    """Return each status and reason of failed runs once, with its repeats, as one text."""
     by_reason = failed.groupby(["status", "reason"], sort=False, dropna=False)["repeat"]
     return "; ".join(
         f"rep {', '.join(map(str, repeats))}: {status}"
@@ -266,5 +274,5 @@ def reasons(failed: pd.DataFrame) -> str:
 
 
 def failures(runs: Iterable[Measurement]) -> str:
-    """Return `reasons` of the current runs that did not end ok."""
+    """Return the text of `reasons` for the current runs that did not end ok."""
     return reasons(pd.DataFrame([r for r in runs if r["current"] and r["status"] != "ok"]))

@@ -38,7 +38,7 @@ from escala.report.tables.speedup import (
     Comparison,
     Judge,
     Judgement,
-    usable,
+    runs_for_ratios,
     why_no_match,
 )
 
@@ -51,8 +51,8 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    name : what tells it from the others; None if it is the only one.
-    runs : a current run of each, by the values of `CONFIGURATION`.
+    name : what tells it from other tasks of the dataset and workload; None if it is the only one.
+    runs : a current run of each configuration, by the values of `CONFIGURATION`.
     """
 
     name: str | None
@@ -62,19 +62,19 @@ class Task(NamedTuple):
 def tasks(evidence: Evidence) -> Iterator[Task]:
     """Yield the tasks that have several configurations, in the order of the experiment.
 
-    Nodes of an emulated cluster that share cores are not there.
+    Left out are fits, ranks that exchange nothing, and emulated nodes that share cores.
     """
-    current = {
-        names: run
-        for names, runs in base.by_configuration(evidence.runs).items()
-        if (run := next((run for run in runs if run["current"]), None))
-        and not is_fit(run)
-        and other_exchange(run) is None
-        and not (is_emulated(run) and run["ranks"]["oversubscribed"])
-    }
+    current: dict[tuple, Measurement] = {}
+    for names, runs in base.by_configuration(evidence.runs).items():
+        run = next((run for run in runs if run["current"]), None)
+        if run is None or is_fit(run) or other_exchange(run) is not None:
+            continue
+        if not (is_emulated(run) and run["ranks"]["oversubscribed"]):
+            current[names] = run
     for _, same in groupby(current, key=lambda names: names[:2]):
         runs = {names: current[names] for names in same}
-        models_over: list[tuple[str | None, dict]] = []
+        # The network and the runs of each task; the network is None if a task has only one node.
+        of_tasks: list[tuple[str | None, dict[tuple, Measurement]]] = []
         networks = dict.fromkeys(names[-1] for names in runs if names[3].nodes > 1)
         for network in networks or [None]:
             over = {n: run for n, run in runs.items() if n[-1] == network or n[3].nodes == 1}
@@ -83,17 +83,18 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
             main = [model for model in models if 1 in (_number(n, evidence) for n in model)]
             for model in main or models:
                 # Configurations of one node are the same over each network.
-                if len(model) > 1 and all(model != other for _, other in models_over):
-                    within = all(names[3].nodes == 1 for names in model)
-                    models_over.append((None if within else network, model))
-        for network, model in models_over:
-            rows = next(iter(model.values()))["training"]["global_batch"]
-            parts = {
-                f"over {network}": network and len({other for other, _ in models_over}) > 1,
-                f"{rows} rows in a step": sum(other == network for other, _ in models_over) > 1,
-            }
-            name = ", ".join(part for part, is_needed in parts.items() if is_needed)
-            yield Task(name or None, model)
+                if len(model) > 1 and all(model != other for _, other in of_tasks):
+                    is_within_node = all(names[3].nodes == 1 for names in model)
+                    of_tasks.append((None if is_within_node else network, model))
+        networks_of_tasks = [network for network, _ in of_tasks]
+        for network, model in of_tasks:
+            parts = []
+            if network and len(set(networks_of_tasks)) > 1:
+                parts.append(f"over {network}")
+            if networks_of_tasks.count(network) > 1:
+                rows = next(iter(model.values()))["training"]["global_batch"]
+                parts.append(f"{rows} rows in a step")
+            yield Task(", ".join(parts) or None, model)
 
 
 def _number(names: tuple, evidence: Evidence) -> int | None:
@@ -102,19 +103,22 @@ def _number(names: tuple, evidence: Evidence) -> int | None:
 
 
 def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tuple, Measurement]]:
-    """Return configurations by the model that they train, that of the main reference first.
+    """Return the configurations of each model that is trained, that of the main reference first.
 
-    A target accuracy makes all of them one: each is trained until it is as good. With weak scaling
-    it does not, since the times that are compared are those of a row.
+    Configurations with one target accuracy count as one model: each is trained until it is as good.
+    With weak scaling they do not, since the times that are compared are those of a row.
     """
     models: list[dict[tuple, Measurement]] = []
-    for names in sorted(runs, key=lambda n: _number(n, evidence) or len(evidence.references) + 1):
+    after_references = len(evidence.references) + 1
+    for names in sorted(runs, key=lambda n: _number(n, evidence) or after_references):
         run = runs[names]
         for model in models:
             first = next(iter(model.values()))
-            targets = [member["training"]["target_accuracy"] for member in (run, first)]
-            as_good = targets[0] is not None and targets[0] == targets[1] and work(run, first) == 1
-            if as_good or other_updates(run, first) is None:
+            target, target_of_first = (
+                member["training"]["target_accuracy"] for member in (run, first)
+            )
+            are_as_good = target is not None and target == target_of_first
+            if (are_as_good and work(run, first) == 1) or other_updates(run, first) is None:
                 model[names] = run
                 break
         else:
@@ -125,9 +129,9 @@ def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tup
 def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each alternative of the quickest configuration of each task.
 
-    The quickest is that of the least time that no direct comparison contradicts.
+    The quickest is the one of least time, unless another one is quicker in their direct comparison.
     """
-    judge, timed = Judge(evidence, tables), usable(evidence)
+    judge, timed = Judge(evidence, tables), runs_for_ratios(evidence)
     for task in tasks(evidence):
         level = simultaneous_level(len(task.runs) - 1)
 
@@ -136,20 +140,21 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             return compared, judge.judge(compared, level)
 
         seconds = {
-            names: np.median([base.seconds_per_epoch(run) for run in runs])
+            names: np.median([base.seconds_per_epoch(run) for run in timed[names]])
             for names in task.runs
-            if (runs := timed.get(names))
+            if names in timed
         }
         best = min(seconds or task.runs, key=lambda names: seconds.get(names, 0.0))
-        # By other matches than those of each time, another may be quicker.
+        # A direct comparison has only runs of the same repeats, and may find another one quicker.
         for _ in task.runs:
-            others = [other for other in task.runs if other != best]
-            ratios = {other: compare(best, other)[1].ratio for other in others}
-            least = {
-                other: ratio.low if ratio.estimate is None else ratio.estimate
-                for other, ratio in ratios.items()
-            }
-            quicker = {other: times for other, times in least.items() if times and times > 1}
+            quicker = {}
+            for other in task.runs:
+                if other == best:
+                    continue
+                ratio = compare(best, other)[1].ratio
+                least = ratio.low if ratio.estimate is None else ratio.estimate
+                if least and least > 1:
+                    quicker[other] = least
             if not quicker:
                 break
             best = max(quicker, key=quicker.__getitem__)
@@ -167,15 +172,18 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judge: Judge) -> dict:
-    run, other = (task.runs[names] for names in (compared.names, compared.reference_names))
-    mine, theirs = base.resources_of(run), base.resources_of(other)
-    uses_no_more = all(t <= m for m, t in zip(mine, theirs, strict=True))
+    """Return the row of the quickest configuration and an alternative, without `closest`."""
+    run, alternative = (task.runs[names] for names in (compared.names, compared.reference_names))
+    resources, other_resources = base.resources_of(run), base.resources_of(alternative)
+    differences = np.subtract(other_resources, resources)
+    uses = "more" if (differences > 0).any() else "less" if (differences < 0).any() else "as much"
     pairs = compared.newest.pairs
     names = ("nodes", "cores", "gpus")
-    known_by = (run.get("program") or {}).get("known_by")
-    ratio_of = (
-        "target" if judge.basis(compared) == TARGET else "run" if known_by == WHOLE else "steps"
-    )
+    ratio_of = "steps"
+    if judge.basis(compared) == TARGET:
+        ratio_of = "target"
+    elif (run.get("program") or {}).get("known_by") == WHOLE:
+        ratio_of = "run"
     return {
         **base.name_columns(compared.names),
         "task": task.name,
@@ -183,9 +191,9 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
             f"alternative_{part}": value
             for part, value in zip(CONFIGURATION[2:], compared.reference_names[2:], strict=True)
         },
-        **dict(zip(names, mine, strict=True)),
-        **{f"alternative_{name}": value for name, value in zip(names, theirs, strict=True)},
-        "uses": "as much" if mine == theirs else "less" if uses_no_more else "more",
+        **dict(zip(names, resources, strict=True)),
+        **{f"alternative_{name}": n for name, n in zip(names, other_resources, strict=True)},
+        "uses": uses,
         "configurations": len(task.runs),
         "level": level,
         "disturbed_matches": compared.disturbed,
@@ -204,33 +212,34 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
 
 
 def _whole_runs(compared: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
-    """Return the columns on whole runs, empty if epochs were cut, or if numbers of them differ.
+    """Return the columns on whole runs, none if epochs were cut, or if numbers of them differ.
 
     Parameters
     ----------
-    is_faster : whether the configuration takes less time, so that some length of a run may as well.
+    is_faster : whether the steps take less time, so that whole runs of some length may as well.
     """
     runs, references = compared.newest.runs, compared.newest.references
-    done = {len(run["epochs"]) for run in (*runs, *references)}
-    if any(map(base.is_cut, (*runs, *references))) or len(done) != 1:
+    numbers_of_epochs = {len(run["epochs"]) for run in (*runs, *references)}
+    if any(map(base.is_cut, (*runs, *references))) or len(numbers_of_epochs) != 1:
         return {}
 
     def ratios(matches: Matched, epochs: int | None = None) -> np.ndarray:
-        return np.divide(
-            *(_whole_seconds(side, epochs) for side in (matches.runs, matches.references))
-        )
+        return _whole_seconds(matches.runs, epochs) / _whole_seconds(matches.references, epochs)
 
-    def saves(epochs: int) -> bool:
+    def saves_time(epochs: int) -> bool:
         projected = judge.decide(compared, lambda matches: ratios(matches, epochs), level)
         return projected.verdict.kind == FASTER
 
     whole = judge.decide(compared, ratios, level)
     fewest = None
-    if is_faster and saves(_MOST_EPOCHS):
-        low, fewest = 0, _MOST_EPOCHS
-        while fewest - low > 1:
-            middle = (low + fewest) // 2
-            low, fewest = (low, middle) if saves(middle) else (middle, fewest)
+    if is_faster and saves_time(_MOST_EPOCHS):
+        too_few, fewest = 0, _MOST_EPOCHS
+        while fewest - too_few > 1:
+            middle = (too_few + fewest) // 2
+            if saves_time(middle):
+                fewest = middle
+            else:
+                too_few = middle
     return {
         "run_seconds": float(np.median(_whole_seconds(runs))),
         "alternative_run_seconds": float(np.median(_whole_seconds(references))),
@@ -245,5 +254,6 @@ def _whole_seconds(runs: Sequence[Measurement], epochs: int | None = None) -> np
     walls = np.array([run["wall_seconds"] for run in runs])
     if epochs is None:
         return walls
-    inside = np.array([sum(e["epoch_wall_seconds"] for e in run["epochs"]) for run in runs])
-    return walls - inside + epochs * inside / [len(run["epochs"]) for run in runs]
+    in_epochs = np.array([sum(e["epoch_wall_seconds"] for e in run["epochs"]) for run in runs])
+    per_epoch = in_epochs / [len(run["epochs"]) for run in runs]
+    return walls - in_epochs + epochs * per_epoch

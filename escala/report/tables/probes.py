@@ -50,7 +50,7 @@ from escala.experiment.runs import (
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import DECIMALS, Judge
-from escala.report.tables.views import names_of_rows
+from escala.report.tables.views import is_among
 
 _NO_FILES = "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder and run again"
 _NO_CLOCK = "the ranks ran on several machines, whose clocks differ"
@@ -64,75 +64,76 @@ def _about(run: Measurement) -> dict:
 
 
 def _with_clocks(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
-    """Return the runs with clocks that left moments, and the others, each with its reason."""
-    runs = evidence.probe_runs("clocks")
-    ok = [run for run in runs if run["status"] == "ok"]
-    empty = [run | {"reason": _NO_FILES} for run in ok if not clocks_files(Path(run["file"]))]
-    files = {run["file"] for run in empty}
-    failed = [run for run in runs if run["status"] != "ok"]
-    return [run for run in ok if run["file"] not in files], [*failed, *empty]
+    """Return the runs with clocks that left moments, and those that did not, with the reason."""
+    with_moments, failed, empty = [], [], []
+    for run in evidence.probe_runs("clocks"):
+        if run["status"] != "ok":
+            failed.append(run)
+        elif clocks_files(Path(run["file"])):
+            with_moments.append(run)
+        else:
+            empty.append(run | {"reason": _NO_FILES})
+    return with_moments, [*failed, *empty]
 
 
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each part of a step of each rank, and one for each run without clocks.
 
-    The runs of a configuration are a sample: each value is their mean, with Student's interval.
+    The runs of a configuration are a sample: the values are means over them.
     """
 
-    def row_of(run: Measurement) -> dict:
+    def common_columns(run: Measurement) -> dict:
         oversubscribed = run["ranks"]["oversubscribed"]
         return _about(run) | {"oversubscribed": oversubscribed, "kind": "unavailable"}
 
-    runs, others = _with_clocks(evidence)
-    yield from map(row_of, others)
+    runs, without_moments = _with_clocks(evidence)
+    yield from map(common_columns, without_moments)
     parts = {
         run["file"]: run_attribution(
             Path(run["file"]), run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"]
         ).set_index(["rank", "part"])
         for run in runs
     }
-    by_name = base.by_configuration(runs)
-    for names, measured in by_name.items():
-        number, reference = _reference(names, by_name, evidence, tables)
-        others = by_name.get((*names[:2], *reference), ()) if reference else ()
+    by_names = base.by_configuration(runs)
+    for names, of_all_sessions in by_names.items():
+        number, reference = _reference(names, by_names, evidence, tables)
+        reference_runs = by_names.get((*names[:2], *reference), ()) if reference else ()
         # One session, because machines drift: that of most runs, the newest of several.
-        sessions = Counter(run["session"] for run in measured)
+        sessions = Counter(run["session"] for run in of_all_sessions)
         session = max(sessions, key=lambda name: (sessions[name], name))
-        same = [run for run in measured if run["session"] == session]
-        matches = match_runs(same, others)
-        about = row_of(same[0]) | {"runs": len(same), "matches": len(matches.runs)}
-        about |= base.reference_columns(number, reference) if reference else {}
-        about |= _against_timing_runs(evidence.runs, same, matches.references)
-        differences = [
-            parts[run["file"]]["seconds"].sub(
-                about["reference_steps"] * parts[other["file"]].loc[0, "seconds"], level="part"
-            )
-            for run, other in zip(matches.runs, matches.references, strict=True)
-        ]
-        yield from (
-            about | row for row in _parts([parts[run["file"]] for run in same], differences)
-        )
+        same = [run for run in of_all_sessions if run["session"] == session]
+        matches = match_runs(same, reference_runs)
+        common = common_columns(same[0]) | {"runs": len(same), "matches": len(matches.runs)}
+        common |= base.reference_columns(number, reference) if reference else {}
+        common |= _against_timing_runs(evidence.runs, same, matches.references)
+        differences = []
+        for run, other in matches.pairs:
+            # All ranks are compared with rank 0 of the reference.
+            reference_seconds = common["reference_steps"] * parts[other["file"]].loc[0, "seconds"]
+            differences.append(parts[run["file"]]["seconds"].sub(reference_seconds, level="part"))
+        for row in _parts([parts[run["file"]] for run in same], differences):
+            yield common | row
 
 
 def _reference(
     names: tuple, clocked: Collection[tuple], evidence: Evidence, tables: Tables
 ) -> tuple[int | None, Configuration | None]:
-    """Return what a step is compared with, and its number as a reference; None without any.
+    """Return with what a step of a configuration is compared, after its number as a reference.
 
-    A best use is compared with the alternative that decides, if that is among `clocked`, and others
-    with the main reference.
+    A best use is compared with the alternative that decides, if that is among `clocked`. Any other
+    configuration is compared with its main reference. Both are None if there is none.
     """
     table = tables["best_use"]
     deciding = table[table["closest"]]
-    for row in records(deciding[[row_names == names for row_names in names_of_rows(deciding)]]):
-        other = Configuration(*(row[f"alternative_{part}"] for part in Configuration._fields))
-        if (*names[:2], *other) in clocked:
-            return reference_number(other, evidence.references), other
+    for row in records(deciding[is_among(deciding, {names})]):
+        rival = Configuration(*(row[f"alternative_{part}"] for part in Configuration._fields))
+        if (*names[:2], *rival) in clocked:
+            return reference_number(rival, evidence.references), rival
     return next(references_for(Configuration(*names[2:]), evidence.references), (None, None))
 
 
 def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> Iterator[dict]:
-    """Yield what is known of each part of each rank, from runs of one configuration.
+    """Yield the columns on each part of each rank, from runs of one configuration.
 
     Parameters
     ----------
@@ -141,17 +142,19 @@ def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> It
     """
     for rank, part in runs[0].index:
         rows = pd.DataFrame([run.loc[(rank, part)] for run in runs])
-        mean = mean_interval(rows["seconds"].dropna().to_numpy(float))
-        more = mean_interval([d for run in differences if pd.notna(d := run[rank, part])])
+        seconds = rows["seconds"].dropna().to_numpy(float)
+        # The range, because Student's interval of a few times may hold negative ones.
+        low, high = (seconds.min(), seconds.max()) if len(seconds) > 1 else (None, None)
+        of_part = pd.Series([by_part[rank, part] for by_part in differences], dtype=float)
         whole = np.mean([run.at[(rank, WHOLE), "seconds"] for run in runs])
         yield {
             "rank": rank,
             "part": part,
-            "seconds": mean.estimate,
-            "low_seconds": mean.low,
-            "high_seconds": mean.high,
-            "fraction": None if mean.estimate is None else mean.estimate / whole,
-            **more.columns("difference", "_seconds"),
+            "seconds": seconds.mean() if len(seconds) else None,
+            "low_seconds": low,
+            "high_seconds": high,
+            "fraction": seconds.mean() / whole if len(seconds) else None,
+            **mean_interval(of_part.dropna()).columns("difference", "_seconds"),
             "steps": int(rows["steps"].sum()),
             "source": rows["source"].iloc[0],
             "kind": base.least_certain(rows["kind"]),
@@ -163,23 +166,31 @@ def _against_timing_runs(
     runs: Sequence[Measurement],
     references: Sequence[Measurement],
 ) -> dict:
-    """Return the columns that set runs with clocks against timing runs of their session."""
+    """Return the columns that set runs with clocks against timing runs of their session.
+
+    Parameters
+    ----------
+    runs : with clocks, of one configuration and session.
+    references : the runs with clocks that these are matched with.
+    """
 
     def timing_seconds(clocked: Measurement) -> float:
         alike = [
             _step_seconds(run)
             for run in timing_runs
-            if base.is_timed(run) and all(run[key] == clocked[key] for key in same)
+            if base.is_timed(run)
+            and all(run[key] == clocked[key] for key in (*CONFIGURATION, "session"))
         ]
         return float(np.median(alike)) if alike else math.nan
 
-    same = (*CONFIGURATION, "session")
     seconds = timing_seconds(runs[0])
     columns = {"slowdown": np.mean([_step_seconds(run) for run in runs]) / seconds}
     if references:
-        one, other = (run["training"]["global_batch"] for run in (runs[0], references[0]))
-        columns["reference_steps"] = one / other
-        columns["timed_difference_seconds"] = seconds - one / other * timing_seconds(references[0])
+        batch, reference_batch = (
+            run["training"]["global_batch"] for run in (runs[0], references[0])
+        )
+        steps = columns["reference_steps"] = batch / reference_batch
+        columns["timed_difference_seconds"] = seconds - steps * timing_seconds(references[0])
     return {name: None if math.isnan(value) else value for name, value in columns.items()}
 
 
@@ -190,8 +201,8 @@ def _step_seconds(run: Measurement) -> float:
 
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each segment of the typical step of each run with clocks, by rank."""
-    runs, others = _with_clocks(evidence)
-    yield from (_about(run) | {"kind": "unavailable"} for run in others)
+    runs, without_moments = _with_clocks(evidence)
+    yield from (_about(run) | {"kind": "unavailable"} for run in without_moments)
     for run in runs:
         row = _about(run) | {"kind": "unavailable"}
         if not run["ranks"]["one_clock"]:
@@ -200,6 +211,7 @@ def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         segments = typical_step(*moments(Path(run["file"]), one_clock=True))
         if segments.empty:
             yield row | {"reason": _NOT_INSIDE}
+        # A segment has its kind.
         for segment in segments.to_dict("records"):
             yield row | segment
 
@@ -216,19 +228,20 @@ JOULES_PER_KWH = 3.6e6
 _SECONDS_PER_HOUR = 3600
 #: The source of an energy that is estimated by the user's model.
 MODEL = "power_model"
-#: Which energy counts.
+#: Whose energy counts: that of all devices, of those that computed, or what all take above idle.
 USED, ABOVE_IDLE = "used devices", "above idle"
 BASES = ("all devices", USED, ABOVE_IDLE)
 
 
-class _Energies(NamedTuple):
-    """The energy of each run of a configuration, in the order of the runs.
+class _EnergyRuns(NamedTuple):
+    """The runs of a configuration whose energy is known, and how it is known.
 
     Attributes
     ----------
     runs : energy runs, or timing runs if the energy is estimated by the user's model.
     kind : `measured` or `estimated`.
-    source, devices : what was read, each name once, joined by `;`.
+    source : the counters that were read, each name once, joined by `;`; or `MODEL`.
+    devices : those whose energy was read, likewise; None of a model.
     """
 
     runs: list[Measurement]
@@ -242,12 +255,12 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     settings = evidence.probe_settings.get("energy", {})
     model, grams = settings.get("power_model"), settings.get("grams_co2_per_kwh")
     captured = base.by_configuration(evidence.probe_runs("energy"))
-    usable = base.by_configuration(filter(base.is_timed, evidence.runs))
+    timed = base.by_configuration(filter(base.is_timed, evidence.runs))
     trained = base.by_configuration(run for run in evidence.runs if not is_fit(run))
     known = {
-        names: energies
+        names: with_energy
         for names in {**trained, **captured}
-        if (energies := _energies(captured.get(names, ()), usable.get(names, ()), model))
+        if (with_energy := _energy_runs(captured.get(names, ()), timed.get(names, ()), model))
     }
     judge = Judge(evidence, tables)
     configurations = Counter(names[:2] for names in known)
@@ -267,34 +280,33 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             **base.data_of(any_run, base.ABOUT),
         }
         failed = [run for run in captured.get(names, ()) if run["status"] != "ok"]
-        why = base.reasons(pd.DataFrame(failed)) if failed else None
+        failures = base.reasons(pd.DataFrame(failed)) if failed else None
         mine, theirs = known.get(names), known.get((*names[:2], *reference))
         for basis in BASES:
             row = common | {"basis": basis, "kind": "unavailable", "runs": 0, "matches": 0}
             if mine is None:
-                yield row | {"reason": why or "no energy run, and no power model is stated"}
+                yield row | {"reason": failures or "no energy run, and no power model is stated"}
                 continue
             row |= _basis_columns(mine, basis, model)
-            unknown = [why, row["reason"]]
+            reasons = [failures, row["reason"]]
             if row["kind"] != "unavailable":
-                level = simultaneous_level(configurations[names[:2]] - 1)
-                by_basis = partial(_joules, source=mine.source, basis=basis, model=model)
-                ratios = (
-                    {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
-                    if reference == configuration
-                    else _ratios(mine, theirs, by_basis, judge.deviation, level)
-                )
-                unknown.append(ratios.pop("reason", None))
-                row |= ratios | _to_target(row["joules_per_epoch"], usable.get(names, ()))
+                if reference == configuration:
+                    ratios = {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
+                else:
+                    level = simultaneous_level(configurations[names[:2]] - 1)
+                    joules_of = partial(_joules, source=mine.source, basis=basis, model=model)
+                    ratios = _ratios(mine, theirs, joules_of, judge.deviation, level)
+                reasons.append(ratios.pop("reason", None))
+                row |= ratios | _to_target(row["joules_per_epoch"], timed.get(names, ()))
                 if grams is not None:
                     row["grams_co2_per_epoch"] = row["joules_per_epoch"] / JOULES_PER_KWH * grams
-            yield row | {"reason": "; ".join(filter(None, unknown)) or None}
+            yield row | {"reason": "; ".join(filter(None, reasons)) or None}
 
 
-def _energies(
-    captured: Sequence[Measurement], usable: Sequence[Measurement], model: Mapping | None
-) -> _Energies | None:
-    """Return the measured energies of a configuration, or else those of the model, or None."""
+def _energy_runs(
+    captured: Sequence[Measurement], timed: Sequence[Measurement], model: Mapping | None
+) -> _EnergyRuns | None:
+    """Return the energy runs of a configuration, or else its timing runs if there is a model."""
     ok = [run for run in captured if run["status"] == "ok"]
     if ok:
         devices = [device for run in ok for device, _ in _devices(run)]
@@ -303,8 +315,8 @@ def _energies(
             for key in ("source", "device")
         )
         kind = "estimated" if any(map(base.is_cut, ok)) else "measured"
-        return _Energies(ok, kind, source, names)
-    return _Energies(list(usable), "estimated", MODEL, None) if model and usable else None
+        return _EnergyRuns(ok, kind, source, names)
+    return _EnergyRuns(list(timed), "estimated", MODEL, None) if model and timed else None
 
 
 def _devices(run: Measurement) -> list[tuple[dict, float]]:
@@ -333,15 +345,17 @@ def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) ->
     return (sum(counted) - idle) * base.seconds_per_epoch(run) / run["seconds"]["train"]
 
 
-def _basis_columns(mine: _Energies, basis: str, model: Mapping | None) -> dict:
+def _basis_columns(known: _EnergyRuns, basis: str, model: Mapping | None) -> dict:
     """Return the columns of the energy itself."""
-    of_runs = [_joules(run, mine.source, basis, model) for run in mine.runs]
-    about = {"source": mine.source, "devices": mine.devices, "runs": len(mine.runs)}
-    if unknown := next((joules for joules in of_runs if isinstance(joules, str)), None):
-        return about | {"kind": "unavailable", "reason": unknown}
-    seconds, joules = np.array([*map(base.seconds_per_epoch, mine.runs)]), np.array(of_runs)
+    joules_or_reasons = [_joules(run, known.source, basis, model) for run in known.runs]
+    about = {"source": known.source, "devices": known.devices, "runs": len(known.runs)}
+    for reason in joules_or_reasons:
+        if isinstance(reason, str):
+            return about | {"kind": "unavailable", "reason": reason}
+    joules = np.array(joules_or_reasons)
+    seconds = np.array([*map(base.seconds_per_epoch, known.runs)])
     return about | {
-        "kind": mine.kind,
+        "kind": known.kind,
         "reason": None,
         **median_interval(joules).columns("joules_per_epoch"),
         "seconds_per_epoch": float(np.median(seconds)),
@@ -351,9 +365,9 @@ def _basis_columns(mine: _Energies, basis: str, model: Mapping | None) -> dict:
 
 
 def _ratios(
-    mine: _Energies,
-    theirs: _Energies | None,
-    joules: Callable[[Measurement], float | str],
+    mine: _EnergyRuns,
+    theirs: _EnergyRuns | None,
+    joules_of: Callable[[Measurement], float | str],
     deviation: tuple[float, int],
     level: float,
 ) -> dict:
@@ -361,7 +375,8 @@ def _ratios(
 
     Parameters
     ----------
-    joules : of an epoch of a run, or why they are not known.
+    mine, theirs : of a configuration and of its main reference.
+    joules_of : returns the joules of an epoch of a run, or why they are not known.
     deviation : how sessions differ (`escala.analysis.statistics.deviation_of_sessions`).
     level : of the intervals.
     """
@@ -372,12 +387,13 @@ def _ratios(
     # Energy runs are of one session each.
     quiet = leave_out_disturbed(newest_of_repeats(every) if mine.source == MODEL else every)
     matches = quiet.matches
-    known = [[*map(joules, side)] for side in (matches.runs, matches.references)]
-    if any(isinstance(value, str) for value in known[1]):
+    joules = [*map(joules_of, matches.runs)]
+    reference_joules = [*map(joules_of, matches.references)]
+    if any(isinstance(value, str) for value in reference_joules):
         return {"reason": "no ratio: the energy of the reference is not known"}
     if not matches.runs:
         return {"reason": f"no ratio: {matches.why_none()}"}
-    ratios = np.divide(*map(np.array, known)) / base.works(matches)
+    ratios = np.array(joules) / np.array(reference_joules) / base.works(matches)
     ratio, product = (
         next_time_interval(ratio_interval(values, level=level), *deviation, level)
         for values in (ratios, ratios * base.ratios(matches))
@@ -393,28 +409,28 @@ def _ratios(
     }
 
 
-def _to_target(joules_per_epoch: float, usable: Sequence[Measurement]) -> dict[str, Any]:
+def _to_target(joules_per_epoch: float, timed: Sequence[Measurement]) -> dict[str, Any]:
     """Return the energy until the target accuracy, from the epochs that timing runs needed.
 
     A run that did not reach it counts as one that never does.
     """
-    target = next((run["training"]["target_accuracy"] for run in usable), None)
-    whole = [run for run in usable if not base.is_cut(run)] if target else []
+    target = next((run["training"]["target_accuracy"] for run in timed), None)
+    whole = [run for run in timed if not base.is_cut(run)] if target else []
     epochs = [base.epochs_to_target(run) or np.inf for run in whole]
     needed = float(np.median(epochs)) if epochs else np.inf
-    if np.isinf(needed):
-        return {"target_accuracy": target}
-    return {
-        "target_accuracy": target,
-        "joules_to_target": joules_per_epoch * needed,
-    }
+    joules = None if np.isinf(needed) else joules_per_epoch * needed
+    return {"target_accuracy": target, "joules_to_target": joules}
 
 
 def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
-    """Return the core-hours of an epoch, by the timing runs."""
-    usable = base.select_timed(runs[(runs[list(CONFIGURATION)] == list(names)).all(axis=1)])
+    """Return the columns on the core-hours of an epoch.
+
+    Parameters
+    ----------
+    runs : the table, of whose timing runs the seconds are.
+    """
+    timed = base.select_timed(runs[is_among(runs, {names})])
     factor = base.cores_of(run) / _SECONDS_PER_HOUR
-    seconds = base.over(usable, "train_seconds_per_epoch")
-    return Interval(*(value and value * factor for value in seconds)).columns(
-        "core_hours_per_epoch"
-    )
+    seconds = base.median_of("train_seconds_per_epoch", timed)
+    core_hours = Interval(*(value and value * factor for value in seconds))
+    return core_hours.columns("core_hours_per_epoch")

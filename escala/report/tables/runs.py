@@ -1,6 +1,6 @@
-"""The tables of every measurement, of its epochs, of configurations, and of predicted times beside.
+"""The tables of measurements, of their epochs, of configurations, and of predicted times.
 
-The calibration of the cost model holds none of the runs that predictions are compared with.
+Predictions stand beside the measured times of runs of which the cost model's calibration has none.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ _TRAINING = (
     "stopped_early", "parameters", "train_rows", "test_rows",
 )  # fmt: skip
 
-#: What the kernel did in training steps, as `usage` of run.json tells.
+#: Core time and page faults of a step, and the kernel's part of that time.
 IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
+_WITHOUT_INTERVAL = (
+    *(f"{part}_seconds" for part in base.PARTS),
+    "first_epoch_seconds", "program_seconds", "wall_seconds", *IN_KERNEL,
+)  # fmt: skip
 #: Between the notes on a program.
 NOTES_APART = "; "
 
@@ -96,38 +100,41 @@ def row(run: Measurement) -> dict:
 
 
 def _in_kernel(usage: list[dict]) -> dict:
-    """Return the core time and the page faults of a step, and the kernel's part of that time."""
+    """Return the columns `IN_KERNEL`, from the usage of each process in its training steps."""
     columns = dict.fromkeys(IN_KERNEL)
     system, user = (sum(process[f"{by}_seconds"] for process in usage) for by in ("system", "user"))
     if system + user:
         columns["kernel_fraction"] = system / (system + user)
     if usage and None not in [process["steps"] for process in usage]:
-        seconds = [process["system_seconds"] + process["user_seconds"] for process in usage]
-        columns["core_seconds_per_step"], columns["faults_per_step"] = (
-            sum(value / process["steps"] for value, process in zip(values, usage, strict=True))
-            for values in (seconds, [process["minor_faults"] for process in usage])
+        columns["core_seconds_per_step"] = sum(
+            (process["system_seconds"] + process["user_seconds"]) / process["steps"]
+            for process in usage
+        )
+        columns["faults_per_step"] = sum(
+            process["minor_faults"] / process["steps"] for process in usage
         )
     return columns
 
 
 def _program(run: Measurement) -> dict:
-    """Return what a program tells of itself; nothing for other workloads."""
+    """Return the columns on a program; none for other workloads."""
     program = run.get("program")
     if not program:
         return {}
     notes = list(program["notes"])
-    # Files that its key does not know.
     if read := program.get("read"):
         notes.append(
             f"it read {name_first(read)}, which are not among its files, so a change is "
             "not noticed. Remedy: name them under files, or large data under paths of its dataset"
         )
+    words = []
+    for word in program["command"]:
+        # A shell needs quotes, but not for the braces of placeholders.
+        without_braces = re.sub(r"[{}]", "_", word)
+        needs_quotes = shlex.quote(without_braces) != without_braces
+        words.append(shlex.quote(word) if needs_quotes else word)
     return {
-        # Words are quoted as a shell needs it, their placeholders apart.
-        "command": " ".join(
-            word if shlex.quote(plain := re.sub(r"[{}]", "_", word)) == plain else shlex.quote(word)
-            for word in program["command"]
-        ),
+        "command": " ".join(words),
         "known_by": program["known_by"],
         "named": ";".join(program["named"]),
         "program_files": ";".join(program["files"]) or None,
@@ -139,7 +146,10 @@ def _program(run: Measurement) -> dict:
 
 
 def time_to_target(run: Measurement) -> dict:
-    """Return the training seconds until the target accuracy, censored if it was not reached."""
+    """Return the columns on the training time until the target accuracy.
+
+    A run that did not reach it has the seconds that it trained, and is `censored`.
+    """
     target = run["training"]["target_accuracy"]
     columns = {"target_accuracy": target, "time_to_target_seconds": None}
     if run["status"] != "ok" or target is None:
@@ -166,42 +176,49 @@ def epochs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration, with the medians over its measurements."""
-    by_names = {
+    current_runs = {
         tuple(run[key] for key in CONFIGURATION): run for run in evidence.runs if run["current"]
     }
     for names, group in tables["runs"].groupby(list(CONFIGURATION), sort=False):
-        current, usable = group[group["current"]], base.select_timed(group)
-        scored, failed = (current[(current["status"] == "ok") == ok] for ok in (True, False))
-        whole = usable[usable["kind"] == "measured"]
+        current, timed = group[group["current"]], base.select_timed(group)
+        is_ok = current["status"] == "ok"
+        ok, failed = current[is_ok], current[~is_ok]
+        whole = timed[timed["kind"] == "measured"]
+        per_epoch = base.median_of("train_seconds_per_epoch", timed)
         yield {
             **base.name_columns(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
             "fit": group["fit"].iloc[0],
-            "other_model": _other_model(names, by_names, evidence),
+            "other_model": _other_model(names, current_runs, evidence),
             "ranks": group["ranks"].iloc[0],
             "oversubscribed": bool(group["oversubscribed"].any()),
-            "runs_ok": len(scored),
+            "runs_ok": len(ok),
             "runs_failed": len(failed),
-            "measurements": len(usable),
-            "sessions": usable["session"].nunique(),
-            "hosts": ";".join(sorted(set(";".join(usable["hosts"]).split(";")) - {""})),
-            "kind": base.least_certain(usable["kind"]),
-            "reason": None if len(usable) else base.reasons(failed),
-            **base.over(usable, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
-            "total_train_seconds": base.over(whole, "train_seconds").estimate,
-            **base.over(usable, "step_median_seconds").columns("step", "_seconds"),
-            **base.over(usable, "samples_per_second").columns("samples_per_second"),
-            **base.over(scored, "accuracy").columns("accuracy"),
-            **median_to_target(usable),
-            **{key: base.over(usable, key).estimate for key in _WITHOUT_INTERVAL},
-            **{key: group[key].iloc[0] for key in ("provenance", "leaky")},
+            "measurements": len(timed),
+            "sessions": timed["session"].nunique(),
+            "hosts": ";".join(sorted(set(";".join(timed["hosts"]).split(";")) - {""})),
+            "kind": base.least_certain(timed["kind"]),
+            "reason": None if len(timed) else base.reasons(failed),
+            **per_epoch.columns("train", "_seconds_per_epoch"),
+            "total_train_seconds": base.median_of("train_seconds", whole).estimate,
+            **base.median_of("step_median_seconds", timed).columns("step", "_seconds"),
+            **base.median_of("samples_per_second", timed).columns("samples_per_second"),
+            **base.median_of("accuracy", ok).columns("accuracy"),
+            **median_to_target(timed),
+            **{key: base.median_of(key, timed).estimate for key in _WITHOUT_INTERVAL},
+            **{key: group[key].iloc[0] for key in base.ABOUT},
         }
 
 
 def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evidence) -> str | None:
     """Return why a configuration trains another model than its main reference does.
 
-    A configuration without one is compared with the first main reference of its workload.
+    A configuration whose main reference was not run is compared with the first main reference of
+    its dataset and workload.
+
+    Parameters
+    ----------
+    runs : a current run of each configuration.
     """
     run = runs.get(names)
     if run is None or is_fit(run):
@@ -211,44 +228,42 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
     references = dict(references_for(Configuration(*names[2:]), evidence.references))
     if 1 not in references:
         return None
-    firsts = (
-        main
-        for other, main in runs.items()
+    main_references = (
+        candidate
+        for other, candidate in runs.items()
         if other[:2] == names[:2]
         and reference_number(Configuration(*other[2:]), evidence.references) == 1
     )
-    reference = runs.get((*names[:2], *references[1])) or next(firsts, None)
+    reference = runs.get((*names[:2], *references[1])) or next(main_references, None)
     if reference is None:
         return None
     as_good = run["training"]["target_accuracy"] is not None and work(run, reference) == 1
     return None if as_good else other_updates(run, reference)
 
 
-_WITHOUT_INTERVAL = (
-    *(f"{part}_seconds" for part in base.PARTS),
-    "first_epoch_seconds", "program_seconds", "wall_seconds", *IN_KERNEL,
-)  # fmt: skip
-
-
-def median_to_target(usable: pd.DataFrame) -> dict:
-    """Return the median time to the target accuracy of the runs of a configuration.
+def median_to_target(timed: pd.DataFrame) -> dict:
+    """Return the columns on the median time to the target accuracy of a configuration.
 
     Runs that did not reach it would have taken longer than they ran. If the median is then
     unknown, the value is a lower bound and the kind `censored`.
+
+    Parameters
+    ----------
+    timed : its rows of the table `runs` whose times count.
     """
-    known = usable[usable["time_to_target_kind"] != "unavailable"]
+    known = timed[timed["time_to_target_kind"] != "unavailable"]
     reached = known["time_to_target_kind"] == "measured"
     if known.empty:
         return {"time_to_target_kind": "unavailable"}
     seconds = known["time_to_target_seconds"]
-    is_open = np.isinf(np.median(seconds.where(reached, np.inf)))
+    is_unknown = np.isinf(np.median(seconds.where(reached, np.inf)))
     interval = median_interval(seconds) if reached.all() else Interval(None, None, None)
     return {
         "target_accuracy": known["target_accuracy"].iloc[0],
         "time_to_target_seconds": float(seconds.median()),
         "time_to_target_low_seconds": interval.low,
         "time_to_target_high_seconds": interval.high,
-        "time_to_target_kind": "censored" if is_open else "measured",
+        "time_to_target_kind": "censored" if is_unknown else "measured",
     }
 
 
@@ -261,37 +276,36 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """
     if evidence.predictions_file is None:
         return
-    content = read_json(evidence.predictions_file)
-    by_name = base.by_configuration(evidence.runs)
+    content, table = read_json(evidence.predictions_file), tables["runs"]
+    by_names = base.by_configuration(evidence.runs)
     for row in content["configurations"]:
-        runs = by_name.get(tuple(row[name] for name in CONFIGURATION), [])
-        unlike = {
-            run["file"]: unlike_machines([content["machine"]], run["ranks"]["machines"][:1])
-            for run in runs
-        }
-        # Compared are times of machines like the calibrated one.
-        alike = [file for file, why in unlike.items() if why is None]
-        usable = base.select_timed(tables["runs"][tables["runs"]["file"].isin(alike)])
-        time = base.over(usable, "train_seconds_per_epoch")
+        # Only times of machines like the calibrated one are compared.
+        alike, uncompared = [], []
+        for run in by_names.get(tuple(row[key] for key in CONFIGURATION), ()):
+            why = unlike_machines([content["machine"]], run["ranks"]["machines"][:1])
+            alike += [run["file"]] * (why is None)
+            uncompared += [why] * (why is not None)
+        timed = base.select_timed(table[table["file"].isin(alike)])
+        time = base.median_of("train_seconds_per_epoch", timed)
         measured = {
-            "runs": len(usable),
+            "runs": len(timed),
             **time.columns("measured", "_seconds_per_epoch"),
-            "uncompared": "; ".join(dict.fromkeys(filter(None, unlike.values()))) or None,
+            "uncompared": "; ".join(dict.fromkeys(uncompared)) or None,
         }
         seconds, low, high = (
             row.get(f"predicted{end}_seconds_per_epoch") for end in ("", "_low", "_high")
         )
         if time.estimate is not None:
-            within = usable["train_seconds_per_epoch"].between
+            times = timed["train_seconds_per_epoch"]
             measured["error"] = None if seconds is None else seconds / time.estimate - 1
-            measured["covered"] = None if low is None else int(within(low, high).sum())
+            measured["covered"] = None if low is None else int(times.between(low, high).sum())
         needed = [
             base.epochs_to_target(run) or np.inf
             for run in evidence.evaluated
             if run["ranks"]["asked"] == 1
             and run["training"]["target_accuracy"] is not None
             and run["training"]["global_batch"] == row.get("global_batch")
-            and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
+            and all(run[key] == row[key] for key in ("dataset", "workload", "variant"))
         ]
         epochs = float(np.median(needed)) if needed else np.inf
         if row["ranks"] > 1 and seconds is not None and np.isfinite(epochs):

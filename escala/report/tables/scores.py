@@ -68,17 +68,17 @@ def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         # Rows that SMOTEN made on both sides of the split count as copies, and so do rows
         # of unknown similarity.
         limit = read_json(folder / "leakage.json")["similarity"]
-        rest, right = similarity < np.float32(limit), predictions == labels
+        is_new, is_right = similarity < np.float32(limit), predictions == labels
         yield {
             **base.names_of(run),
             "split_by": split["split"]["by"],
             "not_separable": ";".join(split["not_separable"]) or None,
             "similarity": limit,
             "test_rows": len(labels),
-            "similar_fraction": float((~rest).mean()),
-            "accuracy": float(right.mean()),
+            "similar_fraction": float((~is_new).mean()),
+            "accuracy": float(is_right.mean()),
             "macro_f1": run["evaluation"]["macro"]["f1"],
-            "rest_accuracy": float(right[rest].mean()) if rest.any() else None,
+            "rest_accuracy": float(is_right[is_new].mean()) if is_new.any() else None,
             **base.data_of(run),
         }
 
@@ -89,6 +89,7 @@ ACCURACY = "accuracy"
 #: equal ones are the same.
 SAME_ACCURACY = 0.02
 
+#: A run of a reference, and one of a configuration.
 Matches = Sequence[tuple[Measurement, Measurement]]
 
 
@@ -168,29 +169,28 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     groups = base.by_configuration(evidence.evaluated)
     for names, runs in groups.items():
         # All runs of a fit are in one process.
-        compared = [] if is_fit(runs[0]) else list(_references(names, runs, groups, evidence))
-        for reference, matches in compared or [({}, [])]:
+        references = [] if is_fit(runs[0]) else list(_references(names, runs, groups, evidence))
+        for reference, matches in references or [({}, [])]:
             for score in dict.fromkeys(score for run in runs for score in scores_of(run)):
-                scored = [run for run in runs if score in scores_of(run)]
-                values = [scores_of(run)[score] for run in scored]
-                both = [(scores_of(theirs), scores_of(mine)) for theirs, mine in matches]
+                with_score = [run for run in runs if score in scores_of(run)]
                 differences = [
-                    mine[score] - theirs[score]
-                    for theirs, mine in both
-                    if score in theirs and score in mine
+                    scores_of(run)[score] - scores_of(reference_run)[score]
+                    for reference_run, run in matches
+                    if score in scores_of(reference_run) and score in scores_of(run)
                 ]
-                classified = score == ACCURACY and all(
+                # A program may report a score of this name in another unit.
+                is_of_classes = score == ACCURACY and all(
                     ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
                 )
-                bound = SAME_ACCURACY if classified else 0.0
+                bound = SAME_ACCURACY if is_of_classes else 0.0
                 judged = equivalence(differences, bound) if differences else None
                 yield {
                     **base.name_columns(names),
                     **reference,
                     "score": score,
-                    "runs": len(scored),
-                    "splits": len({run["data"]["split_seed"] for run in scored}),
-                    **mean_interval(values).columns("mean"),
+                    "runs": len(with_score),
+                    "splits": len({run["data"]["split_seed"] for run in with_score}),
+                    **mean_interval([scores_of(run)[score] for run in with_score]).columns("mean"),
                     "matches": len(differences),
                     **mean_interval(differences).columns("difference"),
                     "bound": bound if judged else None,
@@ -211,14 +211,14 @@ def scores_of(run: Measurement) -> dict[str, float]:
 def _references(
     names: tuple, runs: Sequence[Measurement], groups: Mapping[tuple, list], evidence: Evidence
 ) -> Iterator[tuple[dict, Matches]]:
-    """Yield the columns that name each reference of a configuration, and runs on the same rows."""
+    """Yield the columns that name each reference of a configuration, and the matches with it."""
     for number, reference in references_for(Configuration(*names[2:]), evidence.references):
         matches = on_same_rows(runs, groups.get((*names[:2], *reference), []))
         yield base.reference_columns(number, reference), matches
 
 
 def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matches:
-    """Return a reference's run and a run, wherever both had the same rows and seeds.
+    """Match each run with that of a reference that had the same rows and seeds, if there is one.
 
     Scores do not depend on time or machine, so the runs may be of different sessions.
     """
@@ -226,9 +226,8 @@ def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement])
     def rows_and_seeds(run: Measurement) -> tuple:
         return run["repeat"], *sorted(run["data"]["sha256"].items())
 
-    by_rows = {rows_and_seeds(run): run for run in references}
-    matches = ((by_rows.get(rows_and_seeds(run)), run) for run in runs)
-    return [match for match in matches if match[0]]
+    by_rows = {rows_and_seeds(reference): reference for reference in references}
+    return [(by_rows[key], run) for run in runs if (key := rows_and_seeds(run)) in by_rows]
 
 
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
@@ -240,24 +239,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for reference, matches in _references(names, runs, groups, evidence):
             if not matches:
                 continue
-            # A row occurs once for each match that tested it. A genome has the same number in every
-            # split. Rows that SMOTEN made, or that are not from a genome, each have a different
-            # negative number, the same in every repeat of a split.
-            tested, known, numbered = [], {}, 0
-            for match in matches:
-                folder = folders[match[1]["dataset"], match[1]["data"]["split_seed"]]
-                files = [folder / "test_labels.npy"]
-                files += [Path(run["file"]).with_name("predictions.npy") for run in match]
-                labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
-                if folder not in known:
-                    file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
-                    if file.is_file():
-                        genomes = np.load(file, allow_pickle=False)
-                    others = -1 - numbered - np.arange(len(labels))
-                    known[folder] = np.where(genomes < 0, others, genomes)
-                    numbered += len(labels)
-                tested.append(np.stack([labels, *predicted, known[folder]]))
-            rows, classes = np.concatenate(tested, axis=1), runs[0]["evaluation"]["classes"]
+            rows, classes = _rows_of_matches(matches, folders), runs[0]["evaluation"]["classes"]
             for label, differs in enumerate(rate_differences(*rows, len(classes))):
                 in_class = rows[0] == label
                 yield {
@@ -272,3 +254,32 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     **differs.recall.columns("recall_difference"),
                     **base.data_of(runs[0], base.ABOUT),
                 }
+
+
+def _rows_of_matches(matches: Matches, folders: Mapping[tuple, Path]) -> np.ndarray:
+    """Return label, both predicted classes and number of the genome of each row, shape (4, rows).
+
+    A row occurs once for each match that tested it. A genome has the same number in every split.
+    Rows that SMOTEN made, or that are not from a genome, each have a different negative number, the
+    same in every repeat of a split.
+
+    Parameters
+    ----------
+    folders : of each split, by dataset and seed of the split.
+    """
+    tested: list[np.ndarray] = []
+    numbers: dict[Path, np.ndarray] = {}
+    for match in matches:
+        folder = folders[match[1]["dataset"], match[1]["data"]["split_seed"]]
+        files = [folder / "test_labels.npy"]
+        files += [Path(run["file"]).with_name("predictions.npy") for run in match]
+        labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
+        if folder not in numbers:
+            file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
+            if file.is_file():
+                genomes = np.load(file, allow_pickle=False)
+            used = sum(map(len, numbers.values()))
+            negative = -1 - used - np.arange(len(labels))
+            numbers[folder] = np.where(genomes < 0, negative, genomes)
+        tested.append(np.stack([labels, *predicted, numbers[folder]]))
+    return np.concatenate(tested, axis=1)

@@ -1,10 +1,10 @@
-"""The tables of ladders, of references against themselves, of drift, and of what a pilot asks for.
+"""The tables of ladders, of references against themselves, and of drift.
 
 Each rung of a ladder, from one configuration to the next, is a separate series, in which the two
-take turns. So are the two ends. The ratios of the rungs were measured at different times, with
-different runs. So their product equals the ratio of the ends only if the rungs explain the whole
-difference. A time of a ladder is that of a whole epoch, `epoch_wall_seconds`, because checkpoints
-are not written within the training steps.
+take turns. The two ends of the ladder are a further series. The product of the rungs' ratios equals
+the ratio of the ends only if the rungs explain the whole difference, as each series has runs of its
+own. A time of a ladder is that of a whole epoch, `epoch_wall_seconds`, because checkpoints are not
+written within the training steps.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ TOLERANCE = 0.1
 
 
 class _Series(NamedTuple):
-    """The matches of two configurations: an `escala.experiment.Rung`, and seconds by repeat.
+    """The times of the two configurations of a rung, or of the ends of a ladder.
 
     Attributes
     ----------
-    runs : all of the series.
+    rung : an `escala.experiment.Rung` as a mapping; that of the ends has no number.
+    runs : all measurements of the series.
     before, after : seconds of an epoch in each match, shape (matches,).
-    refused : why other matches have no ratio.
+    refused : why further matches have no ratio.
     """
 
     rung: Mapping
@@ -68,42 +69,20 @@ def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for (dataset, workload), runs in by_task.items():
         task = {"dataset": dataset, "workload": workload}
         for name, rungs in groupby(evidence.rungs, key=lambda rung: rung["ladder"]):
-            series = [_series(runs, rung) for rung in rungs]
-            *rows, ends = map(_row, series)
-            if rows:
-                missing = [str(row["rung"]) for row in rows if not row["matches"]]
-                ratios = [rung.after / rung.before for rung in series]
-                ratio = combine_intervals(ratios[:-1], np.prod, centre=geometric_pseudo_median)
-                costs = [rung.before - rung.after for rung in series[:-1]]
-                cost = combine_intervals(costs, np.sum, centre=pseudo_median)
-                direct_ratio = combine_intervals(
-                    ratios,
-                    lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
-                    centre=geometric_pseudo_median,
-                )
-                rows.append(
-                    {
-                        "before": ends["before"],
-                        "after": ends["after"],
-                        "part": PRODUCT,
-                        "oversubscribed": any(row["oversubscribed"] for row in rows),
-                        "matches": min(row["matches"] for row in rows),
-                        "kind": "unavailable" if missing else "measured",
-                        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
-                        **ratio.columns("ratio"),
-                        **cost.columns("cost", "_seconds"),
-                        **direct_ratio.columns("product_to_ends"),
-                    }
-                )
-            for row in (*rows, ends):
+            # The ends come last; of a ladder with one rung, that rung is all.
+            *of_rungs, of_ends = (_series(runs, rung) for rung in rungs)
+            rows = [*map(_row, of_rungs)]
+            if of_rungs:
+                rows.append(_product(of_rungs, of_ends))
+            for row in (*rows, _row(of_ends)):
                 yield task | {"ladder": name} | row | base.data_of(runs[0], base.ABOUT)
 
 
 def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
-    """Set the two sides of a rung against each other, in the newest match of each repeat."""
+    """Match the runs of the two sides of a rung, and take the newest match of each repeat."""
     runs = [run for run in runs if run["series"] == rung["name"]]
     timed = base.by_configuration(filter(base.is_timed, runs))
-    by_side = {names[2:]: of_side for names, of_side in timed.items()}
+    by_side = {names[2:]: side_runs for names, side_runs in timed.items()}
     before, after = (by_side.get(tuple(rung[side]), ()) for side in ("before", "after"))
     matches = leave_out_disturbed(newest_of_repeats(match_runs(after, before))).matches
     seconds = [[*map(base.wall_per_epoch, pair)] for pair in matches.pairs]
@@ -115,24 +94,63 @@ def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
 def _row(series: _Series) -> dict:
     """Return the row of a rung, or of the ends of a ladder."""
     rung, before, after = series.rung, series.before, series.after
-    number, why_none = len(before), "; ".join(dict.fromkeys(series.refused))
-    failed = (run for run in series.runs if run["current"] and run["status"] != "ok")
-    if first := next(failed, None):
-        why = f": {first['reason']}" if first["reason"] else ""
-        why_none = f"{first['variant']} rep {first['repeat']}: {first['status']}{why}"
-    why_none = why_none or "no two runs that ended ok and were not resumed share session and repeat"
+    number = len(before)
+    failed = [run for run in series.runs if run["current"] and run["status"] != "ok"]
+    if number:
+        reason = why_left_out(number, series.refused)
+    elif failed:
+        run = failed[0]
+        why = f": {run['reason']}" if run["reason"] else ""
+        reason = f"{run['variant']} rep {run['repeat']}: {run['status']}{why}"
+    else:
+        reason = "; ".join(dict.fromkeys(series.refused))
+        reason = reason or "no two runs that ended ok and were not resumed share session and repeat"
     return {
         "part": RUNG if rung["number"] else DIRECT,
         "rung": rung["number"],
         "change": rung["change"],
-        **{side: str(Configuration(*rung[side])) for side in ("before", "after")},
-        "oversubscribed": any(run["ranks"]["oversubscribed"] for run in series.runs),
+        **_ends(series),
+        "oversubscribed": _shares_cores(series),
         "matches": number,
         "kind": "measured" if number else "unavailable",
-        "reason": why_left_out(number, series.refused) if number else why_none,
+        "reason": reason,
         **ratio_interval(after / before).columns("ratio"),
         **difference_interval(before - after).columns("cost", "_seconds"),
     }
+
+
+def _product(of_rungs: Sequence[_Series], of_ends: _Series) -> dict:
+    """Return the row of the product of the ratios of all rungs of a ladder."""
+    missing = [str(series.rung["number"]) for series in of_rungs if not len(series.before)]
+    ratios = [series.after / series.before for series in (*of_rungs, of_ends)]
+    costs = [series.before - series.after for series in of_rungs]
+    ratio = combine_intervals(ratios[:-1], np.prod, centre=geometric_pseudo_median)
+    cost = combine_intervals(costs, np.sum, centre=pseudo_median)
+    product_to_ends = combine_intervals(
+        ratios,
+        lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
+        centre=geometric_pseudo_median,
+    )
+    return {
+        "part": PRODUCT,
+        **_ends(of_ends),
+        "oversubscribed": any(map(_shares_cores, of_rungs)),
+        "matches": min(len(series.before) for series in of_rungs),
+        "kind": "unavailable" if missing else "measured",
+        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
+        **ratio.columns("ratio"),
+        **cost.columns("cost", "_seconds"),
+        **product_to_ends.columns("product_to_ends"),
+    }
+
+
+def _ends(series: _Series) -> dict[str, str]:
+    """Return the columns `before` and `after`: the configurations that a series compares."""
+    return {side: str(Configuration(*series.rung[side])) for side in ("before", "after")}
+
+
+def _shares_cores(series: _Series) -> bool:
+    return any(run["ranks"]["oversubscribed"] for run in series.runs)
 
 
 def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
@@ -170,15 +188,14 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         if not is_fit(run):
             sessions.setdefault(run["session"], []).append(run)
     for session, runs in sorted(sessions.items()):
-        by_name = base.by_configuration(runs)
-        moments = {
-            names: [datetime.fromisoformat(run["started"]).timestamp() for run in measured]
-            for names, measured in by_name.items()
+        by_names = base.by_configuration(runs)
+        starts = {
+            names: [datetime.fromisoformat(run["started"]).timestamp() for run in same]
+            for names, same in by_names.items()
         }
-        drifted = drift_of(
-            moments, {n: [*map(base.seconds_per_epoch, e)] for n, e in by_name.items()}
-        )
-        every = [moment for starts in moments.values() for moment in starts]
+        times = {names: [*map(base.seconds_per_epoch, same)] for names, same in by_names.items()}
+        drifted = drift_of(starts, times)
+        every = [start for same in starts.values() for start in same]
         change = drifted.change if drifted else Interval(None, None, None)
         reason = "all runs began at the same moment"
         if len(runs) < MIN_MEASUREMENTS:
@@ -186,7 +203,7 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         yield {
             "session": session,
             "runs": len(runs),
-            "configurations": len(by_name),
+            "configurations": len(by_names),
             "seconds": max(every) - min(every),
             "kind": "measured" if drifted else "unavailable",
             "reason": None if drifted else reason,
@@ -194,11 +211,3 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "p_value": drifted.p_value if drifted else None,
             "detected": drifted.detected if drifted else None,
         }
-
-
-def pilot(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield how many matches each comparison needs by the pilot, if there is one."""
-    plan = evidence.pilot
-    for row in plan["comparisons"] if plan else ():
-        cut = None if row["needed"] is None else row["needed"] > plan["at_most"]
-        yield row | {key: plan[key] for key in ("half_width", "repeats")} | {"cut": cut}

@@ -59,16 +59,16 @@ SAME_SESSION = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Comparison:
-    """A configuration and another one, with the matches of their runs.
+    """A configuration and what it is compared with, with the matches of their runs.
 
     Attributes
     ----------
     names, reference_names : values of `CONFIGURATION`.
-    number : of the reference, 1 the main one; 0 if it is none.
-    newest : the match of each repeat, of runs whose times count. Those that other work disturbed
-        are left out, unless `stays_disturbed`.
+    newest : the newest match of each repeat. Matches that other work disturbed are left out, unless
+        `stays_disturbed`.
     disturbed, stays_disturbed : see `escala.analysis.verdicts.Quiet`.
     every : the matches of all sessions, also of the history.
+    number : that of the reference, 1 the main one; 0 if it is none.
     """
 
     names: tuple
@@ -81,20 +81,21 @@ class Comparison:
 
     @classmethod
     def of(
-        cls, names: tuple, reference_names: tuple, usable: Mapping[tuple, list], number: int = 0
+        cls, names: tuple, reference_names: tuple, timed: Mapping[tuple, list], number: int = 0
     ) -> Comparison:
-        """Compare two configurations by their runs whose times count, `usable`."""
-        every = match_runs(usable.get(names, ()), usable.get(reference_names, ()))
+        """Match the runs of two configurations, of those that `runs_for_ratios` returns."""
+        every = match_runs(timed.get(names, ()), timed.get(reference_names, ()))
         quiet = leave_out_disturbed(newest_of_repeats(every))
         return cls(names, reference_names, *quiet, every, number)
 
     @property
     def reference(self) -> Configuration:
+        """What it is compared with, without the dataset and the workload."""
         return Configuration(*self.reference_names[2:])
 
     @cached_property
     def sessions(self) -> list[Matched]:
-        """The matches of each session that has enough; sessions of one hour are one.
+        """The matches of each session that has enough; sessions within `SAME_SESSION` are one.
 
         Disturbed matches are left out, and sessions that stay disturbed.
         """
@@ -128,9 +129,9 @@ class Comparison:
         ]
 
 
-def usable(evidence: Evidence) -> dict[tuple, list[Measurement]]:
+def runs_for_ratios(evidence: Evidence) -> dict[tuple, list[Measurement]]:
     """Return the runs whose times count, those of the history included, by configuration."""
-    return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
+    return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.history_runs)))
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
@@ -138,8 +139,8 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 
     A further reference that its workload does not have is left out; the main one is not.
     """
-    known = base.by_configuration((*evidence.runs, *evidence.earlier))
-    timed = usable(evidence)
+    known = base.by_configuration((*evidence.runs, *evidence.history_runs))
+    timed = runs_for_ratios(evidence)
     for names, runs in base.by_configuration(evidence.runs).items():
         if is_fit(runs[0]):
             continue
@@ -154,18 +155,18 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     judge = Judge(evidence, tables)
     for compared in comparisons(evidence):
         runs, pairs = judge.runs[compared.names], compared.newest.pairs
-        cores, baseline = judge.settings(compared, base.cores_of)
-        batch, other_batch = judge.batches(compared)
+        cores, reference_cores = judge.settings(compared, base.cores_of)
+        batch, reference_batch = judge.batches(compared)
         apart = [seconds_apart(*pair) for pair in pairs]
         about = {
             **base.name_columns(compared.names),
             **base.reference_columns(compared.number, compared.reference),
             "ranks": compared.names[3].ranks,
             "cores": cores,
-            "reference_cores": baseline,
+            "reference_cores": reference_cores,
             "work": judge.work(compared),
             "global_batch": batch,
-            "reference_global_batch": other_batch,
+            "reference_global_batch": reference_batch,
             "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
             "same_nodes": all(on_same_nodes(*pair) for pair in pairs) if pairs else None,
             "seconds_apart": median(apart) if apart else None,
@@ -185,8 +186,9 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             if basis == TARGET:
                 known = "censored" if judged.ratio.estimate is None else "measured"
                 kind = known if judged.matches else "unavailable"
-            faster = inverse(judged.ratio)
-            efficiency = (s and baseline and s * baseline / cores for s in faster)
+            faster, efficiency = inverse(judged.ratio), Interval(None, None, None)
+            if reference_cores:
+                efficiency = Interval(*(s and s * reference_cores / cores for s in faster))
             yield {
                 **about,
                 "basis": basis,
@@ -195,7 +197,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 **judged.columns(),
                 "verdict": judged.verdict.kind if pairs else None,
                 **faster.columns("speedup"),
-                **Interval(*efficiency).columns("efficiency"),
+                **efficiency.columns("efficiency"),
             }
 
 
@@ -214,16 +216,17 @@ def seconds_apart(one: Measurement, other: Measurement) -> float:
 def node_spread(runs: Iterable[Measurement]) -> float | None:
     """Return how much longer the slowest node takes than the fastest; 0.02 is 2 %.
 
-    It is the largest of the configurations of one node in `runs`, by the median time of each node.
-    None if none of them ran on two nodes.
+    Compared are the median times that a configuration of one node has on each node; of several
+    configurations, the largest spread is returned. None if none of them ran on two nodes.
     """
     spreads = []
-    alone = (run for run in runs if len(run["ranks"]["hosts"]) == 1)
-    for same in base.by_configuration(alone).values():
-        nodes: dict[str, list[float]] = {}
+    on_one_node = (run for run in runs if len(run["ranks"]["hosts"]) == 1)
+    for same in base.by_configuration(on_one_node).values():
+        times_by_node: dict[str, list[float]] = {}
         for run in same:
-            nodes.setdefault(run["ranks"]["hosts"][0], []).append(base.seconds_per_epoch(run))
-        medians = [median(times) for times in nodes.values()]
+            [node] = run["ranks"]["hosts"]
+            times_by_node.setdefault(node, []).append(base.seconds_per_epoch(run))
+        medians = [median(times) for times in times_by_node.values()]
         if len(medians) > 1:
             spreads.append(max(medians) / min(medians) - 1)
     return max(spreads, default=None)
@@ -236,8 +239,8 @@ class Judgement(NamedTuple):
     ----------
     ratio : of the question "next time".
     matches : the paired runs behind it.
-    sessions : the sessions of these, of which those within an hour count once.
-    over_sessions : whether its interval is of the differences between these sessions.
+    sessions : the number of sessions of these; over sessions, those within an hour count once.
+    over_sessions : whether the interval of the ratio is that over these sessions.
     stays_disturbed : whether there is no verdict, because other work disturbed too many of them.
     verdict : its kind is `NO_VERDICT` if there are too few matches for its level, or if these are
         of a session that stays disturbed.
@@ -278,7 +281,7 @@ class Judge:
 
     @cached_property
     def deviation(self) -> tuple[float, int]:
-        """How sessions differ, by all comparisons with main references, and its degrees."""
+        """The deviation of sessions by all comparisons with main references, and its degrees."""
         return deviation_of_sessions(
             [
                 float(np.exp(np.median(np.log(base.ratios(session)))))
@@ -293,16 +296,18 @@ class Judge:
         return self._floors.get(compared.reference_names)
 
     def settings(self, compared: Comparison, setting: Callable[[Measurement], int | None]) -> list:
-        """Return a setting of both configurations, from their current runs; None without one."""
+        """Return a setting of both configurations, from a current run; None without one."""
         return [None if run is None else setting(run) for run in self._current(compared)]
 
     def _current(self, compared: Comparison) -> list[Measurement | None]:
+        """Return the first current run of both configurations; None without one."""
         return [
             next((run for run in self.runs.get(names, ()) if run["current"]), None)
             for names in (compared.names, compared.reference_names)
         ]
 
     def batches(self, compared: Comparison) -> list[int | None]:
+        """Return the rows in a step of both configurations."""
         return self.settings(compared, lambda run: run["training"]["global_batch"])
 
     def work(self, compared: Comparison) -> float:
@@ -312,8 +317,8 @@ class Judge:
 
     def basis(self, compared: Comparison) -> str:
         """Return which times decide: where updates differ, those to the target accuracy."""
-        batch, other = self.batches(compared)
-        return TARGET if self.work(compared) == 1 and batch != other else EPOCH
+        batch, reference_batch = self.batches(compared)
+        return TARGET if self.work(compared) == 1 and batch != reference_batch else EPOCH
 
     def judge(self, compared: Comparison, level: float) -> Judgement:
         """Judge two configurations by the times that decide."""
@@ -333,17 +338,19 @@ class Judge:
         ratios : returns the ratios of matches, shape (matches,), or their lower and upper bounds,
             (2, matches); fewer where some times are not known.
         """
+        # The first row has the ratios or their lower bounds, the last one their upper bounds.
         bounds = [np.atleast_2d(ratios(session)) for session in compared.sessions]
-        known = [session for session in bounds if session.shape[1] >= MATCHES_OF_SESSION]
-        estimates = [ratio_interval(session[0], session[-1]).estimate for session in known]
+        enough = [session for session in bounds if session.shape[1] >= MATCHES_OF_SESSION]
+        estimates = [ratio_interval(session[0], session[-1]).estimate for session in enough]
         if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
             ratio, number = sessions_interval(estimates, level), len(estimates)
             decided = verdict(ratio, number, decimals=DECIMALS, needed=SESSIONS_FOR_INTERVAL)
             matches = sum(session.shape[1] for session in bounds)
             return Judgement(ratio, matches, number, True, False, decided)
         newest = np.atleast_2d(ratios(compared.newest))
-        ratio = ratio_interval(newest[0], newest[-1], level)
-        ratio, matches = next_time_interval(ratio, *self.deviation, level), newest.shape[1]
+        matches = newest.shape[1]
+        of_session = ratio_interval(newest[0], newest[-1], level)
+        ratio = next_time_interval(of_session, *self.deviation, level)
         needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
         decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
         if compared.stays_disturbed:
@@ -353,26 +360,25 @@ class Judge:
 
 
 def inverse(ratio: Interval) -> Interval:
-    """Return the speed-up of a ratio of times, with its interval."""
+    """Return the speed-up of a ratio of times, with its interval; the ends change places."""
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
 def _target_bounds(matches: Matched) -> np.ndarray:
-    """Return bounds of the ratios of the times to the target accuracy, shape (2, matches).
+    """Return bounds of the ratios of the times to the target accuracy, shape (2, known matches).
 
     A run that did not reach it would have taken longer than it ran: the ratio of such a match has
     only an upper or a lower bound.
     """
     bounds = []
     for pair in matches.pairs:
-        times = [time_to_target(run) for run in pair]
-        if all(time["time_to_target_kind"] != "unavailable" for time in times):
-            least = [time["time_to_target_seconds"] for time in times]
-            most = [
-                seconds if time["time_to_target_kind"] == "measured" else np.inf
-                for seconds, time in zip(least, times, strict=True)
-            ]
-            bounds.append((least[0] / most[1], most[0] / least[1]))
+        columns = [time_to_target(run) for run in pair]
+        kinds = [of_run["time_to_target_kind"] for of_run in columns]
+        if "unavailable" not in kinds:
+            least, least_of_reference = (of_run["time_to_target_seconds"] for of_run in columns)
+            most = least if kinds[0] == "measured" else np.inf
+            most_of_reference = least_of_reference if kinds[1] == "measured" else np.inf
+            bounds.append((least / most_of_reference, most / least_of_reference))
     return np.array(bounds, float).reshape(-1, 2).T
 
 
@@ -383,9 +389,8 @@ BASES: dict[str, Callable[[Matched], np.ndarray]] = {EPOCH: base.ratios, TARGET:
 def why_no_match(compared: Comparison, judge: Judge) -> str:
     """Return why a configuration has no ratio to another one."""
     reference = compared.reference
-    runs, references = (
-        judge.runs.get(one, ()) for one in (compared.names, compared.reference_names)
-    )
+    runs = judge.runs.get(compared.names, ())
+    references = judge.runs.get(compared.reference_names, ())
     if not any(run["status"] == "ok" for run in runs):
         return f"no run ended ok: {base.failures(runs)}"
     if not references:

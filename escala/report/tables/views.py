@@ -22,23 +22,24 @@ _Result = TypeVar("_Result")
 def remember(
     function: Callable[[Mapping[str, pd.DataFrame]], _Result],
 ) -> Callable[[Mapping[str, pd.DataFrame]], _Result]:
-    """Let a function of tables return what it did for the same frames, as parts of a page ask.
+    """Cache the last two results of a function of tables, by the identity of their frames.
 
+    Several parts of a page ask for the same result, of all tables and of those without fits.
     Neither the frames nor the result may be changed in place.
     """
-    # Of all tables, and of those of workloads trained by steps.
     known: deque[tuple[dict[str, pd.DataFrame], _Result]] = deque(maxlen=2)
 
     @wraps(function)
-    def result(frames: Mapping[str, pd.DataFrame]) -> _Result:
-        for before, answer in known:
-            if before.keys() == frames.keys() and all(before[n] is frames[n] for n in before):
-                return answer
-        answer = function(frames)
-        known.append((dict(frames), answer))
-        return answer
+    def result_of(frames: Mapping[str, pd.DataFrame]) -> _Result:
+        for of_result, result in known:
+            is_same = of_result.keys() == frames.keys()
+            if is_same and all(of_result[name] is frames[name] for name in frames):
+                return result
+        result = function(frames)
+        known.append((dict(frames), result))
+        return result
 
-    return result
+    return result_of
 
 
 def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
@@ -86,18 +87,18 @@ def all_programs(frames: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def whole_runs(frames: Mapping[str, pd.DataFrame]) -> frozenset[str]:
-    """Return the names of the programs that tell of no epochs: the one they have is a whole run."""
+    """Return the names of the programs that tell of no epochs: a whole run counts as one epoch."""
     runs = frames["runs"]
     return frozenset(runs.loc[runs["known_by"] == WHOLE, "workload"])
 
 
 def only_whole_runs(frames: Mapping[str, pd.DataFrame]) -> bool:
-    """Return whether each time is that of a whole run, as no workload has epochs."""
+    """Return whether each time is that of a whole run, because no workload has epochs."""
     return set(frames["runs"]["workload"]) == whole_runs(frames)
 
 
 def per_epoch(frames: Mapping[str, pd.DataFrame], workload: str | None = None) -> str:
-    """Return what the time of a workload is, for titles; of all workloads without a name."""
+    """Return what the times of a workload are, for titles; without `workload`, those of all."""
     whole = only_whole_runs(frames) if workload is None else workload in whole_runs(frames)
     return "time of the whole program" if whole else "training time per epoch"
 
@@ -109,17 +110,16 @@ def unit(frames: Mapping[str, pd.DataFrame], workload: str) -> str:
 
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
     """Return for each row whether it is of a main reference, or of a workload trained by a fit."""
-    is_main = configurations["reference"] == 1
-    main = configurations[is_main | configurations["fit"]]
-    return is_among(frame, set(names_of_rows(main)))
+    is_main = (configurations["reference"] == 1) | configurations["fit"]
+    return is_among(frame, set(names_of_rows(configurations[is_main])))
 
 
 def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, pd.DataFrame]:
     """Return tables with the configurations that a figure shows.
 
-    Of each dataset and workload these are the fastest, each with its main reference, and those
-    without a time last. The table of runs keeps all: they name configurations, and figures name
-    the runs without result.
+    Of each dataset and workload these are the fastest, each with its main reference. Configurations
+    without a time come last. The table of runs keeps all rows: labels depend on them, and figures
+    name the runs without result.
 
     Parameters
     ----------
@@ -139,18 +139,21 @@ def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, p
     for _, group in by_time.groupby(["dataset", "workload"], sort=False):
         selected: set[tuple] = set()
         for names in names_of_rows(group):
-            wider = selected | ({names, reference_of.get(names, names)} & known)
-            if selected and len(wider) > most:
+            with_next = selected | ({names, reference_of.get(names, names)} & known)
+            if selected and len(with_next) > most:
                 break
-            selected = wider
+            selected = with_next
         shown |= selected
     if shown == known:
         return dict(frames)
-    return {
-        name: frame[is_among(frame, shown)]
-        if name != "runs" and set(CONFIGURATION) <= set(frame)
-        else frame
+    with_configurations = {
+        name: frame
         for name, frame in frames.items()
+        if name != "runs" and set(CONFIGURATION) <= set(frame)
+    }
+    return {
+        **frames,
+        **{name: frame[is_among(frame, shown)] for name, frame in with_configurations.items()},
     }
 
 
@@ -160,7 +163,7 @@ def is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
 
 
 def names_of_rows(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
-    """Yield the configuration of each row of a table: the values of `CONFIGURATION`."""
+    """Yield the values of some columns for each row; by default, these name its configuration."""
     return frame[list(columns)].itertuples(index=False, name=None)
 
 
@@ -179,13 +182,12 @@ def add_labels(
     name a reference, `reference_label` is its name, without the dataset and the workload.
     """
     keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
-    labels = {"label": keys}
+    columns_of = {"label": keys}
     if "reference_strategy" in frame:
-        labels["reference_label"] = [f"reference_{k}" for k in keys if k in Configuration._fields]
-    joined = {
-        name: [" ".join(row) for row in frame[columns].fillna("").itertuples(index=False)]
-        for name, columns in labels.items()
-    }
-    return frame.assign(
-        **{name: pd.Series(words, frame.index, object) for name, words in joined.items()}
-    )
+        parts = [key for key in keys if key in Configuration._fields]
+        columns_of["reference_label"] = [f"reference_{part}" for part in parts]
+    labels = {}
+    for name, columns in columns_of.items():
+        rows = frame[columns].fillna("").itertuples(index=False)
+        labels[name] = pd.Series([" ".join(row) for row in rows], frame.index, object)
+    return frame.assign(**labels)
