@@ -73,8 +73,7 @@ def advise(
     output: cli.Files, given: SimpleNamespace, calibration: Path, datasets: Sequence[Path] = ()
 ) -> None:
     """Advise for the least time of training, and write what a further advice needs."""
-    from escala.analysis.advice import text
-    from escala.analysis.advice.document import Question, advise
+    from escala.analysis.advice import Question, advise, text
     from escala.analysis.cost_model.works import with_rows
 
     write_json(output["plans"], with_rows(given.plans, datasets))

@@ -21,7 +21,7 @@ from pages import table_of, tabled
 from sentences import check
 
 from escala.analysis import steps
-from escala.analysis.advice.document import Question, advise_from
+from escala.analysis.advice import Question, advise_from
 from escala.analysis.advice.text import content as advice_content
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
