@@ -34,12 +34,13 @@ Forward and backward are the two parts of compute.
 
 *Off the core* is no interval. It is the time of its cores that a rank lost to other processes while
 it had work (`WORK`). A step has three spans with work: the gathering of rows, from there to the
-last gradient, and from the last sum to the end. A span has lost the time that the rank's threads were
-ready without running. It has lost at most its duration less the CPU time of the rank's cores. All
-spans of a run together have lost at most the time in which the cores were neither idle nor used by
-the rank. So a rank that sleeps has lost nothing, nor has one whose threads wait for each other. All
-parts of a span lose the same fraction of their seconds, so all parts still add up. The result is an
-upper bound. A wait for other ranks loses nothing, because a rank needs no core for it.
+last gradient, and from the last sum to the end. A span has lost the time in which threads of the
+rank were ready without running. It has lost at most its duration less the CPU time of the rank's
+cores. All spans of a run together have lost at most the time in which the cores were neither idle
+nor used by the rank. So a rank that sleeps has lost nothing, nor has one whose threads wait for
+each other. All parts of a span lose the same fraction of their seconds, so all parts still add up.
+The result is an upper bound. A wait for other ranks loses nothing, because a rank needs no core for
+it.
 
 Parts that compare moments with those of another rank, or with rank 0's timeline, need one clock.
 They are unavailable for ranks under several kernels, that is on several machines.

@@ -33,7 +33,7 @@ from escala.analysis.advice.changes import BANDWIDTH, BATCH, RATIO, find_changes
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
 from escala.analysis.advice.measured import Measured
 from escala.analysis.best_use import best_uses
-from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.calibration import Network, parse
 from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.works import Works, plans, with_rows
@@ -767,11 +767,11 @@ def test_memory_is_that_of_the_largest_measured_process(tmp_path):
 def test_the_plans_of_an_experiment_have_all_its_configurations(tmp_path):
     file = tmp_path / "data" / "small" / "split4" / "dataset.json"
     write_json(file, {"rows": ROWS})
-    made = json.loads(json.dumps(with_rows(plans(Calibration(experiment())), [file])))
+    made = json.loads(json.dumps(with_rows(plans(CalibrationExperiment(experiment())), [file])))
     assert made["rows"] == {"small": ROWS} and made["power_model"] is None
     assert made["workloads"] == {"virus-cnn": {"epochs": 2, "validate": True}}
     assert {each["layout"] for each in made["configurations"]} == {"1x1", "1x2", "2x1", "2x2"}
-    # So has one of which nothing is predicted, which `Calibration` refuses.
+    # So has one of which nothing is predicted, which `CalibrationExperiment` refuses.
     alone = experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}])
     assert {each["layout"] for each in plans(Works(alone))["configurations"]} == {"1x1"}
 
