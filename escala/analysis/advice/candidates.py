@@ -17,7 +17,7 @@ from escala.analysis.cost_model.predictions import (
     bounds,
     predict_plan,
 )
-from escala.analysis.statistics import Interval
+from escala.analysis.statistics import Interval, inverse
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
 from escala.core.errors import InputError
 from escala.experiment.runs import Configuration
@@ -31,10 +31,6 @@ ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training
 ONLY_BOUNDS = "only bounds are known, from full overlap of computing and exchange to none"
 
 _OPPOSITE = {FASTER: SLOWER, SLOWER: FASTER}
-
-
-def inverse(ratio: Interval) -> Interval:
-    return Interval(1 / ratio.estimate, 1 / ratio.high, 1 / ratio.low)
 
 
 class Paired(NamedTuple):

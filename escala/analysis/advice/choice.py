@@ -23,11 +23,10 @@ from escala.analysis.advice.candidates import (
     Paired,
     Ratios,
     find_pair,
-    inverse,
 )
 from escala.analysis.best_use import UNAVAILABLE, BestUse
 from escala.analysis.cost_model.predict import interval
-from escala.analysis.statistics import Interval
+from escala.analysis.statistics import Interval, inverse
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, pays
 from escala.core import readable
 from escala.core.engines import ENGINES
