@@ -78,15 +78,16 @@ Machines = Sequence[Mapping[str, Any]]
 def refusal(one: Measurement, other: Measurement) -> str | None:
     """Return why the times of two measurements may not be compared; None if they may."""
     is_one_configuration = all(one[key] == other[key] for key in CONFIGURATION)
-    refusals = _refusals_of_one if is_one_configuration else _refusals_of_two
-    return next(chain(refusals(one, other), _common_refusals(one, other)), None)
-
-
-def _refusals_of_two(one: Measurement, other: Measurement) -> Iterator[str]:
-    """Yield the further conditions that measurements of two configurations break."""
-    for key in ("session", "repeat", "instrument"):
-        if one[key] != other[key]:
-            yield f"measured in another {key}: {one[key]} and {other[key]}"
+    further = (
+        _refusals_of_one(one, other)
+        if is_one_configuration
+        else (
+            f"measured in another {key}: {one[key]} and {other[key]}"
+            for key in ("session", "repeat", "instrument")
+            if one[key] != other[key]
+        )
+    )
+    return next(chain(further, _common_refusals(one, other)), None)
 
 
 def _refusals_of_one(one: Measurement, other: Measurement) -> Iterator[str]:

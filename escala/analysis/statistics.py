@@ -258,14 +258,14 @@ def next_time_interval(
     """
     arm = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * deviation
 
-    def widen(end: float | None, side: int) -> float | None:
+    def move(end: float | None, side: int) -> float | None:
         if not end:
             return end
         # If only bounds of the ratio are known, each bound is moved by itself.
         start = end if ratio.estimate is None else ratio.estimate
         return start * math.exp(side * math.hypot(math.log(start / end), arm))
 
-    return Interval(ratio.estimate, widen(ratio.low, -1), widen(ratio.high, 1))
+    return Interval(ratio.estimate, move(ratio.low, -1), move(ratio.high, 1))
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:

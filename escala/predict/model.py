@@ -104,7 +104,7 @@ def load(folder: str | Path) -> Classifier:
         with np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
         if WORKLOADS[description["workload"]].is_fitted:
-            probabilities, predictions = _fitted_functions(description, arrays)
+            probabilities, predictions = _functions_of_fit(description, arrays)
         else:
             # Calls of the functions that `make_functions` returns, by their places in its list.
             call = elsewhere.make_caller(__name__, engine_of(description), description, arrays)
@@ -153,12 +153,12 @@ def _read_description(folder: Path) -> dict:
         remedy = "use the version of Escala that trained it, name its folder in the experiment as "
         remedy += f"`path`, or use one of {', '.join(WORKLOADS)}"
         raise InputError(path, description["workload"], "is not a workload here", remedy)
-    for key, reason in _faults_of_data(description["data"]):
+    for key, reason in _faults(description["data"]):
         raise InputError(path, key, reason, _remedy(folder))
     return description
 
 
-def _faults_of_data(data: dict) -> Iterator[tuple[str, str]]:
+def _faults(data: dict) -> Iterator[tuple[str, str]]:
     """Yield the keys below `data` of a description whose values are invalid, with the reason."""
     # A model of numbers has no key `classes`.
     classes = data.get("classes", ["any", "two"])
@@ -179,7 +179,7 @@ def _faults_of_data(data: dict) -> Iterator[tuple[str, str]]:
         yield "data.sha256", "is missing, or not a dict"
 
 
-def _fitted_functions(description: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
+def _functions_of_fit(description: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
     """Return functions to the probabilities of the classes, and to the most probable one.
 
     The workload is one without a network, whose fit `arrays` hold.

@@ -14,7 +14,6 @@ import numpy as np
 
 from escala.analysis.advice.candidates import Candidate
 from escala.analysis.cost_model.calibration import Calibration, Network
-from escala.analysis.cost_model.exchange import Exchange
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.engines import costs
 
@@ -100,7 +99,15 @@ def find_changes(
     ]
     if larger_nodes:
         yield _try(CORES, fastest, baseline, larger_nodes, draws)
-    for change, exchange in _smaller_exchanges(fastest):
+    # Exchanges of fewer bytes of gradients.
+    exchange, smaller = setup.exchange, {}
+    if not exchange.fp16:
+        smaller[COMPRESSION] = replace(exchange, fp16=True)
+    gradients = calibration.works[setup.work].gradients
+    has_factors = any(gradient.factor_rows is not None for gradient in gradients)
+    if has_factors and exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1:
+        smaller[FACTORS] = replace(exchange, dense=costs.FACTORS)
+    for change, exchange in smaller.items():
         trial = _Trial(None, calibration, replace(setup, exchange=exchange), one_rank)
         yield _try(change, fastest, baseline, [trial], draws)
 
@@ -155,14 +162,3 @@ def _bandwidth(candidate: Candidate, baseline: Candidate) -> Change:
         else:
             low = middle
     return best
-
-
-def _smaller_exchanges(candidate: Candidate) -> Iterator[tuple[str, Exchange]]:
-    """Yield changes of the exchange by which ranks exchange fewer bytes of gradients."""
-    exchange = candidate.setup.exchange
-    gradients = candidate.calibration.works[candidate.setup.work].gradients
-    if not exchange.fp16:
-        yield COMPRESSION, replace(exchange, fp16=True)
-    has_factors = any(gradient.factor_rows is not None for gradient in gradients)
-    if has_factors and exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1:
-        yield FACTORS, replace(exchange, dense=costs.FACTORS)

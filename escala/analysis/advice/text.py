@@ -91,7 +91,7 @@ def headline(answer: Answer, goal: str) -> str:
 def _headline_of_best_use(answer: Answer, use: BestUse) -> str:
     """Return the headline of an answer that the measured best use decides."""
     choice, rival, verdict, best = answer.choice, use.closest, use.verdict, use.label
-    paired = _paired(rival)
+    paired = _pair_of(rival)
     fraction = _fraction(paired.ratio, paired, _AMOUNTS[TIME], rival.label)
     if verdict == NOT_LEARNT:
         return (
@@ -120,7 +120,7 @@ def _headline_of_best_use(answer: Answer, use: BestUse) -> str:
     return f"{lead} {selected}: {takes} {fraction}."
 
 
-def _paired(rival: Alternative) -> Paired:
+def _pair_of(rival: Alternative) -> Paired:
     """Return the ratio of the best use to an alternative; an end that is unknown is None."""
     ratio = Interval(*(None if math.isnan(end) else end for end in rival.ratio[:3]))
     sessions = int(rival.row["sessions"]) if rival.row["over_sessions"] is True else None
@@ -406,7 +406,7 @@ def _to_json(source: object, *names: str) -> dict[str, Any]:
 def _best_use(use: BestUse) -> dict[str, Any]:
     alternatives = []
     for alternative in use.alternatives:
-        paired = _paired(alternative)
+        paired = _pair_of(alternative)
         alternatives.append(
             paired.reference._asdict()
             | paired.ratio._asdict()

@@ -44,7 +44,7 @@ def predict_rows(
     """
     for plan in planned:
         try:
-            columns = _predicted_columns(calibration, plan, train_rows)
+            columns = _predict_columns(calibration, plan, train_rows)
         except InputError as error:
             columns = {"basis": UNAVAILABLE, "reason": str(error)}
         yield (
@@ -57,7 +57,7 @@ def predict_rows(
         )
 
 
-def _predicted_columns(
+def _predict_columns(
     calibration: Calibration, plan: Mapping, train_rows: Mapping[str, int]
 ) -> dict:
     if plan["unavailable"]:
