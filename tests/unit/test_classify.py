@@ -12,15 +12,17 @@ import pandas as pd
 import pytest
 from Bio.Seq import Seq
 
+from escala.commands import predict as command
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data import KINDS
 from escala.data.base import Spec
 from escala.data.genomes import familiarity, fragments
 from escala.data.nucleotides import encode, letters, reverse_complement
-from escala.predict import classify, lengths, targets
+from escala.predict import classify, lengths
 from escala.predict.lengths import LengthError, least_letters, summary
 from escala.predict.model import Classifier
+from escala.workloads.models import DESCRIPTION
 
 LENGTH = 50
 CODES = Spec("codes", (LENGTH,), "uint8")
@@ -290,7 +292,7 @@ def trained_runs(tmp_path, monkeypatch):
         folder = Path("results/demo/runs/tiles/kmer-mlp/default/single/1x1/native", repeat)
         folder.mkdir(parents=True)
         write_json(folder / "run.json", {"status": status})
-        write_json(folder / targets.DESCRIPTION, {})
+        write_json(folder / DESCRIPTION, {})
     return folder.parent
 
 
@@ -298,28 +300,28 @@ def trained_runs(tmp_path, monkeypatch):
 def test_a_file_is_predicted_with_the_run_that_is_named(trained_runs, tmp_path, name):
     file = tmp_path / "~a $b.fasta.gz"
     file.touch()
-    experiment, tables, key = targets.predictions(trained_runs / name, [Path(file.name)])
+    experiment, tables, key = command.predictions(trained_runs / name, [Path(file.name)])
     below = "results/demo/predictions/tiles/kmer-mlp/default/single/1x1/native/rep1"
     assert (experiment, tables) == ("demo", [f"{below}/a-b.tsv"])
     assert json.loads(key) == {"inputs": {"a-b": str(file).replace("$", "$$")}}
-    assert targets.find_run((trained_runs / name).absolute()) == trained_runs / "rep1"
+    assert command.find_run((trained_runs / name).absolute()) == trained_runs / "rep1"
 
 
 def test_a_prediction_needs_exactly_one_trained_run(trained_runs):
     with pytest.raises(InputError) as several:
-        targets.find_run(Path("results"))
+        command.find_run(Path("results"))
     assert "rep1" in several.value.reason and "rep2" in several.value.reason
     assert "rep3" not in several.value.reason
-    (trained_runs / "rep2" / targets.DESCRIPTION).unlink()
-    assert targets.find_run(Path("results")) == trained_runs / "rep1"
+    (trained_runs / "rep2" / DESCRIPTION).unlink()
+    assert command.find_run(Path("results")) == trained_runs / "rep1"
     for repeat in ("rep2", "rep3", "rep4"):
         with pytest.raises(InputError):
-            targets.find_run(trained_runs / repeat)
+            command.find_run(trained_runs / repeat)
 
 
 def test_two_files_with_one_name_have_two_tables_or_are_refused():
     a, b, c = Path("x/reads.fasta"), Path("y/reads.fasta.gz"), Path("other.fasta")
-    assert targets.name_tables([a, b, c]) == {"x-reads": a, "y-reads": b, "other": c}
-    assert targets.name_tables([a]) == {"reads": a}
+    assert command.name_tables([a, b, c]) == {"x-reads": a, "y-reads": b, "other": c}
+    assert command.name_tables([a]) == {"reads": a}
     with pytest.raises(InputError, match=r"x-reads\.tsv"):
-        targets.name_tables([a, Path("x/reads.fastq")])
+        command.name_tables([a, Path("x/reads.fastq")])
