@@ -188,7 +188,7 @@ def seconds_within(parts: Mapping[str, Intervals], begins: float, ends: float) -
 def segments(
     parts: Mapping[str, Intervals], begins: float, ends: float
 ) -> list[tuple[str, float, float]]:
-    """Divide the time between two moments into segments; arguments are as of `seconds_within`.
+    """Divide the time between two moments into segments; arguments are as in `seconds_within`.
 
     Returns
     -------
@@ -352,7 +352,7 @@ def parts_of_steps(
 ) -> Iterator[tuple[dict[str, Intervals], tuple[float, float]]]:
     """Yield the intervals of the parts of each step, in the order of `PARTS`, and its window.
 
-    The window is the step's begin and end. Parameters are as of `per_step`, and `whole` are the
+    The window is the step's begin and end. Parameters are as in `per_step`, and `whole` are the
     steps, as `whole_steps` returns them.
     """
     tensors = clocks[clocks["tensor"] != ""].pivot(

@@ -1,4 +1,4 @@
-"""Judge the best use of what is there: the quickest configuration, beside what it is compared with.
+"""Judge the best use of the machines: the quickest configuration, beside those it is compared with.
 
 The page, the study and the advice read the table `best_use` by `best_uses`, so they name one
 configuration and one verdict.
@@ -123,8 +123,8 @@ class BestUse(_Use):
     @cached_property
     def rivals(self) -> list[Alternative]:
         """The alternatives that decide: those that use no more; if there are none, all of them."""
-        known = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
-        return [use for use in known if use.uses != "more"] or known
+        compared = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
+        return [use for use in compared if use.uses != "more"] or compared
 
     @cached_property
     def tied(self) -> list[Alternative]:

@@ -1,6 +1,6 @@
 """Decide whether two measurements may be compared, and set runs against their references.
 
-`refusal` decides it for whatever compares times: sessions of one run, ratios to a reference,
+`refusal` decides it for all comparisons of times: sessions of one run, ratios to a reference,
 ladders, and parts of a step. A history, which follows a configuration over machines and versions,
 has the same conditions as columns: `series`, `machines` and `versions`.
 
@@ -428,7 +428,7 @@ def match_runs(runs: Iterable[Measurement], references: Iterable[Measurement]) -
     return matches
 
 
-def newest_of_repeats(every: Matched) -> Matched:
+def newest_of_repeats(matches: Matched) -> Matched:
     """Return one match of each repeat: that of the current run, else the newest.
 
     An interval is of its session, so matches of older sessions are left out. If the current run of
@@ -436,13 +436,13 @@ def newest_of_repeats(every: Matched) -> Matched:
 
     Parameters
     ----------
-    every : matches of all sessions; their runs have the key `current` of
+    matches : of all sessions; their runs have the key `current` of
         `escala.analysis.measurements`.
     """
-    oldest_first = sorted(every.pairs, key=lambda pair: (pair[0]["current"], pair[0]["started"]))
+    oldest_first = sorted(matches.pairs, key=lambda pair: (pair[0]["current"], pair[0]["started"]))
     newest = {run["repeat"]: (run, reference) for run, reference in oldest_first}
     pairs = [newest[repeat] for repeat in sorted(newest)]
-    return Matched([run for run, _ in pairs], [run for _, run in pairs], every.refused)
+    return Matched([run for run, _ in pairs], [run for _, run in pairs], matches.refused)
 
 
 def why_left_out(matches: int, refused: Sequence[str]) -> str | None:

@@ -43,7 +43,7 @@ def measure(
     """Classify test pieces of several lengths, shorter ones first, and write how many are wrong.
 
     No longer pieces are tried once no familiar piece is wrong at a length of at least a model's
-    row. The list is empty for a model without classes. Arguments are as of `classify.predict`;
+    row. The list is empty for a model without classes. Arguments are as in `classify.predict`;
     `split` is the folder of the arrays that the model was trained on. The kind's `fragments` cut
     the pieces.
     """

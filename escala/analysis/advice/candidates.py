@@ -122,7 +122,7 @@ class Candidate:
     seconds : of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
     memory : of its largest process; None if nothing is known.
-    extrapolated, extrapolated_start : phrases on the steps and on the start-up, as of a
+    extrapolated, extrapolated_start : phrases on the steps and on the start-up, as in a
         `Prediction`.
     paired : the measured ratio from which the seconds were computed; None if there is none.
     predicted : the predicted ratio to the same reference; None without one.

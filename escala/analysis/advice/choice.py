@@ -79,7 +79,7 @@ class Option:
     ----------
     amount : what the goal minimises, in the unit of `GOALS`.
     ratio : the amount divided by that of the baseline.
-    verdict : on that ratio, as of `escala.analysis.verdicts`.
+    verdict : on that ratio, as in `escala.analysis.verdicts`.
     paired : the paired runs that `ratio` is from; None if it is from no paired runs.
     excluded : why it cannot be selected; None if it can.
     speedup : training time of the baseline divided by that of the candidate.

@@ -74,9 +74,8 @@ class Measured:
         ratios: dict[tuple[Configuration, Configuration], Paired] = {}
         for row in self.speedup:
             configuration, reference = configuration_of(row), configuration_of(row, "reference_")
-            has_rows = row["global_batch"] == step_rows.get(configuration) and row[
-                "reference_global_batch"
-            ] == step_rows.get(reference)
+            batches = row["global_batch"], row["reference_global_batch"]
+            has_rows = batches == (step_rows.get(configuration), step_rows.get(reference))
             if (row["dataset"], row["workload"]) == task and has_rows:
                 ratio = Interval(*(row[f"ratio{end}"] for end in ("", "_low", "_high")))
                 sessions = row["sessions"] if row["over_sessions"] else None

@@ -135,7 +135,7 @@ class Contention:
     Attributes
     ----------
     library : of the collectives, which are not called meanwhile.
-    rows, cores : as of `StepTimes`.
+    rows, cores : as in `StepTimes`.
     processes : number that compute at the same time on each node.
     ratios : of shape (rounds,), one for each round of blocks.
     """
@@ -154,7 +154,7 @@ class ExchangeTimes:
     Attributes
     ----------
     network : between nodes; `LOCAL` on one node.
-    rows, cores : of a rank, as of `StepTimes`.
+    rows, cores : of a rank, as in `StepTimes`.
     seconds : of shape (rounds,), one for each round of blocks.
     """
 
@@ -216,7 +216,7 @@ class WorkTimes:
     ----------
     update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`. If it
         is None, the update counts as computing, which hides more of an exchange.
-    deviation : as of `CollectiveTimes`.
+    deviation : as in `CollectiveTimes`.
     """
 
     gradients: tuple[Gradient, ...]

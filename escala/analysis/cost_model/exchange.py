@@ -100,7 +100,7 @@ class Message:
 
     Attributes
     ----------
-    size : bytes, as in `collectives.algorithm`.
+    size : bytes of a rank, as in `transfers.traffic`.
     ready : the fraction of its computing that a rank has done when the tensor is known.
     """
 

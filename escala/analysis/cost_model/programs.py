@@ -117,7 +117,7 @@ def _exchange(group: Sequence[Mapping], shape: np.ndarray) -> dict:
     Parameters
     ----------
     group : the runs that timed the sums, one for each repeat.
-    shape : steps of one process, as of `calibration.StepTimes`.
+    shape : steps of one process, as in `calibration.StepTimes`.
     """
     layout, network = group[0]["layout"], group[0]["network"]
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]

@@ -132,7 +132,7 @@ class _Costs(NamedTuple):
     latency : seconds of a message.
     least_per_byte : lower bound of the seconds per byte.
     copy_per_byte : seconds in which a rank copies a byte.
-    deviation : as of `CollectiveTimes`.
+    deviation : as in `CollectiveTimes`.
     is_measured : whether the fit is of the layout and the network that are predicted.
     """
 
@@ -170,7 +170,7 @@ class Transfers:
 
         Parameters
         ----------
-        size : as of `traffic`.
+        size : as in `traffic`.
 
         Raises
         ------
