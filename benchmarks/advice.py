@@ -29,9 +29,9 @@ from pathlib import Path
 
 from benchmarks.advice_scenarios import Scenario, scenario_plans, scenarios
 from escala import cli
-from escala.analysis.advice.candidates import names_of
+from escala.analysis.advice import CALIBRATION, Question, advise_from
+from escala.analysis.advice.candidates import configuration_of
 from escala.analysis.advice.choice import GOALS, TIME
-from escala.analysis.advice.document import CALIBRATION, Question, advise_from
 from escala.analysis.advice.text import content
 from escala.analysis.cost_model.calibration import LEVEL, read
 from escala.analysis.measurements import read_run
@@ -249,7 +249,7 @@ def _cells(found: Outcome) -> tuple:
     unit, best = GOALS[found.scenario.goal], found.best
     own = next((each for each in found.measured if each.configuration == found.advised), None)
     option = next(
-        (each for each in found.answer["options"] if names_of(each) == found.advised), None
+        (each for each in found.answer["options"] if configuration_of(each) == found.advised), None
     )
     words = found.answer["unavailable"] or "nothing is within the limits"
     if found.advised:
@@ -272,8 +272,8 @@ def _options(found: Outcome) -> Iterator[tuple]:
     """Yield a row for each configuration that was predicted or measured."""
     unit = GOALS[found.scenario.goal]
     by_name = {each.configuration: each for each in found.measured}
-    refused = {names_of(each): each["reason"] for each in found.answer["unpredicted"]}
-    predicted = {names_of(each): each for each in found.answer["options"]}
+    refused = {configuration_of(each): each["reason"] for each in found.answer["unpredicted"]}
+    predicted = {configuration_of(each): each for each in found.answer["options"]}
     for names in dict.fromkeys([*by_name, *predicted]):
         option, own = predicted.get(names), by_name.get(names)
         amount = option and option["amount"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, TIME, Limits
-from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.works import plans, with_rows
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
@@ -74,7 +74,7 @@ def scenario_plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
     described = base
     if scenario.calibrated_by:
         described = together(load(scenario.calibrated_by), base)
-    found = plans(Calibration(described))
+    found = plans(CalibrationExperiment(described))
     for each in found["configurations"]:
         # Those of the other experiment have no prefix, and names without one are not asked for.
         own = each["variant"].startswith(_OWN) or described is base

@@ -19,27 +19,28 @@ The computation of a rank, and its wait for the slowest rank, come first. So an 
 where nothing else happens; the rest of it is overlap. Time that no part covers is unexplained.
 
 PyTorch makes a step by several calls, and sums gradients by buckets. Every rank reads the moments
-of its own buckets, so nothing is estimated:
+of its own buckets, so nothing is estimated. These parts differ:
 
 | part | from | to |
 |---|---|---|
-| dispatch | besides: the backward pass has returned | the update begins |
+| dispatch, in addition | the backward pass has returned | the update begins |
 | forward | the step begins | the losses of the rows are known |
-| backward | that | the rank's last bucket is ready |
+| backward | the losses of the rows are known | the rank's last bucket is ready |
 | optimiser | the update begins | it ends |
 | transfer | a bucket is ready on all ranks | it is exchanged |
 | copies | all buckets are exchanged | the backward pass has returned |
 
-Forward and backward are then the two parts of compute.
+Forward and backward are the two parts of compute.
 
-*Off the core* is no interval: in the times in which a rank has work (`WORK`) it is what the rank
-lost of its cores to others. These times are the gathering of rows, from there to the last gradient,
-and from the last sum to the end of the step. Of each, it is the time that the rank's threads were
-ready without running, but at most what is missing of the CPU time of its cores. Of all steps, it is
-at most what is missing of that while the cores were not idle. So a rank that sleeps has lost
-nothing, nor has one whose threads wait for each other. Each part of such a time loses as large a
-fraction of itself: compute is then the time computing, and all parts still add up. It is an upper
-bound. A wait for other ranks has none of it, because there a rank needs no core.
+*Off the core* is no interval. It is the time of its cores that a rank lost to other processes while
+it had work (`WORK`). A step has three spans with work: the gathering of rows, from there to the
+last gradient, and from the last sum to the end. A span has lost the time in which threads of the
+rank were ready without running. It has lost at most its duration less the CPU time of the rank's
+cores. All spans of a run together have lost at most the time in which the cores were neither idle
+nor used by the rank. So a rank that sleeps has lost nothing, nor has one whose threads wait for
+each other. All parts of a span lose the same fraction of their seconds, so all parts still add up.
+The result is an upper bound. A wait for other ranks loses nothing, because a rank needs no core for
+it.
 
 Parts that compare moments with those of another rank, or with rank 0's timeline, need one clock.
 They are unavailable for ranks under several kernels, that is on several machines.
@@ -78,8 +79,10 @@ EXCHANGE = ("transfer", "copies")
 PASSES = ("forward", "backward")
 #: Parts in which a rank has work for its cores.
 WORK = ("input", "dispatch", "compute", *PASSES, "optimiser")
+#: Columns that name a step of a rank, and a tensor of a step.
 _STEP = ["rank", "epoch", "step"]
 _TENSOR = ["epoch", "step", "tensor"]
+#: Part of a step by the family of a phase of the timeline.
 _PART_OF_FAMILY = {
     timeline.NEGOTIATION: "negotiation",
     timeline.WAITING: "negotiation",
@@ -87,9 +90,11 @@ _PART_OF_FAMILY = {
     timeline.COMMUNICATION: "transfer",
 }
 
+#: Begins and ends, of shape (number, 2).
 Intervals = np.ndarray
 OVERLAP, UNEXPLAINED, WHOLE = "overlap", "unexplained", "whole"
 OFF_CORE = "off the core"
+#: What the seconds of a part are measured by.
 CLOCKS, ALL_CLOCKS = "clocks of the rank", "clocks of all ranks"
 TIMELINE, BOTH = "timeline of rank 0", "clocks of all ranks and timeline of rank 0"
 SOURCES = {
@@ -98,14 +103,14 @@ SOURCES = {
     **dict.fromkeys(EXCHANGE, TIMELINE),
     **dict.fromkeys(("negotiation", OVERLAP, UNEXPLAINED), BOTH),
 }
-#: The same of steps whose ranks read the moments of their own buckets.
+#: Sources of the parts of steps whose ranks read the moments of their own buckets.
 BUCKET_SOURCES = {
     part: ALL_CLOCKS if source in (TIMELINE, BOTH) else source for part, source in SOURCES.items()
 } | dict.fromkeys(PASSES, CLOCKS)
 
 
 def run_attribution(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
-    """Return `summary` of a run that has `clocks_files`.
+    """Return the `summary` of the parts of a run that has `clocks_files`.
 
     Parameters
     ----------
@@ -117,18 +122,22 @@ def run_attribution(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFram
     A process that holds several ranks has one record for all of them, under its own number.
     """
     clocks, phases = moments(run_file, one_clock)
-    known = {CLOCKS, *[ALL_CLOCKS] * one_clock, *[TIMELINE, BOTH] * (phases is not None)}
-    sources = {part: source for part, source in _sources(clocks).items() if source in known}
+    available = {CLOCKS}
+    if one_clock:
+        available.add(ALL_CLOCKS)
+    if phases is not None:
+        available |= {TIMELINE, BOTH}
+    sources = {part: source for part, source in _sources(clocks).items() if source in available}
     return summary(per_step(clocks, phases), alone, sources)
 
 
 def _sources(clocks: pd.DataFrame) -> dict[str, str]:
-    """Return the source of each part, by what was recorded."""
+    """Return the source of each part, which depends on the moments that were recorded."""
     return BUCKET_SOURCES if (clocks["moment"] == UPDATE_BEGINS).any() else SOURCES
 
 
 def clocks_files(run_file: Path) -> list[Path]:
-    """Return the clocks of each process of a run, from the files alongside its run.json."""
+    """Return the file of the clocks of each process of a run, alongside its run.json."""
     return sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
 
 
@@ -165,25 +174,26 @@ def seconds_within(parts: Mapping[str, Intervals], begins: float, ends: float) -
     covers.
     """
     cuts, covers = _cut(parts, begins, ends)
-    seconds, taken = np.diff(cuts), np.cumsum(covers, axis=0)
-    alone = dict(zip(parts, (covers & (taken == 1)) @ seconds, strict=True))
-    exchanging = covers[[name in EXCHANGE for name in parts]].any(axis=0)
-    exchanged = sum(alone[name] for name in EXCHANGE if name in parts)
-    return alone | {
-        OVERLAP: exchanging @ seconds - exchanged,
-        UNEXPLAINED: (taken[-1] == 0) @ seconds,
+    # How many of the parts up to this one cover each instant.
+    seconds, coverings = np.diff(cuts), np.cumsum(covers, axis=0)
+    seconds_of = dict(zip(parts, (covers & (coverings == 1)) @ seconds, strict=True))
+    is_exchange = covers[[name in EXCHANGE for name in parts]].any(axis=0)
+    exposed = sum(seconds_of[name] for name in EXCHANGE if name in parts)
+    return seconds_of | {
+        OVERLAP: is_exchange @ seconds - exposed,
+        UNEXPLAINED: (coverings[-1] == 0) @ seconds,
     }
 
 
 def segments(
     parts: Mapping[str, Intervals], begins: float, ends: float
 ) -> list[tuple[str, float, float]]:
-    """Divide the time between two moments into segments, as `covered` does.
+    """Divide the time between two moments into segments; arguments are as in `seconds_within`.
 
     Returns
     -------
-    Part (`unexplained` if none covers it), begin and end of each, in order and without gaps.
-    Neighbours differ in their part.
+    Part (`unexplained` if none covers it), begin and end of each segment, in order and without
+    gaps. Neighbours differ in their part.
     """
     cuts, covers = _cut(parts, begins, ends)
     names = np.array([*parts, UNEXPLAINED])
@@ -200,8 +210,8 @@ def _cut(
 
     Returns
     -------
-    The cuts, of shape (number + 1,), and whether each part covers what lies between two of them, of
-    shape (parts, number).
+    The cuts, of shape (pieces + 1,), and whether each part covers each piece between two cuts, of
+    shape (parts, pieces).
     """
     cuts = np.unique(np.clip(np.concatenate([*parts.values(), [[begins, ends]]]), begins, ends))
     middles = (cuts[1:] + cuts[:-1]) / 2
@@ -223,15 +233,15 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     Returns
     -------
     One row per rank, epoch and step, and a column for each of `PARTS`, `off the core`, `overlap`,
-    `unexplained` and `whole`, and of `PASSES` where they are known. Off the core is NaN, and still
-    within the other parts, where the rank was not sampled. Without moments inside the step there
-    are only `input` and `whole`.
+    `unexplained` and `whole`, and of `PASSES` where they are known. If the rank was not sampled in
+    a step, off the core is NaN, and still within the other parts. Without moments inside the step
+    there are only `input` and `whole`.
     """
     whole = whole_steps(clocks)
-    steps = whole["returned"] - whole["gather_begins"]
+    durations = whole["returned"] - whole["gather_begins"]
     if "step_begins" not in whole:
         gathering = whole["gather_ends"] - whole["gather_begins"]
-        return pd.DataFrame({"input": gathering, WHOLE: steps})
+        return pd.DataFrame({"input": gathering, WHOLE: durations})
     lost = losses(clocks)
     rows = []
     for step, (parts, window) in zip(
@@ -239,27 +249,27 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     ):
         row = seconds_within(parts, *window) | {OFF_CORE: np.nan}
         if step in lost.index:
-            # What was lost of the cores is taken out of the parts `WORK`.
+            # The time lost in each span with work is taken out of its parts.
             row[OFF_CORE] = 0.0
             for begins, ends, lost_seconds in lost.loc[[step]].itertuples(index=False):
-                within = seconds_within(parts, begins, ends)
-                work = {name: within[name] for name in WORK if name in within}
+                in_span = seconds_within(parts, begins, ends)
+                work = {name: in_span[name] for name in WORK if name in in_span}
                 fraction = min(1.0, lost_seconds / max(sum(work.values()), 1e-9))
                 for name, seconds in work.items():
                     row[name] -= fraction * seconds
                     row[OFF_CORE] += fraction * seconds
         rows.append(row)
-    parts = pd.DataFrame(rows, index=whole.index)
+    table = pd.DataFrame(rows, index=whole.index)
     if FORWARD_ENDS in whole:
-        parts["compute"] = parts[[*PASSES]].sum(axis=1)
-    return parts.assign(**{WHOLE: steps})
+        table["compute"] = table[[*PASSES]].sum(axis=1)
+    return table.assign(**{WHOLE: durations})
 
 
 def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     """Return the segments of the step of median duration, on all ranks.
 
-    Of an even number of steps it is the shorter of the two in the middle. The duration is that from
-    the first rank's begin to the last rank's end, so all ranks need one clock.
+    A step lasts from the first rank's begin to the last rank's end, so all ranks need one clock. Of
+    an even number of steps it is the shorter of the two in the middle.
 
     Parameters
     ----------
@@ -269,7 +279,8 @@ def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFr
     -------
     One row per segment: `epoch`, `step`, `rank`, `part` (one of `PARTS`, or `unexplained`; in place
     of compute `PASSES` where they are known), `start_seconds` and `end_seconds` since the first
-    rank began the step, and `kind`. It is empty without moments inside the step.
+    rank began the step, and `kind` (`measured` or `estimated`). It is empty without moments inside
+    the step.
     """
     whole, sources = whole_steps(clocks), _sources(clocks)
     columns = ["epoch", "step", "rank", "part", "start_seconds", "end_seconds", "kind"]
@@ -281,10 +292,12 @@ def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFr
     epoch, step = ordered[(len(ordered) - 1) // 2]
     first = begins[epoch, step]
     typical = whole.xs((epoch, step), level=["epoch", "step"], drop_level=False)
-    divided = zip(typical.index, parts_of_steps(clocks, phases, typical), strict=True)
+    ranks = typical.index.get_level_values("rank")
     rows = [
         (epoch, step, rank, part, start - first, end - first, _kind(rank, sources.get(part)))
-        for (rank, *_), (parts, window) in divided
+        for rank, (parts, window) in zip(
+            ranks, parts_of_steps(clocks, phases, typical), strict=True
+        )
         for part, start, end in segments(parts, *window)
     ]
     return pd.DataFrame(rows, columns=columns)
@@ -295,15 +308,16 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Mapping[str, str]) -> pd.
 
     Parameters
     ----------
-    steps : the result of `per_step`. Where a rank was sampled in some steps, these count alone.
+    steps : the result of `per_step`. If a rank was sampled in some steps, only these count.
     alone : whether nothing is exchanged, so that all parts of an exchange are 0.
-    sources : of each part that is available. Only rank 0 writes the timeline: its values for the
-        other ranks are estimated.
+    sources : of each part that is available. Only rank 0 writes the timeline, so parts from it are
+        estimated for the other ranks.
 
     Returns
     -------
     One row per rank and part: `rank`, `part`, `seconds` (mean over steps, so the parts add up to
-    the whole), `steps`, `source` and `kind`.
+    the whole), `steps` (their number), `source`, and `kind` (`measured`, `estimated` or
+    `unavailable`).
     """
     rows = []
     passes = [part for part in PASSES if part in steps]
@@ -312,8 +326,8 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Mapping[str, str]) -> pd.
             group = group.dropna(subset=OFF_CORE)
         for part in (*PARTS, *passes, OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE):
             row = {"rank": rank, "part": part, "steps": len(group), "source": None}
-            known = part in group and group[part].notna().all()
-            if not known or not (alone or part in sources):
+            has_seconds = part in group and group[part].notna().all()
+            if not has_seconds or not (alone or part in sources):
                 rows.append(row | {"kind": "unavailable"})
                 continue
             rows.append(
@@ -336,16 +350,20 @@ def whole_steps(clocks: pd.DataFrame) -> pd.DataFrame:
 def parts_of_steps(
     clocks: pd.DataFrame, phases: pd.DataFrame | None, whole: pd.DataFrame
 ) -> Iterator[tuple[dict[str, Intervals], tuple[float, float]]]:
-    """Yield the parts of each step of `whole` in the order of `PARTS`, and its begin and end."""
+    """Yield the intervals of the parts of each step, in the order of `PARTS`, and its window.
+
+    The window is the step's begin and end. Parameters are as in `per_step`, and `whole` are the
+    steps, as `whole_steps` returns them.
+    """
     tensors = clocks[clocks["tensor"] != ""].pivot(
         index=["rank", *_TENSOR], columns="moment", values="seconds"
     )
     slowest = tensors["gradient_ready"].groupby(_TENSOR).transform("max").rename("all_ready")
     tensors = tensors.join(slowest)
-    exchanges = _exchanges(slowest, phases)
-    library_gradients = []
+    exchanges = _timeline_parts(slowest, phases)
+    gradients_of_timeline = []
     if phases is not None:
-        library_gradients = phases["tensor"].str.removeprefix(GRADIENT).unique()
+        gradients_of_timeline = phases["tensor"].str.removeprefix(GRADIENT).unique()
     for step, moments in whole.iterrows():
         step_tensors = tensors.loc[step]
         begins, ends = moments["step_begins"], moments["returned"]
@@ -361,36 +379,36 @@ def parts_of_steps(
         ready = step_tensors["all_ready"]
         if UPDATE_BEGINS in moments:
             # The step is made by several calls.
-            passed, backward, update = (
+            forward_ends, backward_ends, update_begins = (
                 moments.get(moment) for moment in (FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS)
             )
             parts |= {
-                "dispatch": np.array([*parts["dispatch"], [backward, update]]),
-                "forward": np.array([[begins, passed]]),
-                "backward": np.array([[passed, computed]]),
-                "optimiser": np.array([[update, updated]]),
+                "dispatch": np.array([*parts["dispatch"], [backward_ends, update_begins]]),
+                "forward": np.array([[begins, forward_ends]]),
+                "backward": np.array([[forward_ends, computed]]),
+                "optimiser": np.array([[update_begins, updated]]),
                 "transfer": np.column_stack([ready, step_tensors["exchanged"]]),
-                "copies": np.array([[step_tensors["exchanged"].max(), backward]]),
+                "copies": np.array([[step_tensors["exchanged"].max(), backward_ends]]),
             }
         elif phases is not None:
             # Exchanges without an operation of Horovod, such as those through shared memory, begin
-            # when all of these gradients are ready. Without a timeline, nothing is known of them.
-            is_other = ~step_tensors.index.isin(library_gradients)
-            exchanged = step_tensors["exchanged"][is_other]
-            begun = np.full(len(exchanged), ready[is_other].max())
-            others = np.column_stack([begun, exchanged])
-            parts["transfer"] = np.concatenate([exchanges["transfer"], others])
+            # when all of their gradients are ready. Without a timeline, nothing is known of them.
+            is_outside = ~step_tensors.index.isin(gradients_of_timeline)
+            exchange_ends = step_tensors["exchanged"][is_outside]
+            exchange_begins = np.full(len(exchange_ends), ready[is_outside].max())
+            outside = np.column_stack([exchange_begins, exchange_ends])
+            parts["transfer"] = np.concatenate([exchanges["transfer"], outside])
         names = PARTS if FORWARD_ENDS not in moments else (*PARTS[:2], *PASSES, *PARTS[3:])
         yield {name: parts[name] for name in names}, (moments["gather_begins"], ends)
 
 
 def losses(clocks: pd.DataFrame) -> pd.DataFrame:
-    """Return what ranks lost of their cores, in each of the three times of a step with work.
+    """Return the time of their cores that ranks lost in the three spans of a step with work.
 
     Returns
     -------
-    `begins`, `ends` and `lost_seconds`; three rows for each rank, epoch and step, its index. Steps
-    without samples at all five moments are left out.
+    `begins`, `ends` and `lost_seconds` of each span, by rank, epoch and step. Steps without samples
+    at all five moments are left out.
     """
     columns = ["seconds", *SAMPLED]
     sampled = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values=columns)
@@ -400,26 +418,31 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
     whole, used, _, idle = (
         sampled[column, RETURNED] - sampled[column, GATHER_BEGINS] for column in columns
     )
-    times = []
+    spans = []
     for first, last in ((GATHER_BEGINS, ENTERED), (ENTERED, COMPUTED), (SUMMED, RETURNED)):
         seconds, on_core, queued, _ = (
             sampled[column, last] - sampled[column, first] for column in columns
         )
         lost = queued.clip(upper=seconds - on_core).clip(lower=0)
         begins, ends = sampled["seconds", first], sampled["seconds", last]
-        times.append(pd.DataFrame({"begins": begins, "ends": ends, "lost_seconds": lost}))
-    lost = pd.concat(times).sort_index()
-    # A tick of a core is longer than many steps are, so the last bound is one of their sum.
-    by_others = (whole - used - idle).groupby("rank").sum().clip(lower=0)
+        spans.append(pd.DataFrame({"begins": begins, "ends": ends, "lost_seconds": lost}))
+    lost = pd.concat(spans).sort_index()
+    # The last bound is on the sum over all steps, because a tick of the kernel's counters of idle
+    # time is longer than many a step.
+    used_by_others = (whole - used - idle).groupby("rank").sum().clip(lower=0)
     total = lost["lost_seconds"].groupby("rank").sum()
-    factor = (by_others / total).clip(upper=1).where(total > 0, 1.0)
+    factor = (used_by_others / total).clip(upper=1).where(total > 0, 1.0)
     return lost.assign(
         lost_seconds=lost["lost_seconds"] * lost.index.get_level_values("rank").map(factor)
     )
 
 
-def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, Intervals]:
-    """Return the parts of all steps that need the timeline, empty ones without a timeline."""
+def _timeline_parts(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, Intervals]:
+    """Return the intervals, over all steps, of the parts that the timeline tells.
+
+    They are empty without a timeline. `all_ready` is when each tensor of a step is ready on all
+    ranks.
+    """
     if phases is None:
         return dict.fromkeys((*EXCHANGE, "negotiation"), np.empty((0, 2)))
     parts = phases["phase"].map(timeline.family).map(_PART_OF_FAMILY)
@@ -428,7 +451,8 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
         for name in (*EXCHANGE, "negotiation")
     }
     operations = phases[(phases["depth"] == 0) & (parts != "negotiation")]
-    awaited = pd.merge_asof(
+    # Each tensor waits from when it is ready to the next operation on it.
+    next_operations = pd.merge_asof(
         all_ready.reset_index().sort_values("all_ready"),
         operations.assign(tensor=operations["tensor"].str.removeprefix(GRADIENT)),
         left_on="all_ready",
@@ -436,7 +460,7 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
         by="tensor",
         direction="forward",
     ).dropna(subset="start_seconds")
-    waits = awaited[["all_ready", "start_seconds"]].to_numpy()
+    waits = next_operations[["all_ready", "start_seconds"]].to_numpy()
     return phases_of_parts | {
         "negotiation": np.concatenate([phases_of_parts["negotiation"], waits])
     }

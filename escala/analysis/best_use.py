@@ -1,4 +1,4 @@
-"""Judge the best use of what is there: the quickest configuration, beside what it is compared with.
+"""Judge the best use of the machines: the quickest configuration, beside those it is compared with.
 
 The page, the study and the advice read the table `best_use` by `best_uses`, so they name one
 configuration and one verdict.
@@ -20,9 +20,9 @@ from escala.core.readable import in_words
 from escala.experiment.runs import Configuration
 from escala.runtime.layout import with_layout
 
-#: What is known of the best use. It *pays*: it takes less time than all that use no more. *More
-#: does not pay*: it uses the least, and takes less time than all that use more. *Tied*: some that
-#: use no more cannot be distinguished from it.
+#: Verdicts on the best use. It *pays* if it takes less time than all that use no more. *More does
+#: not pay* if it uses the least, and takes less time than all that use more. It is *tied* if it
+#: cannot be distinguished from some that use no more.
 PAYS, MORE_DOES_NOT_PAY, TIED = "pays", "more does not pay", "tied"
 #: Nothing pays where the network is no better than naming the largest class.
 NOT_LEARNT = "not learnt"
@@ -38,39 +38,57 @@ class Resources(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """`two cores`, or `two nodes with eight cores`."""
-        parts = [(self.gpus, "GPU"), (self.cores, "core")]
-        number, name = parts[0] if self.gpus else parts[1]
+        """Such as `two cores`, or `two nodes with eight GPUs`."""
+        number, name = (self.gpus, "GPU") if self.gpus else (self.cores, "core")
         text = f"{in_words(number)} {name}{'s' * (number != 1)}"
         return f"{in_words(self.nodes)} nodes with {text}" if self.nodes > 1 else text
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """A configuration that the best use is compared with: a row of `best_use`, with a label.
+class _Use:
+    """A use of the machines: a measured configuration.
 
     Attributes
     ----------
-    ratio : of the time of the best use to its.
-    ratio_of : the times that are compared: `steps`, `target` or `run`.
+    label : its name in the report.
+    names : the values of `CONFIGURATION`: dataset, workload, and those of the configuration.
     """
 
     label: str
     names: tuple
     resources: Resources
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(*self.names[2:])
+
+    @property
+    def ranks(self) -> int:
+        return self.configuration.layout.ranks
+
+
+@dataclass(frozen=True)
+class Alternative(_Use):
+    """A configuration that the best use is compared with.
+
+    Attributes
+    ----------
+    uses : `more`, `less` or `as much` resources than the best use.
+    verdict : on the best use against it, or `UNAVAILABLE`.
+    ratio : the time of the best use divided by that of the alternative.
+    ratio_of : the times that are compared: `steps`, `target` or `run`.
+    row : the row of the table `best_use`.
+    """
+
     uses: str
     verdict: str
     ratio: Ratio
     ratio_of: str
     row: Mapping
 
-    @property
-    def ranks(self) -> int:
-        return self.names[3].ranks
-
 
 @dataclass(frozen=True)
-class BestUse:
+class BestUse(_Use):
     """The quickest configuration of a task, and what it is compared with.
 
     Attributes
@@ -79,14 +97,17 @@ class BestUse:
     learning : whether the network learns; None if the tables do not have scores.
     """
 
-    dataset: str
-    workload: str
     task: str
-    label: str
-    names: tuple
-    resources: Resources
     alternatives: tuple[Alternative, ...]
     learning: Learning | None = None
+
+    @property
+    def dataset(self) -> str:
+        return self.names[0]
+
+    @property
+    def workload(self) -> str:
+        return self.names[1]
 
     @property
     def key(self) -> str:
@@ -94,20 +115,16 @@ class BestUse:
         return f"{self.dataset} {self.workload} {self.task}"
 
     @property
-    def ranks(self) -> int:
-        return self.names[3].ranks
-
-    @property
     def there(self) -> Resources:
-        """The most that any of the configurations uses: what is there."""
-        every = [self.resources, *(use.resources for use in self.alternatives)]
-        return Resources(*map(max, zip(*every, strict=True)))
+        """The resources of the machines: the most nodes, cores and GPUs of any configuration."""
+        resources = [self.resources, *(use.resources for use in self.alternatives)]
+        return Resources(*map(max, zip(*resources, strict=True)))
 
     @cached_property
     def rivals(self) -> list[Alternative]:
-        """The alternatives that decide: those that use no more, or without any all of them."""
-        known = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
-        return [use for use in known if use.uses != "more"] or known
+        """The alternatives that decide: those that use no more; if there are none, all of them."""
+        compared = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
+        return [use for use in compared if use.uses != "more"] or compared
 
     @cached_property
     def tied(self) -> list[Alternative]:
@@ -122,7 +139,7 @@ class BestUse:
             return UNAVAILABLE
         if self.learning and self.learning.kind == DOES_NOT_LEARN:
             return NOT_LEARNT
-        # Each two have matches of their own, so that A may beat B, B beat C, and C beat A.
+        # Two configurations have their own paired runs, so A may beat B, B beat C, and C beat A.
         if NO_VERDICT in kinds or SLOWER in kinds:
             return NO_VERDICT
         if kinds == {FASTER}:
@@ -143,21 +160,20 @@ class BestUse:
 
     @property
     def equals(self) -> list[str]:
-        """The labels of those that are tied with it and use as much."""
+        """The labels of the alternatives that are tied with it and use as much."""
         return [use.label for use in self.tied if use.uses == "as much"]
 
     @property
     def thriftiest(self) -> str:
-        """The label of what uses least among those that cannot be told from the best use."""
-        same = [(self.resources, self.ranks, self.label)]
-        same += [(use.resources, use.ranks, use.label) for use in self.tied]
-        return min(same)[2]
+        """The label of what uses least: the best use, or an alternative that is tied with it."""
+        uses = [self, *self.tied]
+        return min(uses, key=lambda use: (use.resources, use.ranks, use.label)).label
 
     @property
     def advised(self) -> tuple | None:
-        """The names of what to train with: of those that are tied, what uses least.
+        """The `names` of the configuration to train with; None if nothing is decided.
 
-        None if nothing is decided.
+        It is the best use, unless an alternative that is tied with it uses less.
         """
         if self.verdict in (PAYS, MORE_DOES_NOT_PAY):
             return self.names
@@ -169,9 +185,8 @@ class BestUse:
 
     @property
     def behind(self) -> set[tuple]:
-        """The names of the best use and of the alternatives that the answer names."""
-        named = [self.closest, *([self.fewer] if self.fewer else [])]
-        return {self.names, *(use.names for use in named)}
+        """The `names` of the configurations that the answer of the page rests on."""
+        return {use.names for use in (self, self.closest, self.fewer) if use}
 
 
 def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[BestUse]:
@@ -189,11 +204,11 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
         names = tuple(with_layout(first[list(CONFIGURATION)]).values())
         alternatives = []
         for _, row in rows.iterrows():
-            other = {part: row[f"alternative_{part}"] for part in Configuration._fields}
+            configuration = {name: row[f"alternative_{name}"] for name in Configuration._fields}
             alternatives.append(
                 Alternative(
                     row["alternative_label"],
-                    (dataset, workload, *with_layout(other).values()),
+                    (dataset, workload, *with_layout(configuration).values()),
                     Resources(*(int(row[f"alternative_{name}"]) for name in Resources._fields)),
                     row["uses"],
                     UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
@@ -207,12 +222,10 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
             )
         uses.append(
             BestUse(
-                dataset,
-                workload,
-                task,
                 first["label"],
                 names,
                 Resources(*map(int, first[["nodes", "cores", "gpus"]])),
+                task,
                 tuple(alternatives),
                 judge_learning(tables, names) if "pooled" in tables else None,
             )

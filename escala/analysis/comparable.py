@@ -1,8 +1,8 @@
 """Decide whether two measurements may be compared, and set runs against their references.
 
-`refusal` decides it for whatever compares times: sessions of one run, ratios to a reference,
+`refusal` decides it for all comparisons of times: sessions of one run, ratios to a reference,
 ladders, and parts of a step. A history, which follows a configuration over machines and versions,
-has the same conditions in columns: `series`, `machines` and `versions`.
+has the same conditions as columns: `series`, `machines` and `versions`.
 
 Conditions of any two measurements:
 
@@ -11,23 +11,29 @@ Conditions of any two measurements:
   (`escala.core.variables`);
 - machines of the same kind, on every node: name of the processor with family and model, its vendor,
   stepping and features, cores, quota of cores, GPUs, and installed memory
-  (`escala.core.hardware.memory_gib`). Names of hosts may differ. A processor of which some of this
-  is not known, as in older files, is like no known one.
-- epochs of a program that are known in one way: by its hook, its output, or not at all, and by
-  lines that one process writes;
+  (`escala.core.hardware.memory_gib`). Names of hosts may differ. A processor that lacks some of
+  these, as in older files, is of another kind than one that has them all;
+- epochs of a program that are known in one way: by its hook, by its output, or not at all. In its
+  output, one process writes the lines of epochs;
 - the same link, if both use the network of one name between several nodes: its interface, its
-  transport if both know it, the rate asked for, and rates that the lab measured within `RATE` of
+  transport if both know it, the requested rate, and rates that the lab measured within `RATE` of
   each other. In one session, measured rates of links that nobody limits may differ.
 
 A run that ended before it was given its nodes has no machines and no link: these conditions do not
 apply to it.
 
-Of one configuration, measured in several sessions, also the same settings, knobs, ranks, cores
-available, versions and source, and between two sessions machines that compute a fixed kernel in
-times within `SPEED` of each other, if both are known; of a program, the same command and files. Of
-two configurations, which differ in just these, also the same session and repeat, since machines
-drift. A scheduler may give each of them just the cores that it needs; a run with fewer is refused,
-or oversubscribed. A smaller quota makes another kind of machine.
+Further conditions of two measurements of one configuration:
+
+- the same settings, knobs, ranks, cores available, versions and source; of a program, the same
+  command and files;
+- in two sessions, machines that compute a fixed kernel in times within `SPEED` of each other, if
+  both times are known.
+
+Further conditions of measurements of two configurations:
+
+- the same session and repeat, because machines drift. A scheduler may give each of them only the
+  cores that it needs. A run with fewer cores than it needs is refused, or oversubscribed. A smaller
+  quota makes another kind of machine.
 """
 
 from __future__ import annotations
@@ -45,14 +51,15 @@ from escala.experiment.runs import Configuration
 from escala.programs.marks import OUTPUT
 from escala.strategies import STRATEGIES
 
+#: By how much measured rates of two links may differ, as a fraction of the larger.
 RATE = 0.1
 #: Epochs of a program whose rows differ by more than this fraction are not the same work.
 SAME_ROWS = 0.05
 #: By how much the time of the fixed kernel (`escala.core.speed`) may differ between sessions, as a
-#: part of the longer. Of 164 such times on one virtual machine, at loads of 0.4 to 10 on two cores,
-#: the longest was 1.18 times the shortest.
+#: fraction of the longer. On a virtual machine of two cores, at loads of 0.4 to 10, the longest of
+#: 164 such times was 1.18 times the shortest.
 SPEED = 0.25
-#: What names a configuration, and with `repeat` a run.
+#: Keys that name a configuration of a task, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
 _AROUND = {"snakemake", "biopython", "imbalanced-learn"}
@@ -62,29 +69,29 @@ _RESULTS = {
     "validated_on", "dense_exchange",
 }  # fmt: skip
 
+#: The content of a `run.json`.
 Measurement = Mapping[str, Any]
+#: The machines of the nodes of a run, as in `run.json`.
 Machines = Sequence[Mapping[str, Any]]
 
 
 def refusal(one: Measurement, other: Measurement) -> str | None:
-    """Return why the times of two measurements may not be compared; None if they may.
-
-    Parameters
-    ----------
-    one, other : contents of `run.json`.
-    """
-    same_run = all(one[key] == other[key] for key in CONFIGURATION)
-    differing = _configuration if same_run else _series
-    return next(chain(differing(one, other), _common(one, other)), None)
-
-
-def _series(one: Measurement, other: Measurement) -> Iterator[str]:
-    for key in ("session", "repeat", "instrument"):
-        if one[key] != other[key]:
-            yield f"measured in another {key}: {one[key]} and {other[key]}"
+    """Return why the times of two measurements may not be compared; None if they may."""
+    is_one_configuration = all(one[key] == other[key] for key in CONFIGURATION)
+    further = (
+        _refusals_of_one(one, other)
+        if is_one_configuration
+        else (
+            f"measured in another {key}: {one[key]} and {other[key]}"
+            for key in ("session", "repeat", "instrument")
+            if one[key] != other[key]
+        )
+    )
+    return next(chain(further, _common_refusals(one, other)), None)
 
 
-def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
+def _refusals_of_one(one: Measurement, other: Measurement) -> Iterator[str]:
+    """Yield the further conditions that two measurements of one configuration break."""
     mine, theirs = (
         _settings_of(run) | {"versions": versions(run), "source": run["source_sha256"]}
         for run in (one, other)
@@ -101,8 +108,9 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
 
 def _settings_of(run: Measurement) -> dict[str, Any]:
     """Return what was trained and how, without the results."""
+    training = run["training"]
     return {
-        "settings": {key: v for key, v in run["training"].items() if key not in _RESULTS},
+        "settings": {key: value for key, value in training.items() if key not in _RESULTS},
         "knobs": run["knobs"],
         "ranks": run["ranks"]["asked"],
         "command": _program(run).get("command"),
@@ -110,11 +118,12 @@ def _settings_of(run: Measurement) -> dict[str, Any]:
 
 
 def _program(run: Measurement) -> Mapping[str, Any]:
-    """Return what is known of a program; of another workload nothing."""
+    """Return what is recorded of a program; empty for another workload."""
     return run.get("program") or {}
 
 
-def _common(one: Measurement, other: Measurement) -> Iterator[str]:
+def _common_refusals(one: Measurement, other: Measurement) -> Iterator[str]:
+    """Yield the conditions that any two measurements may break."""
     if one["data"]["sha256"] != other["data"]["sha256"]:
         yield "measured on other data"
     if unlike := unlike_machines(one["ranks"]["machines"], other["ranks"]["machines"]):
@@ -136,19 +145,20 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
 
 
 def other_lines(one: Measurement, other: Measurement) -> str | None:
-    """Return that each process of a program may write the lines of its epochs; None if it may not.
+    """Return a reason if each process of a program seems to write the lines of epochs, else None.
 
-    Other numbers of processes write into one output, and the lines came in multiples.
+    It seems so if the runs had different numbers of processes on an output, and one run had a
+    multiple of the lines of the other.
     """
-    known = all(_program(run).get("known_by") == OUTPUT for run in (one, other))
-    if not known or _writers(one) == _writers(other):
+    both_by_output = all(_program(run).get("known_by") == OUTPUT for run in (one, other))
+    if not both_by_output or _writers(one) == _writers(other):
         return None
-    less, more = sorted(run["training"]["epochs_done"] for run in (one, other))
-    if less == more or more % less:
+    fewer, more = sorted(run["training"]["epochs_done"] for run in (one, other))
+    if fewer == more or more % fewer:
         return None
     return (
-        f"the lines of its epochs came {less} times and {more} times, as if each process wrote its "
-        "own. Remedy: let one write them, or match the number of the epoch too, as "
+        f"the lines of its epochs came {fewer} times and {more} times, as if each process wrote "
+        "its own. Remedy: let one write them, or match the number of the epoch too, as "
         r"epoch (?P<epoch>\d+)"
     )
 
@@ -162,10 +172,11 @@ def _writers(run: Measurement) -> int:
 def _environment(run: Measurement) -> set[tuple[str, str]]:
     """Return the names and values of the recorded variables and files, those of a program too."""
     recorded = [*(run.get("environment") or {}).values(), _program(run).get("variables") or {}]
-    return {entry for part in recorded for entry in part.items()}
+    return {(name, value) for values in recorded for name, value in values.items()}
 
 
 def _links(one: Measurement, other: Measurement) -> Iterator[str]:
+    """Yield the differences of the links of two measurements over one network."""
     if one["link"] is None or other["link"] is None:
         return
     interfaces = [run["ranks"]["interface"] for run in (one, other)]
@@ -176,9 +187,9 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
     pml = [run["ranks"].get("transport", {}).get("pml") for run in (one, other)]
     if all(pml) and pml[0] != pml[1]:
         yield f"another transport of the network {one['network']}: {pml[0]} and {pml[1]}"
-    # What other pairs of nodes reach over one network that nobody limits is part of its noise.
+    # Over a network that nobody limits, rates between other pairs of nodes are part of the noise.
     is_noise = one["session"] == other["session"] and rates == [None, None]
-    # One connection over a shared network tells the order of its rate, and no change of the link.
+    # One connection over a shared network gives only the order of magnitude of the rate.
     rates = [
         None if run["link"].get("measured_by") else run["link"]["mbit_per_second"]
         for run in (one, other)
@@ -194,52 +205,58 @@ def is_fit(run: Measurement) -> bool:
 
 
 def is_emulated(run: Measurement) -> bool:
-    """Return whether the nodes of a run were those of the lab: parts of one machine."""
+    """Return whether the nodes of a run were those of the lab, which are parts of one machine."""
     link = run["link"] or {}
-    # Only the lab measures a link by other means than TCP. Older files tell of it by this alone.
+    # Older files lack `emulated`. In these, only the lab measured a link without `measured_by`.
     by_lab = link.get("mbit_per_second") is not None and "measured_by" not in link
     return run["ranks"].get("emulated", by_lab)
 
 
 def are_alike(one: float | None, other: float | None, limit: float) -> bool:
-    """Return whether two values differ by a fraction of the larger; an unknown one is like any."""
+    """Return whether two values differ by at most `limit` of the larger, or one is unknown."""
     return not (one and other) or abs(one - other) <= limit * max(one, other)
 
 
 def speed_seconds(run: Measurement) -> float | None:
     """Return the median over the nodes of the time of the fixed kernel, None if it is not known."""
-    known = [m["speed_seconds"] for m in run["ranks"]["machines"] if "speed_seconds" in m]
-    return median(known) if known else None
+    machines = run["ranks"]["machines"]
+    seconds = [machine["speed_seconds"] for machine in machines if "speed_seconds" in machine]
+    return median(seconds) if seconds else None
 
 
 def unlike_machines(one: Machines, other: Machines) -> str | None:
     """Return why machines are not of one kind; None if they are, or if some are not known.
 
-    Of as many machines, there are as many of each kind; of other numbers, only the kinds count.
+    Two equal numbers of machines must have equally many of each kind, other numbers the same kinds.
     """
-    counts = Counter(map(_kind, one)), Counter(map(_kind, other))
-    same = counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
-    if same or not one or not other:
+    kinds, other_kinds = Counter(map(_kind, one)), Counter(map(_kind, other))
+    if len(one) != len(other):
+        kinds, other_kinds = set(kinds), set(other_kinds)
+    if kinds == other_kinds or not one or not other:
         return None
-    known = [all(machine.get("processor") for machine in machines) for machines in (one, other)]
-    older = (
-        "" if known[0] == known[1] else "; the older record does not tell the processor's family"
-    )
-    return f"different kinds of machines: {_describe(one)} and {_describe(other)}{older}"
+    has_processors = [all(machine.get("processor") for machine in side) for side in (one, other)]
+    note = ""
+    if has_processors[0] != has_processors[1]:
+        note = "; the older record does not tell the processor's family"
+    return f"different kinds of machines: {_describe(one)} and {_describe(other)}{note}"
 
 
 def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the words that describe a machine; those of machines of one kind are equal.
+    """Return phrases on a machine, which are equal for machines of one kind.
 
     They name the processor, its cores, the installed memory, and the quota of cores and the models
     of the GPUs, where there are any.
     """
     processor = machine.get("processor") or {}
-    known = [f"{n} {processor[n]}" for n in ("vendor", "stepping", "features") if processor.get(n)]
+    details = [
+        f"{key} {processor[key]}"
+        for key in ("vendor", "stepping", "features")
+        if processor.get(key)
+    ]
     quota = [f"a quota of {machine['cpu_quota']:.3g} cores"] if "cpu_quota" in machine else []
     return (
         machine["cpu"],
-        *known,
+        *details,
         f"{machine['cores_total']} cores",
         f"{memory_gib(machine['memory_bytes'])} GiB",
         *quota,
@@ -250,7 +267,9 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
 def _describe(machines: Machines) -> str:
     """Describe the kinds of machines, and count those of a kind."""
     kinds = Counter(", ".join(_kind(machine)) for machine in machines)
-    return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
+    return " with ".join(
+        f"{number} × {kind}" if number > 1 else kind for kind, number in kinds.items()
+    )
 
 
 def _cores_available(run: Measurement) -> set[int]:
@@ -265,16 +284,16 @@ def versions(run: Measurement) -> dict[str, str]:
     if program := _program(run):
         digest = hashlib.sha256(json.dumps(program["files"], sort_keys=True).encode()).hexdigest()
         return {"program": digest[:12]} | run["versions"]
-    return {name: v for name, v in run["versions"].items() if name not in _AROUND}
+    return {name: version for name, version in run["versions"].items() if name not in _AROUND}
 
 
 def machines(run: Measurement) -> str:
-    """Describe the machines of a run; if they permit a comparison, two runs have equal texts.
+    """Describe the machines of a run; the texts of two runs are equal if these may be compared.
 
     Returns
     -------
-    The kinds of the machines, and where a run could use other cores than all, their numbers. Empty
-    if the run ended before it was given its nodes.
+    The kinds of the machines, and the numbers of cores that the run could use if they are not all.
+    Empty if the run ended before it was given its nodes.
     """
     described = _describe(sorted(run["ranks"]["machines"], key=_kind))
     available = _cores_available(run)
@@ -284,7 +303,7 @@ def machines(run: Measurement) -> str:
 
 
 def series(run: Measurement) -> dict[str, Any]:
-    """Return what a run measured, whatever the machine, the versions and the code.
+    """Return the conditions of a run besides its machine, its versions and the code.
 
     Two timing runs of one configuration that ended ok are comparable exactly if their `series`,
     `machines`, `versions` and sources are equal, and the rates of their links and the speeds of
@@ -292,10 +311,10 @@ def series(run: Measurement) -> dict[str, Any]:
 
     Returns
     -------
-    The configuration, environment, data, settings, knobs, ranks and the link asked for, as JSON can
-    hold them.
+    The configuration, environment, data, settings, knobs, ranks and the requested link, in JSON's
+    types.
     """
-    across = run["layout"].nodes > 1 and run["link"] is not None
+    uses_link = run["layout"].nodes > 1 and run["link"] is not None
     return {
         **{key: run[key] for key in CONFIGURATION},
         "environment": dict(sorted(_environment(run))),
@@ -303,15 +322,15 @@ def series(run: Measurement) -> dict[str, Any]:
         "data": run["data"]["sha256"],
         **_settings_of(run),
         "known_by": _program(run).get("known_by"),
-        "link": [run["ranks"]["interface"], run["link"]["rate"]] if across else None,
+        "link": [run["ranks"]["interface"], run["link"]["rate"]] if uses_link else None,
     }
 
 
 def work(run: Measurement, reference: Measurement) -> float:
-    """Return the work of an epoch of a run over that of its reference, with weak scaling.
+    """Return the work of an epoch of a run divided by that of its reference.
 
-    It is the quotient of their rows, or of their ranks if rows of a program are not known. Without
-    weak scaling it is 1.
+    With weak scaling it is the quotient of their rows, or of their ranks if the rows of a program
+    are not known. Otherwise it is 1.
     """
     ranks = [
         ((side["training"].get("settings") or {}).get("weak") or {}).get("ranks")
@@ -333,10 +352,9 @@ def _epoch_rows(run: Measurement) -> float | None:
 
 
 def other_exchange(run: Measurement) -> str | None:
-    """Return why the ranks of a run train another model than one process, whatever its batch.
+    """Return why the ranks of a run train another model than one process, with any batch.
 
-    None if they train the same, if there is one rank, or if they are those of a program, which
-    alone knows.
+    None if they train the same, if there is one rank, or for a program, whose model is not known.
     """
     knobs = run["knobs"]
     if run["ranks"]["asked"] == 1 or _program(run):
@@ -367,13 +385,13 @@ def other_updates(run: Measurement, reference: Measurement) -> str | None:
 
 
 class Matched(NamedTuple):
-    """Runs set against their reference's run of the same session and repeat.
+    """Runs beside the run of their reference in the same session and repeat.
 
     Attributes
     ----------
     runs, references : the measurements of each match, in the same order.
-    refused : why others, which have a run of the reference alongside, are not comparable with it;
-        one reason for each.
+    refused : a reason for each other run that has such a run of the reference, but is not
+        comparable with it.
     """
 
     runs: list[Measurement]
@@ -391,15 +409,15 @@ class Matched(NamedTuple):
 
 
 def match_runs(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matched:
-    """Set each run against its reference's run of the same session and repeat.
+    """Match each run with the run of its reference in the same session and repeat.
 
     Measurements of a session follow each other, so their ratio does not hold the drift of the
     machine between sessions.
     """
-    by_series = {(run["session"], run["repeat"]): run for run in references}
+    by_repeat = {(run["session"], run["repeat"]): run for run in references}
     matches = Matched([], [], [])
     for run in runs:
-        reference = by_series.get((run["session"], run["repeat"]))
+        reference = by_repeat.get((run["session"], run["repeat"]))
         if reference is None:
             continue
         if reason := refusal(run, reference):
@@ -410,20 +428,21 @@ def match_runs(runs: Iterable[Measurement], references: Iterable[Measurement]) -
     return matches
 
 
-def newest_of_repeats(every: Matched) -> Matched:
+def newest_of_repeats(matches: Matched) -> Matched:
     """Return one match of each repeat: that of the current run, else the newest.
 
-    An interval is of its session, so matches of older sessions are left out. A current run that
-    failed does not take the older match with it.
+    An interval is of its session, so matches of older sessions are left out. If the current run of
+    a repeat failed, its older match stays.
 
     Parameters
     ----------
-    every : of measurements as `escala.analysis.measurements` marks them, by the key `current`.
+    matches : of all sessions; their runs have the key `current` of
+        `escala.analysis.measurements`.
     """
-    by_age = sorted(every.pairs, key=lambda match: (match[0]["current"], match[0]["started"]))
-    newest = {match[0]["repeat"]: match for match in by_age}
-    matches = [newest[repeat] for repeat in sorted(newest)]
-    return Matched([run for run, _ in matches], [run for _, run in matches], every.refused)
+    oldest_first = sorted(matches.pairs, key=lambda pair: (pair[0]["current"], pair[0]["started"]))
+    newest = {run["repeat"]: (run, reference) for run, reference in oldest_first}
+    pairs = [newest[repeat] for repeat in sorted(newest)]
+    return Matched([run for run, _ in pairs], [run for _, run in pairs], matches.refused)
 
 
 def why_left_out(matches: int, refused: Sequence[str]) -> str | None:

@@ -38,18 +38,20 @@ from escala.core.errors import InputError
 from escala.core.files import atomic, read_yaml, sha256_file
 from escala.core.hardware import available_cores
 
+#: The variable that names the folder, and the default.
 LOCATION, DEFAULT = "ESCALA_HISTORY", ".escala/history"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "history.schema.yaml"
-#: Columns of the table `runs` that say something of one folder of results only.
+#: Columns of the table `runs` that depend on the folder of results, and are in no history.
 FOLDER_COLUMNS = ("current", "comparable", "incomparable_because", "file")
 #: The column of the view `documents`, which few queries read.
 DOCUMENT = "run"
 UNREADABLE = "holds no measurements that can be read"
 
-_DIGITS, _OF_COLUMNS = 16, 8
+#: Hexadecimal digits of both digests in a file's name.
+_DIGITS, _COLUMN_DIGITS = 16, 8
 _SESSION = re.compile(r"[A-Za-z0-9._-]+")
 _NAME = re.compile(
-    rf"(?P<session>{_SESSION.pattern})\.(?P<columns>[0-9a-f]{{{_OF_COLUMNS}}})"
+    rf"(?P<session>{_SESSION.pattern})\.(?P<columns>[0-9a-f]{{{_COLUMN_DIGITS}}})"
     rf"\.(?P<digest>[0-9a-f]{{{_DIGITS}}})\.parquet"
 )
 _SQL = {"string": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
@@ -57,8 +59,9 @@ _MEASUREMENTS = (
     "CREATE VIEW measurements AS SELECT * FROM runs "
     "WHERE status = 'ok' AND instrument IS NULL AND resumptions = 0"
 )
-#: DuckDB shall use what a person on a login node may, and load nothing from the network.
+#: DuckDB loads nothing from the network.
 _CONFIG = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+#: Most threads of DuckDB, because it may run on a login node.
 _THREADS = 4
 
 Row = Mapping[str, Any]
@@ -85,27 +88,27 @@ def location() -> Path:
 @cache
 def columns() -> dict[str, str]:
     """Return the columns of a measurement in the history, with their types in SQL."""
-    described = schema("runs")["properties"] | read_yaml(SCHEMA)["properties"]
-    types = {name: _type(column) for name, column in described.items()}
+    schemas = schema("runs")["properties"] | read_yaml(SCHEMA)["properties"]
+    types = {name: _sql_type(column) for name, column in schemas.items()}
     for name in FOLDER_COLUMNS:
         del types[name]
     return types | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}
 
 
-def _type(column: Mapping[str, Any]) -> str:
+def _sql_type(column: Mapping[str, Any]) -> str:
     kind = column["type"] if isinstance(column["type"], str) else column["type"][0]
-    return f"{_type(column['items'])}[]" if kind == "array" else _SQL[kind]
+    return f"{_sql_type(column['items'])}[]" if kind == "array" else _SQL[kind]
 
 
 def files(folder: Path) -> Files:
     """Find the files of a history, and check the bytes of each; no folder is an empty history."""
     checked = Files([], {})
     for path in sorted(folder.glob("*.parquet")):
-        name = _NAME.fullmatch(path.name)
+        parts = _NAME.fullmatch(path.name)
         try:
-            if name is None:
+            if parts is None:
                 checked.damaged[path] = "has no name of a file of a history"
-            elif sha256_file(path).startswith(name["digest"]):
+            elif sha256_file(path).startswith(parts["digest"]):
                 checked.intact.append(path)
             else:
                 checked.damaged[path] = "is not as it was written"
@@ -155,8 +158,8 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
 
 def name_of(session: str, types: Mapping[str, str], sha256: str) -> str:
     """Return the name of a file from its session, its columns and the SHA-256 of its bytes."""
-    of_columns = hashlib.sha256(json.dumps(list(types.items())).encode()).hexdigest()
-    return f"{session}.{of_columns[:_OF_COLUMNS]}.{sha256[:_DIGITS]}.parquet"
+    columns_digest = hashlib.sha256(json.dumps(list(types.items())).encode()).hexdigest()
+    return f"{session}.{columns_digest[:_COLUMN_DIGITS]}.{sha256[:_DIGITS]}.parquet"
 
 
 def read(
@@ -203,21 +206,21 @@ def read(
 def _connect(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     """Return a database with a view of some files: `held`, with each measurement once.
 
-    A query reads only the columns that it names. Files of earlier versions may lack columns, and
-    those of later ones may have more. Those of equal columns are read together, because DuckDB
-    takes several times as long to compare the columns of single files.
+    A query reads only the columns that it names. Files of other versions may have fewer columns or
+    more. Files with equal columns are read together, because DuckDB takes several times as long to
+    compare the columns of each file.
     """
     database = _database()
     database.execute("SET parquet_metadata_cache = true")
     _create_table(database, "declared", columns())
-    alike: dict[str, list[str]] = {}
+    by_columns: dict[str, list[str]] = {}
     for path in paths:
-        # DuckDB takes a path to read for a pattern.
+        # DuckDB takes a path for a pattern.
         literal = _quote_path(glob.escape(str(path)))
-        alike.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(literal)
-    parts = ["declared", *(f"read_parquet([{', '.join(files)}])" for files in alike.values())]
-    rows = " UNION ALL BY NAME ".join(f"FROM {part}" for part in parts)
-    # A measurement may be there without its ratio, from before its reference was added.
+        by_columns.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(literal)
+    tables = [f"read_parquet([{', '.join(literals)}])" for literals in by_columns.values()]
+    rows = " UNION ALL BY NAME ".join(f"FROM {table}" for table in ["declared", *tables])
+    # One file may hold a measurement without its ratio, from before its reference was added.
     database.execute(
         f"CREATE VIEW held AS SELECT * FROM ({rows}) QUALIFY "
         "row_number() OVER (PARTITION BY run_sha256 ORDER BY ratio IS NULL) = 1"
@@ -237,7 +240,7 @@ def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
 
     Raises
     ------
-    InputError : it is not a query in SQL on the tables that are there.
+    InputError : it is not SQL, or names a table or column that does not exist.
     """
     try:
         result = database.execute(sql)

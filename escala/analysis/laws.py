@@ -13,9 +13,9 @@ as an exchange of all with all. With β above 0 there is a number of processes t
 capabilities, AFIPS Conference Proceedings 30 (1967), 483-485; N. J. Gunther, Guerrilla Capacity
 Planning, Springer 2007, chapters 4 to 6.)
 
-The laws are linear in s, α and β, so these are least squares, none of them below 0. A law covers
-only what it was fitted to, and nothing new that comes with more processes: another node, a full
-memory. Any law goes through a single point, so one is fitted to `LEAST_POINTS` at least.
+The laws are linear in s, α and β, so they are fitted by least squares, with none of these below 0.
+A law knows nothing that is new with more processes, such as another node or a full memory. Any law
+goes through a single point, so at least `LEAST_POINTS` points are fitted.
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ REPEATS_FOR_INTERVAL, DRAWS = 3, 2000
 LEAST_POINTS = 2
 
 
-def efficiency_of_doubling(gained: float | None, times: float) -> float | None:
-    """Return the efficiency of each doubling of the cores within an increase of them.
+def efficiency_of_doubling(speedup: float | None, times: float) -> float | None:
+    """Return the efficiency of each doubling of the cores, if there are `times` the cores.
 
-    If `times` the cores are `gained` times as fast, each of log2(times) doublings makes the work
-    gained^(1 / log2 times) times as fast. Its efficiency is half of that. None without a gain, or
-    if the cores are not more.
+    Each of log2(times) doublings makes the work speedup^(1 / log2 times) times as fast, and its
+    efficiency is half of that. It is None without a speed-up, or if there are no more cores.
     """
-    if not gained or times <= 1:
+    if not speedup or times <= 1:
         return None
-    return gained ** (1 / math.log2(times)) / 2
+    return speedup ** (1 / math.log2(times)) / 2
 
 
 class Laws(NamedTuple):
-    """Both laws, fitted. The first fit is the estimate; the others are of draws.
+    """Parameters of both laws. The first fit is the estimate, the others are of draws.
 
     Attributes
     ----------
@@ -71,36 +70,36 @@ class Laws(NamedTuple):
     @property
     def fastest(self) -> Interval:
         """The n at which the speed-up is greatest; an end is None if it never stops rising."""
-        undivided, pairs = self.universal.T
+        contention, coherency = self.universal.T
         with np.errstate(divide="ignore", invalid="ignore"):
-            fastest = np.sqrt(np.maximum(1 - undivided, 0) / pairs)
-        # Of 0 / 0, nothing is divided, and one process is as fast as any.
+            fastest = np.sqrt(np.maximum(1 - contention, 0) / coherency)
+        # With 0 / 0 nothing of the work is divided, so one process is as fast as any.
         return interval(np.maximum(np.nan_to_num(fastest, nan=1.0, posinf=np.inf), 1.0))
 
-    def speedup(self, times: float) -> Interval:
+    def speedup(self, n: float) -> Interval:
         """Return T(1) / T(n) by the universal law."""
-        return interval(1 / ratio(times, *self.universal.T))
+        return interval(1 / ratio(n, *self.universal.T))
 
 
-def ratio(times: float, contention, coherency=0.0):
+def ratio(n: float, contention, coherency=0.0):
     """Return T(n) / T(1) of the universal scalability law; with coherency 0, of Amdahl's."""
-    return (1 + contention * (times - 1) + coherency * times * (times - 1)) / times
+    return (1 + contention * (n - 1) + coherency * n * (n - 1)) / n
 
 
-def fit(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int = 0) -> Laws:
+def fit(processes: Sequence[float], ratios: Sequence[Sequence[float]], seed: int = 0) -> Laws:
     """Fit both laws.
 
     Intervals are a parametric bootstrap: logarithms of the ratios are drawn from Student's t with
-    their means and covariances over the repeats, and each draw is fitted. They hold how runs
-    differ, and not how far the law is from the truth.
+    their means and covariances over the repeats, and each draw is fitted. They include how runs
+    differ, but not how far the law is from the truth.
 
     Parameters
     ----------
-    times : n of each point, above 1; `LEAST_POINTS` different ones at least.
+    processes : n of each point, above 1; at least `LEAST_POINTS` different ones.
     ratios : T(n) / T(1) of each repeat, shape (repeats, points). Fewer than
         `REPEATS_FOR_INTERVAL` repeats have no draws.
     """
-    n, logs = np.asarray(times, float), np.log(np.asarray(ratios, float))
+    n, logs = np.asarray(processes, float), np.log(np.asarray(ratios, float))
     repeats = len(logs)
     points = logs.mean(axis=0, keepdims=True)
     if repeats >= REPEATS_FOR_INTERVAL:
@@ -109,20 +108,19 @@ def fit(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int = 0
             points[0], spread, df=repeats - 1, allow_singular=True, seed=seed
         )
         points = np.vstack([points, student.rvs(DRAWS).reshape(DRAWS, len(n))])
+    # T(n) / T(1) - 1 / n = α (n - 1) / n + β (n - 1)
     columns = np.column_stack([(n - 1) / n, n - 1])
-    rest = np.exp(points) - 1 / n
+    excesses = np.exp(points) - 1 / n
     return Laws(
-        np.array([optimize.nnls(columns[:, :1], draw)[0][0] for draw in rest]),
-        np.array([optimize.nnls(columns, draw)[0] for draw in rest]),
+        np.array([optimize.nnls(columns[:, :1], excess)[0][0] for excess in excesses]),
+        np.array([optimize.nnls(columns, excess)[0] for excess in excesses]),
     )
 
 
 def interval(fits: np.ndarray) -> Interval:
     """Return the estimate with the interval of the draws; None where it is infinite or missing."""
-    low = high = None
+    low = high = math.inf
     if len(fits) > 1:
         tail = (1 - LEVEL) / 2
         low, high = np.quantile(fits[1:], [tail, 1 - tail], method="nearest")
-    return Interval(
-        *(float(x) if x is not None and np.isfinite(x) else None for x in (fits[0], low, high))
-    )
+    return Interval(*(float(end) if np.isfinite(end) else None for end in (fits[0], low, high)))

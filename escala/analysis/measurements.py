@@ -28,7 +28,7 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
 
     Returns
     -------
-    The content of each `run.json` with the keys `file`, `current` (it is the one in run.json),
+    The content of each file with the keys `file`, `current` (whether it is the `run.json`),
     `comparable` (with the current one) and `incomparable_because` (the reason, or None).
     """
     runs = []
@@ -43,7 +43,7 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     return runs
 
 
-def earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> list[dict]:
+def read_earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> list[dict]:
     """Read from a history the timing runs of the same configurations in other sessions.
 
     Parameters
@@ -53,9 +53,9 @@ def earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> list[dic
 
     Returns
     -------
-    Their content with the keys of `measurements`; `file` is the first file of the history. Only
-    runs are included that ended ok, are comparable with the current one of their configuration and
-    repeat, and are not among `measured`.
+    Their content with the keys of `measurements`; `file` is the first file of the history. A run is
+    left out if it is among `measured`, or is not comparable with the current run of its
+    configuration and repeat, which ended ok.
     """
     current = {_run_key(run): run for run in measured if run["current"] and run["status"] == "ok"}
     if not history_files or not current:
@@ -63,24 +63,27 @@ def earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> list[dic
     # DuckDB is imported only where there is a history.
     from escala.analysis import history
 
-    known = {(*_run_key(run), run["session"]) for run in measured}
+    measured_keys = {(*_run_key(run), run["session"]) for run in measured}
     with history.read(history_files[0].parent) as database:
         texts = database.execute(
             "SELECT run FROM documents SEMI JOIN (FROM measurements WHERE list_contains(?, dataset)"
             " AND list_contains(?, workload) AND series IS NULL) USING (run_sha256)",
             [sorted({str(run[key]) for run in measured}) for key in ("dataset", "workload")],
         ).fetchall()
-    read = (json.loads(text) for (text,) in texts)
-    runs = [with_layout(run) for run in read if run["format"] == FORMAT]
-    labelled = (_label(run, history_files[0], current.get(_run_key(run))) for run in runs)
-    return [
-        run
-        for run in labelled
-        if run["comparable"] and (*_run_key(run), run["session"]) not in known
-    ]
+    earlier = []
+    for (text,) in texts:
+        run = json.loads(text)
+        if run["format"] != FORMAT:
+            continue
+        run = with_layout(run)
+        run = _label(run, history_files[0], current.get(_run_key(run)))
+        if run["comparable"] and (*_run_key(run), run["session"]) not in measured_keys:
+            earlier.append(run)
+    return earlier
 
 
 def _run_key(run: dict) -> tuple:
+    """Return what names a run in every session."""
     return (*(run[key] for key in CONFIGURATION), run["repeat"])
 
 

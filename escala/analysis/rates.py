@@ -60,9 +60,14 @@ def pool_rates(matrices: Iterable[np.ndarray], splits: Iterable[int]) -> list[Ra
     pooled = sum(np.mean(group, axis=0) for group in by_split.values())
     counts = np.stack([np.diag(pooled), pooled.sum(axis=0), pooled.sum(axis=1)], axis=1).tolist()
     return [
-        Rates(rate_interval(right, predicted), rate_interval(right, actual), *row)
-        for row in counts
-        for right, predicted, actual in [row]
+        Rates(
+            rate_interval(right, predicted),
+            rate_interval(right, actual),
+            right,
+            predicted,
+            actual,
+        )
+        for right, predicted, actual in counts
     ]
 
 
@@ -97,42 +102,46 @@ def rate_differences(
     without rows. The precision is None if one of the two models never predicts the class. A single
     cluster gives no interval.
     """
-    truth, before, after = np.eye(classes)[np.stack([labels, baseline, other])]
-    counts = np.stack([truth, before, before * truth, after, after * truth], axis=1)
-    ids, positions = np.unique(clusters, return_inverse=True)
-    by_cluster = np.zeros((len(ids), *counts.shape[1:]))
-    np.add.at(by_cluster, positions, counts)
-    # Clusters with equal counts are interchangeable, so we draw only how many of each kind there
-    # are.
-    kinds, multiplicities = np.unique(by_cluster, axis=0, return_counts=True)
-    resamples = statistics.RESAMPLES if len(ids) > 1 else 0
+    # Rows with a 1 at the class, each of shape (rows, classes).
+    truth, baseline_class, other_class = np.eye(classes)[np.stack([labels, baseline, other])]
+    counts = np.stack(
+        [truth, baseline_class, baseline_class * truth, other_class, other_class * truth], axis=1
+    )
+    cluster_names, cluster_of_row = np.unique(clusters, return_inverse=True)
+    number = len(cluster_names)
+    cluster_counts = np.zeros((number, *counts.shape[1:]))
+    np.add.at(cluster_counts, cluster_of_row, counts)
+    # Clusters with equal counts are of one kind. A resample draws how many there are of each kind.
+    kinds, kind_sizes = np.unique(cluster_counts, axis=0, return_counts=True)
+    resamples = statistics.RESAMPLES if number > 1 else 0
     random = np.random.default_rng(seed)
-    drawn = random.multinomial(len(ids), multiplicities / len(ids), resamples)
-    estimates, resampled = _differences(multiplicities[None], kinds)[0], _differences(drawn, kinds)
+    drawn_sizes = random.multinomial(number, kind_sizes / number, resamples)
+    estimates = _differences(kind_sizes[None], kinds)[0]
+    resampled = _differences(drawn_sizes, kinds)
     differences = []
     for label in range(classes):
         rates = []
-        for estimate, values in zip(estimates[:, label], resampled[:, :, label].T, strict=True):
-            known = values[~np.isnan(values)]
+        for estimate, draws in zip(estimates[:, label], resampled[:, :, label].T, strict=True):
+            draws = draws[~np.isnan(draws)]
             low = high = None
-            if len(known) and not np.isnan(estimate):
-                low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]).tolist()
+            if len(draws) and not np.isnan(estimate):
+                low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2]).tolist()
             rates.append(Interval(None if np.isnan(estimate) else float(estimate), low, high))
         differences.append(Differences(*rates))
     return differences
 
 
-def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+def _differences(kind_sizes: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """Return the differences of `rate_differences`, of shape (draws, 2, classes), NaN for None.
 
     Parameters
     ----------
-    drawn : the number of clusters of each kind that are drawn, of shape (draws, kinds).
+    kind_sizes : number of clusters of each kind in a draw, of shape (draws, kinds).
     kinds : counts of a cluster of each kind, of shape (kinds, 5, classes): rows of each class; rows
-        that the baseline predicts as the class, and those of them that are correct; the same two
-        of the other model.
+        that the baseline predicts as the class, and how many of them are correct; the same two of
+        the other model.
     """
-    sums = np.tensordot(drawn, kinds, 1)
+    sums = np.tensordot(kind_sizes, kinds, 1)
     actual, predicted, correct, other_predicted, other_correct = np.moveaxis(sums, 1, 0)
     with np.errstate(invalid="ignore"):
         recall = (other_correct - correct) / actual
@@ -146,8 +155,8 @@ class Learning(NamedTuple):
     Attributes
     ----------
     kind : `LEARNS` if the interval of the accuracy is above `largest_class`, else `DOES_NOT_LEARN`;
-        `UNKNOWN` without classes, without an accuracy of whole epochs, and of a program, which may
-        call anything its accuracy.
+        `UNKNOWN` without classes, without an accuracy of whole epochs, and for a program, because
+        its accuracy may be of anything.
     accuracy, low, high : the median over runs, with Wilson's 95 % interval over the test rows.
     largest_class : the fraction of the test rows that are of the largest class.
     baseline, workload : the best accuracy of a workload of the dataset that is fitted at once.

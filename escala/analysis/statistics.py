@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+#: Probability with which an interval covers, if no other is given.
 LEVEL = 0.95
 RESAMPLES = 9999
 #: The range of n values covers the true median with probability 1 - 2 / 2**n: 95 % needs six.
@@ -41,6 +42,11 @@ class Interval(NamedTuple):
             f"{name}_low{unit}": self.low,
             f"{name}_high{unit}": self.high,
         }
+
+
+def inverse(ratio: Interval) -> Interval:
+    """Return 1 divided by a ratio, with its interval; None where it is 0 or unknown."""
+    return Interval(*(1 / end if end else None for end in (ratio.estimate, ratio.high, ratio.low)))
 
 
 def combine_intervals(
@@ -96,23 +102,23 @@ def median_interval(
     ----------
     values : finite numbers. One value has no interval. No values have no estimate. With `at_most`,
         the lower bound of each value: positive, or 0 if unknown.
-    at_most : the upper bound of each value, infinity if unknown; default: `values`.
+    at_most : the upper bound of each value, infinity if unknown; None if the values are exact.
 
     Returns
     -------
     The estimate, or an end, is `None` if the bounds do not determine it.
     """
-    least = np.sort(np.asarray(values, dtype=float))
-    most = least if at_most is None else np.sort(np.asarray(at_most, dtype=float))
-    if not len(least):
+    lower = np.sort(np.asarray(values, dtype=float))
+    upper = lower if at_most is None else np.sort(np.asarray(at_most, dtype=float))
+    if not len(lower):
         return Interval(None, None, None)
-    estimate, other = float(np.median(least)), float(np.median(most))
-    median = estimate if estimate == other else None
-    if len(least) == 1:
+    least, most = float(np.median(lower)), float(np.median(upper))
+    median = least if least == most else None
+    if len(lower) == 1:
         return Interval(median, None, None)
     # The number of values below the interval; as many are above it.
-    outside = max(int(scipy.stats.binom.ppf((1 - level) / 2, len(least), 0.5)) - 1, 0)
-    low, high = float(least[outside]), float(most[-1 - outside])
+    outside = max(int(scipy.stats.binom.ppf((1 - level) / 2, len(lower), 0.5)) - 1, 0)
+    low, high = float(lower[outside]), float(upper[-1 - outside])
     is_open = at_most is not None and low == 0
     return Interval(median, None if is_open else low, high if np.isfinite(high) else None)
 
@@ -128,7 +134,7 @@ def ratio_interval(
     Parameters
     ----------
     ratios : positive numbers. With `at_most`, the lower bound of each: positive, or 0 if unknown.
-    at_most : the upper bound of each ratio, infinity if unknown; default: `ratios`.
+    at_most : the upper bound of each ratio, infinity if unknown; None if the ratios are exact.
     """
     if at_most is not None and not np.array_equal(ratios, at_most):
         return median_interval(ratios, at_most, level)
@@ -186,7 +192,7 @@ def _walsh_means(values: np.ndarray) -> np.ndarray:
 
 @cache
 def _means_outside(number: int, level: float) -> int:
-    """Return which Walsh mean, in increasing order from 1, is the lower end of the interval.
+    """Return the number, from 1 in increasing order, of the Walsh mean that is the lower end.
 
     It is the largest k with P(W < k) <= (1 - `level`) / 2, where W is Wilcoxon's signed-rank
     statistic of `number` values. It is 0 if even the range of the values does not reach the level.
@@ -219,14 +225,14 @@ def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval
 
 
 def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
-    """Return how the logarithm of a ratio differs between sessions, and its degrees of freedom.
+    """Return the standard deviation of log ratios between sessions, and its degrees of freedom.
 
-    It is a standard deviation: that of `CALLS` calls, pooled with those of the groups by their
-    degrees of freedom. The noise within the sessions is part of it.
+    That of `CALLS` calls is pooled with those of the groups, by their degrees of freedom. It
+    includes the noise within sessions.
 
     Parameters
     ----------
-    groups : of each comparison the ratio of each session; those of one session say nothing.
+    groups : of each comparison the ratio of each session; a group of one session adds nothing.
     """
     degrees = CALLS - 1
     squares = degrees * CALL_DEVIATION**2
@@ -240,10 +246,10 @@ def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int
 def next_time_interval(
     ratio: Interval, deviation: float, degrees: int, level: float = LEVEL
 ) -> Interval:
-    """Return a ratio of one session with the interval of the ratio over sessions.
+    """Return a ratio of one session with an interval for the ratio in another session.
 
-    On the logarithmic scale each arm of its interval and that of the differences between sessions,
-    Student's, are added as squares, since the two errors are independent.
+    On the logarithmic scale, two arms are added as squares, because their errors are independent:
+    that of the interval of the session, and Student's of the differences between sessions.
 
     Parameters
     ----------
@@ -252,15 +258,14 @@ def next_time_interval(
     """
     arm = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * deviation
 
-    def end(value: float | None, side: int) -> float | None:
-        if value is None or not value:
-            return value
-        within = 0.0 if ratio.estimate is None else abs(math.log(ratio.estimate / value))
-        # Of a ratio of which only bounds are known, each bound is moved by itself.
-        start = value if ratio.estimate is None else ratio.estimate
-        return start * math.exp(side * math.hypot(within, arm))
+    def move(end: float | None, side: int) -> float | None:
+        if not end:
+            return end
+        # If only bounds of the ratio are known, each bound is moved by itself.
+        start = end if ratio.estimate is None else ratio.estimate
+        return start * math.exp(side * math.hypot(math.log(start / end), arm))
 
-    return Interval(ratio.estimate, end(ratio.low, -1), end(ratio.high, 1))
+    return Interval(ratio.estimate, move(ratio.low, -1), move(ratio.high, 1))
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
@@ -274,7 +279,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     if not len(values):
         return Interval(None, None, None)
     mean = float(np.mean(values))
-    # 0.98 - 0.96 and 0.97 - 0.95 differ in the last bit.
+    # Equal values may differ in the last bit, as 0.98 - 0.96 and 0.97 - 0.95 do.
     if np.ptp(values) <= 1e-12:
         return Interval(mean, None, None)
     half = float(scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * scipy.stats.sem(values))

@@ -1,4 +1,4 @@
-"""Calibrate the cost model, predict times and advise, each function by the rule of its name."""
+"""Make the outputs of the rules on predicted times, each function those of the rule of its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escala.record import key
 
 @cli.step(lambda given: key.model_code(given.workload, engines.engine_name(given.strategy)))
 def gradients(output: cli.Files, given: SimpleNamespace, split: Path) -> None:
-    """Build a workload's model, and write what a calibration needs to know of its gradients."""
+    """Build a workload's model, and write the description of its gradients for a calibration."""
     import subprocess
     import tempfile
 
@@ -27,10 +27,10 @@ def gradients(output: cli.Files, given: SimpleNamespace, split: Path) -> None:
         model = Path(scratch, "model")
         content = settings | {"engine": engine, "split": str(split.parent)}
         write_json(model, content, durable=False)
-        words = [python, "-m", "escala.engines.functions", str(model), str(output["gradients"])]
-        done = subprocess.run(words, env=environments.variables(python, os.environ))
-    if done.returncode:
-        # It has told why.
+        command = [python, "-m", "escala.engines.functions", str(model), str(output["gradients"])]
+        process = subprocess.run(command, env=environments.variables(python, os.environ))
+    if process.returncode:
+        # The process has printed the reason.
         raise SystemExit(1)
 
 
@@ -57,13 +57,13 @@ def predict_times(
     # …/data/{dataset}/split{seed}/dataset.json
     rows = {path.parts[-3]: read_json(path)["rows"]["train"] for path in datasets}
     planned = [*map(with_layout, given.configurations)]
-    times = predictions.rows(read(calibration), planned, rows)
+    times = predictions.predict_rows(read(calibration), planned, rows)
     machine = read_json(calibration)["machine"]
     write_json(output["times"], {"machine": machine, "configurations": list(times)})
 
 
 def predictions(output: cli.Files, given: SimpleNamespace, times: Path) -> None:
-    """Print predicted times."""
+    """Print the predicted times of an experiment."""
     from escala.analysis.cost_model.predictions import lines
 
     print("\n".join(lines(read_json(times)["configurations"])))
@@ -73,8 +73,7 @@ def advise(
     output: cli.Files, given: SimpleNamespace, calibration: Path, datasets: Sequence[Path] = ()
 ) -> None:
     """Advise for the least time of training, and write what a further advice needs."""
-    from escala.analysis.advice import text
-    from escala.analysis.advice.document import Question, advise
+    from escala.analysis.advice import Question, advise, text
     from escala.analysis.cost_model.works import with_rows
 
     write_json(output["plans"], with_rows(given.plans, datasets))

@@ -24,11 +24,13 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 def schema(name: str) -> dict:
     """Return the JSON schema of a table's rows; its properties have the order of the columns.
 
-    A column without a type is a text if it has an `enum`, otherwise a number or empty; one that is
-    described by a text alone is such a number. A file names columns that another table describes as
-    `one, other: {$ref: TABLE.schema.yaml}`. A column with `interval: PREFIX` has the ends of its
-    interval after it, `PREFIX_low…` and `PREFIX_high…`, of 95 % if there is no other `level`. In
-    the result, `end_of` of an end names that column.
+    A file in `schemas/tables` has short forms, which are expanded here:
+
+    - a column without a type is a text if it has an `enum`, otherwise a number or empty;
+    - a column that is only a text is a number or empty, with this description;
+    - `one, other: {$ref: TABLE.schema.yaml}` are columns that another table describes;
+    - a column with `interval: PREFIX` is followed by the ends of its interval, `PREFIX_low…` and
+      `PREFIX_high…`, of 95 % or of its `level`. Their key `end_of` names the column.
     """
     table = read_yaml(SCHEMAS / f"{name}.schema.yaml")
     columns: dict[str, dict] = {}
@@ -36,18 +38,18 @@ def schema(name: str) -> dict:
         if isinstance(column, str):
             column = {"description": column}
         if "$ref" in column:
-            described = schema(column["$ref"].partition(".")[0])["properties"]
-            columns |= {column: described[column] for column in key.split(", ")}
+            other_table = schema(column["$ref"].partition(".")[0])["properties"]
+            columns |= {name: other_table[name] for name in key.split(", ")}
             continue
         number = {"type": ["number", "null"]}
         text = {"type": ["string", "null"] if None in column.get("enum", ()) else "string"}
         columns[key] = (text if "enum" in column else number) | column
         if prefix := columns[key].pop("interval", None):
             level = columns[key].pop("level", 95)
-            about = "interval" if level is None else f"{level} % interval"
-            for end, words in (("low", "lower"), ("high", "upper")):
-                end_of = {"description": f"The {words} end of its {about}.", "end_of": key}
-                columns[f"{prefix}_{end}{key.removeprefix(prefix)}"] = end_of | number
+            interval = "interval" if level is None else f"{level} % interval"
+            for end, word in (("low", "lower"), ("high", "upper")):
+                end_column = {"description": f"The {word} end of its {interval}.", "end_of": key}
+                columns[f"{prefix}_{end}{key.removeprefix(prefix)}"] = end_column | number
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{name}.csv",
@@ -70,8 +72,8 @@ def dtypes(name: str) -> dict[str, str]:
 def csv(table: pd.DataFrame) -> str:
     """Return a table as CSV, in which no text is a formula for a spreadsheet.
 
-    The output of a program may begin with a sign of one. It then has a quote before it, as in
-    OWASP's advice on CSV injection; `read_table` takes it away. Numbers stay.
+    A text that looks like one gets a quote before it, as OWASP advises against CSV injection.
+    `read_table` takes it away. Numbers stay.
     """
     texts = table.select_dtypes("string")
     return table.assign(**{name: texts[name].map(no_formula, "ignore") for name in texts}).to_csv(

@@ -56,8 +56,8 @@ class Equivalence(NamedTuple):
     ----------
     kind : `SAME` if all matches are within the bound, `DIFFERENT` if the typical difference is not
         0, `NOT_DISTINGUISHABLE`, or `NO_VERDICT` from too few matches.
-    rate : the fraction of runs beyond the bound that is not excluded; 0.35 after seven matches
-        within it.
+    rate : the largest fraction of runs beyond the bound that is not excluded; 0.35 after seven
+        matches within it.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Drift(NamedTuple):
     Attributes
     ----------
     change : of the times from the first to the last measurement; 0.1 is 10 % longer.
-    p_value : how often successive times of a steady machine are at least as similar.
+    p_value : probability that successive times of a steady machine are at least as similar.
     """
 
     change: Interval
@@ -92,7 +92,7 @@ def pays(ratio: Interval) -> bool:
 
 
 def matches_needed(pilot: Sequence[float], half_width: float, at_most: int) -> int:
-    """Return the number of matches, those of the pilot included, that a narrow interval takes.
+    """Return the number of matches, with those of the pilot, that an interval of a width takes.
 
     The number is computed once, from the pilot alone, by the first stage of Stein (A two-sample
     test for a linear hypothesis whose power is independent of the variance, Annals of Mathematical
@@ -133,10 +133,10 @@ def noise_floor(duplicate_ratio: Interval) -> float:
 def simultaneous_level(compared: int) -> float:
     """Return the level for each of several intervals of the best of some configurations.
 
-    The best is only ever said to take *less* time than others, so only one end of each interval can
-    err. By Bonferroni's inequality, which also holds for dependent ratios, it is falsely said to
-    take less time than a given configuration with a probability of at most 1 - `LEVEL`, whatever it
-    was selected from. One interval has `LEVEL` itself.
+    A verdict only ever says that the best takes *less* time, so only one end of each interval can
+    err. By Bonferroni's inequality, which also holds for dependent ratios, the verdict on a given
+    configuration is false with a probability of at most 1 - `LEVEL`, even though the best was
+    selected by its times. One interval has `LEVEL` itself.
     """
     return max(LEVEL, 1 - 2 * (1 - LEVEL) / max(compared, 1))
 
@@ -155,36 +155,34 @@ def verdict(
     instead. There is no verdict from fewer than `needed` matches, nor if an unknown end could
     decide.
 
-    The detectable decrease is one and a half times half the width of the interval, on the
-    logarithmic scale: half the width would be found in every second comparison. It is found in 75
-    to 87 % from seven matches on, by simulation (docs/decisions/intervals.md). Where there is a
-    noise floor, the ratio has to leave it by half of half the width.
+    The detectable decrease is 1.5 times half the width of the interval, on the logarithmic scale.
+    By simulation, 75 to 87 % of comparisons with seven matches or more find it
+    (docs/decisions/intervals.md); a decrease of half the width would be found by every second one.
+    If there is a noise floor, it is at least the floor plus a quarter of the width.
 
     Parameters
     ----------
     ratio : with both ends of its interval; None where unknown.
-    matches : number of matches behind it.
-    floor : the result of `noise_floor` in the same session; None if it was not measured.
+    matches : number of matches, or of sessions if the interval is over sessions.
+    floor : the result of `noise_floor` in the same session; None if it was not measured, and for
+        sessions, whose interval already includes how the machine differs between them.
     decimals : with which the ends are printed. An end that is printed as 1 counts as 1.
-    needed : the fewest matches with which the interval reaches its level. Sessions may take the
-        place of matches: then no noise floor is given, because their interval already covers how
-        the machine differs between them.
+    needed : the fewest matches with which the interval reaches its level.
     """
     if matches < needed:
         return Verdict(NO_VERDICT, None)
     estimate, low, high = (math.nan if end is None else end for end in ratio)
-    first, last = (low, high) if decimals is None else (round(low, decimals), round(high, decimals))
-    if last < 1:
+    printed = [end if decimals is None else round(end, decimals) for end in (low, high)]
+    if printed[1] < 1:
         kind, nearest = FASTER, high
-    elif first > 1:
+    elif printed[0] > 1:
         kind, nearest = SLOWER, low
     elif math.isnan(low) or math.isnan(high):
         return Verdict(NO_VERDICT, None)
     else:
         kind, nearest = NOT_DISTINGUISHABLE, 1.0
     limit = 1 + (floor or 0.0)
-    known = not math.isnan(estimate)
-    if 1 / limit <= (estimate if known else nearest) <= limit:
+    if 1 / limit <= (nearest if math.isnan(estimate) else estimate) <= limit:
         kind = NOT_DISTINGUISHABLE
     if math.isnan(low) or math.isnan(high) or not low:
         return Verdict(kind, None)
@@ -207,7 +205,7 @@ def equivalence(differences: Sequence[float], bound: float) -> Equivalence:
         equal.
     """
     values = np.asarray(differences, float)
-    # 0.98 - 0.96 is within 0.02.
+    # 0.98 - 0.96 is within 0.02, in spite of rounding.
     beyond = int((np.abs(values) > bound + 1e-9).sum())
     within = len(values) - beyond
     rate = float(scipy.stats.beta.ppf(LEVEL, beyond + 1, within)) if within else 1.0
@@ -254,18 +252,21 @@ def drift(
     random = np.random.default_rng(0)
     ranks = scipy.stats.rankdata(relative)
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
-    squares, drawn = (np.square(np.diff(values)).sum(axis=-1) for values in (ranks, permuted))
-    return Drift(change, (int((drawn <= squares).sum()) + 1) / (RESAMPLES + 1))
+    squares, permuted_squares = (
+        np.square(np.diff(order)).sum(axis=-1) for order in (ranks, permuted)
+    )
+    as_similar = int((permuted_squares <= squares).sum())
+    return Drift(change, (as_similar + 1) / (RESAMPLES + 1))
 
 
 class Quiet(NamedTuple):
-    """The matches that a comparison rests on, once disturbed ones are left out.
+    """The matches that a comparison uses after disturbed ones are left out.
 
     Attributes
     ----------
-    matches : those without other work beside one of their runs; all, if they get no verdict.
+    matches : those whose runs were not disturbed; all of them if there is no verdict.
     disturbed : number of matches that were disturbed.
-    stays_disturbed : whether there is no verdict, because too many were.
+    stays_disturbed : whether there is no verdict because too many were disturbed.
     """
 
     matches: Matched
@@ -274,11 +275,11 @@ class Quiet(NamedTuple):
 
 
 def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> Quiet:
-    """Leave out the matches that other work disturbed to the end; decide whether the rest counts.
+    """Leave out the matches that stayed disturbed, and decide whether the others may be judged.
 
-    A run's time does not decide whether it was disturbed, and every configuration is judged alike,
-    so what is left is no choice of times. There is no verdict if fewer than `fewest` are left, or
-    if more than `MOST_DISTURBED` of them were disturbed. A match of which nothing is known is kept.
+    A run is not called disturbed because of its time, and every configuration is judged alike, so
+    no times are selected. There is no verdict if fewer than `fewest` matches are left, or if more
+    than `MOST_DISTURBED` of all were disturbed. A match of which nothing is known is kept.
 
     Parameters
     ----------
@@ -286,9 +287,10 @@ def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> 
 
     Notes
     -----
-    Of equal configurations of which one is hurt more, with 30 or 60 % of the matches hit, keeping
-    all gives 11 to 95 % false verdicts; leaving out what is found 2 to 3 %, and up to 16 % if only
-    half of it is found. With the limit that is at most 4 % (`benchmarks/interval_methods.py`).
+    By simulation, of two equal configurations of which other work slows one more, in 30 or 60 % of
+    the matches (`benchmarks/interval_methods.py`): if all matches are kept, 11 to 95 % of the
+    verdicts are false. If the disturbed ones are left out it is 2 to 3 %, but up to 16 % if only
+    half of them are detected. With `MOST_DISTURBED` it is at most 4 %.
     """
     quiet = [pair for pair in matches.pairs if not any(map(is_disturbed, pair))]
     disturbed = len(matches.runs) - len(quiet)

@@ -63,9 +63,8 @@ def run(arguments: argparse.Namespace) -> None:
         reason = f"needs the most minutes of the whole job, with --goal {DEADLINE}"
         raise InputError("--minutes", None, reason, "add it, such as --minutes 90")
 
-    from escala.analysis.advice import text
+    from escala.analysis.advice import CALIBRATION, PLANS, Question, advise, text
     from escala.analysis.advice.choice import Limits
-    from escala.analysis.advice.document import CALIBRATION, PLANS, Question, advise
 
     folder = arguments.experiment
     has_plans = any((folder / name).exists() for name in (CALIBRATION, PLANS))

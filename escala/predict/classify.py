@@ -17,9 +17,9 @@ from escala.data import Kind
 from escala.data.base import Query
 from escala.predict.model import Classifier, load
 
-#: Pieces of items for which the model is called at once.
+#: Least number of pieces in a call of the model, except in the last one.
 PIECES = 1024
-#: Rows of the table that are kept as they were computed.
+#: Rows that are gathered as dicts, which take ten times the memory of a table.
 _ROWS = 2**15
 
 
@@ -53,17 +53,23 @@ def predict(
     """
     classifier = model(run)
     data = classifier.description["data"]
-    likeness = familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
-    by_length = by_length or (lambda item: {})
     compute = classifier.probabilities
-    columns: Callable[..., dict] = partial(mean_columns, classes=classifier.classes)
+    of_outputs: Callable[..., dict] = partial(mean_columns, classes=classifier.classes)
     if classifier.columns:
-        compute, columns = classifier.predictions, partial(classifier.columns, description=data)
+        compute, of_outputs = classifier.predictions, partial(classifier.columns, description=data)
+    of_evidence = familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
+    of_length = by_length or (lambda columns: {})
     rows, tables = [], []
     for query, outputs in compute_together(compute, kind.load("arrays").queries(path, data)):
-        known, short = likeness(query.evidence), by_length(query.columns)
-        rows.append({**query.columns, **columns(outputs), **known, **short})
-        if len(rows) == _ROWS:  # A table takes a tenth of their memory.
+        rows.append(
+            {
+                **query.columns,
+                **of_outputs(outputs),
+                **of_evidence(query.evidence),
+                **of_length(query.columns),
+            }
+        )
+        if len(rows) == _ROWS:
             tables.append(pd.DataFrame(rows))
             rows = []
     table = pd.concat([*tables, pd.DataFrame(rows)], ignore_index=True)
@@ -78,12 +84,12 @@ def predict(
 def compute_together(
     compute: Callable[..., np.ndarray], queries: Iterable[Query]
 ) -> Iterator[tuple[Query, np.ndarray]]:
-    """Yield every item with what is computed for its pieces, (pieces, …).
+    """Yield every item with what `compute` returns for its pieces, (pieces, …).
 
-    The model is called for `PIECES` pieces of many items together: each call takes milliseconds.
+    A call takes milliseconds even for one piece, so it is made for the pieces of many items.
     """
     together, pieces = [], 0
-    # None ends the items.
+    # None comes after the last item.
     for query in chain(queries, [None]):
         if query is not None:
             together.append(query)
@@ -98,18 +104,15 @@ def compute_together(
 def mean_columns(outputs: np.ndarray, classes: list[str]) -> dict:
     """Return an item's columns on its class, or the predictions of a model without classes.
 
-    They are the means over its pieces of `outputs`: the probability of each class, or numbers of
-    any shape.
+    They are means of `outputs` over the item's pieces. `outputs` are probabilities of shape
+    (pieces, classes), or numbers of shape (pieces, …).
     """
-    outputs = outputs.mean(axis=0, dtype=np.float64)
-    if not classes:
-        numbers = np.ravel(outputs)
-        names = [f"predicted_{place}" for place in range(1, len(numbers) + 1)]
-        return dict(zip(names if len(numbers) > 1 else ["predicted"], numbers, strict=True))
-    by_class = zip(classes, outputs, strict=True)
-    return {"predicted": classes[int(np.argmax(outputs))]} | {
-        f"probability_{name}": probability for name, probability in by_class
-    }
+    means = np.ravel(outputs.mean(axis=0, dtype=np.float64))
+    if classes:
+        names = [f"probability_{name}" for name in classes]
+        return {"predicted": classes[int(means.argmax())]} | dict(zip(names, means, strict=True))
+    names = [f"predicted_{place}" for place in range(1, len(means) + 1)]
+    return dict(zip(names if len(means) > 1 else ["predicted"], means, strict=True))
 
 
 def familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dict]:

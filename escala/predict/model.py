@@ -1,4 +1,4 @@
-"""Load a trained network or fit, and predict with it, in a Python that has its framework."""
+"""Load a trained model, and predict with it in a Python that has its framework."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from escala.engines.elsewhere import Inputs
 from escala.workloads import WORKLOADS, scores_module, workload
 from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS, row_blocks, rows_at_once
 
+#: Keys of `model.json` with the types of their values.
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
 
+#: From the arrays of a model's inputs to an array with a row for each of theirs.
 Predict = Callable[[Inputs], np.ndarray]
 
 
@@ -52,8 +54,11 @@ class Classifier:
     def probabilities(self, *inputs: np.ndarray) -> np.ndarray:
         """Return the probability of every class, float32 of shape (rows, classes).
 
-        There is an array for each of `inputs`, with the shape and dtype of the training rows;
-        another one is a ValueError.
+        The arguments are an array for each of the model's inputs, (rows, …).
+
+        Raises
+        ------
+        ValueError : an array has another dtype or shape of a row than the training rows.
         """
         self._check(inputs)
         if not len(inputs[0]):
@@ -62,7 +67,7 @@ class Classifier:
         return self._probabilities(inputs)
 
     def predictions(self, *inputs: np.ndarray) -> np.ndarray:
-        """Return the workload's predictions for one row or more, as those of a run's test rows.
+        """Return what the workload predicts for one row or more, such as the numbers of words.
 
         Arguments and errors are those of `probabilities`.
         """
@@ -83,75 +88,80 @@ def load(folder: str | Path) -> Classifier:
     """Return the model in the folder of a run.
 
     The workload's own code builds the model, and the files give it only numbers. So whoever wrote
-    the folder can make the model wrong, but cannot run code (docs/decisions/users-code.md). A
-    folder without a model, a model of an older version, and weights that are damaged or do not fit
-    `model.json`, are refused.
+    the folder can make the model wrong, but cannot run code (docs/decisions/users-code.md).
+
+    Raises
+    ------
+    InputError : there is no model, it is of an older format, its weights are damaged or do not fit
+        `model.json`, or its framework is not installed.
     """
     folder = Path(folder)
-    described = _description(folder)
+    description = _read_description(folder)
     file = folder / WEIGHTS
-    if not file.is_file() or sha256_file(file) != described["sha256"]:
-        raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
+    if not file.is_file() or sha256_file(file) != description["sha256"]:
+        raise InputError(file, WEIGHTS, "is missing or damaged", _remedy(folder))
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
-        if WORKLOADS[described["workload"]].is_fitted:
-            functions = _fit(described, arrays)
+        if WORKLOADS[description["workload"]].is_fitted:
+            probabilities, predictions = _functions_of_fit(description, arrays)
         else:
-            compute = elsewhere.make_caller(__name__, engine_of(described), described, arrays)
-            functions = [partial(compute, number) for number in range(2)]
+            # Calls of the functions that `make_functions` returns, by their places in its list.
+            call = elsewhere.make_caller(__name__, engine_of(description), description, arrays)
+            probabilities, predictions = partial(call, 0), partial(call, 1)
     except Unavailable as error:
         remedy = "use it where the model was trained"
         raise InputError(folder, None, f"cannot be used here: {error}", remedy) from error
     # A file from an unknown source may raise any error.
     except Exception as error:
         reason = f"does not hold the weights of this model: {error}"
-        raise InputError(file, WEIGHTS, reason, _again(folder)) from error
+        raise InputError(file, WEIGHTS, reason, _remedy(folder)) from error
     return Classifier(
-        described["workload"],
-        described["data"].get("classes", []),
-        specs(described["data"]),
-        described,
-        *functions,
-        getattr(scores_module(described["workload"]), "columns", None),
+        description["workload"],
+        description["data"].get("classes", []),
+        specs(description["data"]),
+        description,
+        probabilities,
+        predictions,
+        getattr(scores_module(description["workload"]), "columns", None),
     )
 
 
-def _again(folder: Path) -> str:
+def _remedy(folder: Path) -> str:
     return f"remove {folder}/run.json and run again, or get the model's folder again"
 
 
-def _description(folder: Path) -> dict:
-    """Return the content of a folder's `model.json`, checked for `load`."""
+def _read_description(folder: Path) -> dict:
+    """Return the content of a folder's `model.json`; refuse one that no model can be built from."""
     path = folder / DESCRIPTION
     if not path.is_file():
         remedy = "name the folder of a run that ended ok with save_model: true"
         raise InputError(folder, DESCRIPTION, "no model was kept here", remedy)
     try:
-        described = read_json(path)
+        description = read_json(path)
     except ValueError:
-        described = None
-    form = described.get("format") if isinstance(described, dict) else None
-    if form != FORMAT:
+        description = None
+    version = description.get("format") if isinstance(description, dict) else None
+    if version != FORMAT:
         reason = f"is not a description of format {FORMAT}; the model of an older format is "
         reason += "not opened, because such a file can run code"
-        raise InputError(path, form, reason, _again(folder))
+        raise InputError(path, version, reason, _remedy(folder))
     for key, kind in _KEYS.items():
-        if type(described.get(key)) is not kind:
-            raise InputError(path, key, f"is missing, or not a {kind.__name__}", _again(folder))
-    if described["workload"] not in WORKLOADS:
+        if type(description.get(key)) is not kind:
+            raise InputError(path, key, f"is missing, or not a {kind.__name__}", _remedy(folder))
+    if description["workload"] not in WORKLOADS:
         remedy = "use the version of Escala that trained it, name its folder in the experiment as "
         remedy += f"`path`, or use one of {', '.join(WORKLOADS)}"
-        raise InputError(path, described["workload"], "is not a workload here", remedy)
-    for key, reason in _faults(described):
-        raise InputError(path, key, reason, _again(folder))
-    return described
+        raise InputError(path, description["workload"], "is not a workload here", remedy)
+    for key, reason in _faults(description["data"]):
+        raise InputError(path, key, reason, _remedy(folder))
+    return description
 
 
-def _faults(described: dict) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a description whose values are invalid, each with the reason."""
-    data = described["data"]
-    classes = data.get("classes", ["of", "numbers"])
+def _faults(data: dict) -> Iterator[tuple[str, str]]:
+    """Yield the keys below `data` of a description whose values are invalid, with the reason."""
+    # A model of numbers has no key `classes`.
+    classes = data.get("classes", ["any", "two"])
     if not isinstance(classes, list) or len(classes) < 2:
         yield "data.classes", "holds fewer than two names"
     elif not all(isinstance(name, str) and is_class_name(name) for name in classes):
@@ -169,63 +179,73 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
         yield "data.sha256", "is missing, or not a dict"
 
 
-def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
-    """Return the functions from inputs to the probabilities of classes, and to the largest."""
-    module = workload(described["workload"])
-    require_shapes(module.shapes(*form_of(described)), arrays)
+def _functions_of_fit(description: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
+    """Return functions to the probabilities of the classes, and to the most probable one.
+
+    The workload is one without a network, whose fit `arrays` hold.
+    """
+    module = workload(description["workload"])
+    require_shapes(module.shapes(*_build_arguments(description)), arrays)
     probabilities = partial(module.probabilities, arrays)
     return probabilities, lambda inputs: probabilities(inputs).argmax(axis=-1)
 
 
-def engine_of(described: Mapping[str, Any]) -> str:
-    """Return the engine that trained a network if it is installed, otherwise one that is.
+def engine_of(description: Mapping[str, Any]) -> str:
+    """Return the engine that trained a network if it is installed, otherwise another one that is.
 
-    Where none is, it is the first one, which then states what is missing.
+    If no engine is installed, it is the first one, so that its use tells what is missing.
     """
-    trained = described.get("engine") or DEFAULT
-    offered = sorted(WORKLOADS[described["workload"]].engines, key=lambda engine: engine != trained)
-    for engine in offered:
+    trained_by = description.get("engine") or DEFAULT
+    engines = WORKLOADS[description["workload"]].engines
+    preferred = sorted(engines, key=lambda engine: engine != trained_by)
+    for engine in preferred:
         with suppress(Unavailable):
             if environments.python(engine):
                 return engine
-    return offered[0]
+    return preferred[0]
 
 
-def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
+def make_functions(engine: str, description: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
     """Return the functions to the outputs of a network, and to its predictions, in this process.
+
+    `escala.engines.elsewhere` calls it by its name.
 
     Raises
     ------
     ValueError : the arrays are not those of this network.
     """
     # A model may be older than a knob or a setting of its workload.
-    declared = WORKLOADS[described["workload"]]
-    knobs = declared.knob_defaults | described["knobs"]
-    described = described | {"settings": declared.setting_defaults | described["settings"]}
-    work = workload(described["workload"], engine)
+    declared = WORKLOADS[description["workload"]]
+    knobs = declared.knob_defaults | description["knobs"]
+    description = description | {"settings": declared.setting_defaults | description["settings"]}
+    inputs, outputs, settings = _build_arguments(description)
     framework = import_module(f"escala.engines.{engine}.functions")
-    *rows, settings = form_of(described)
-    functions = framework.Functions(work, settings)
-    *outputs, form = functions.build_trained(*rows, knobs, arrays, require_shapes)
+    functions = framework.Functions(workload(description["workload"], engine), settings)
+    compute, predict, row_shape = functions.build_trained(
+        inputs, outputs, knobs, arrays, require_shapes
+    )
 
-    def compute(function: Callable, inputs: Inputs) -> np.ndarray:
-        blocks = row_blocks(slice(0, len(inputs[0])), rows_at_once(form))
+    def call_by_blocks(function: Callable, inputs: Inputs) -> np.ndarray:
+        blocks = row_blocks(slice(0, len(inputs[0])), rows_at_once(row_shape))
         return np.concatenate([function(*(array[rows] for array in inputs)) for rows in blocks])
 
-    return [partial(compute, function) for function in outputs]
+    return [partial(call_by_blocks, function) for function in (compute, predict)]
 
 
-def form_of(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
-    """Return the specs of the inputs, the shape of the outputs, and the settings."""
-    data = described["data"]
-    return specs(data), output_shape(data), described["settings"]
+def _build_arguments(description: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
+    """Return what a workload's module builds a model from.
+
+    These are the specs of its inputs, the shape of its outputs, and the settings.
+    """
+    data = description["data"]
+    return specs(data), output_shape(data), description["settings"]
 
 
 def require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
     """Refuse arrays of other names or shapes, or without numbers, as a ValueError."""
     if shapes.keys() != arrays.keys():
-        unlike = sorted(shapes.keys() ^ arrays.keys())
-        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")
+        only_in_one = sorted(shapes.keys() ^ arrays.keys())
+        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {only_in_one[0]}")
     for name, shape in shapes.items():
         array = arrays[name]
         if array.shape != tuple(shape) or array.dtype.kind not in "fiu":

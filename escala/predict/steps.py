@@ -1,42 +1,63 @@
-"""Classify a user's data, each function by the rule of its name."""
+"""Make the outputs of the rules on predictions, each function those of the rule of its name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
 
-from escala import cli
-from escala import predict as predicting
+from escala import cli, engines
+from escala.cache.code import Code, project
+from escala.core.engines import DEFAULT
 from escala.data import KINDS
+from escala.workloads import WORKLOADS
 
 
-def _code(given: SimpleNamespace):
-    return predicting.code(KINDS[given.kind], given.workload)
+def _code(given: SimpleNamespace) -> Code:
+    """Return the code that decides a prediction, besides the files of the model and its input."""
+    base, kind, workload = project(), KINDS[given.kind], WORKLOADS[given.workload]
+    return Code(
+        {**base.paths, "kind": kind.folder, "workload": workload.folder},
+        {
+            **base.versions,
+            **kind.code().versions,
+            **engines.versions(DEFAULT, workload.packages),
+        },
+    )
 
 
-def _model(run: Path) -> cli.Files:
+def _model_files(run: Path) -> cli.Files:
+    """Return the files of the model alongside a `run.json`; none if it kept no model."""
     from escala.workloads.models import FILES
 
     return {name: path for name in FILES if (path := run.with_name(name)).exists()}
 
 
-def _of_lengths(given: SimpleNamespace, run: Path, split: Path, familiarity: Path) -> cli.Files:
+def _inputs_of_lengths(
+    given: SimpleNamespace, run: Path, split: Path, familiarity: Path
+) -> cli.Files:
     fragments = KINDS[given.kind].load("fragments").inputs(split.parent)
-    return _model(run) | {"familiarity": familiarity} | fragments
+    return _model_files(run) | {"familiarity": familiarity} | fragments
 
 
-@cli.step(_code, inputs=_of_lengths)
+@cli.step(_code, inputs=_inputs_of_lengths)
 def length_errors(
     output: cli.Files, given: SimpleNamespace, run: Path, split: Path, familiarity: Path
 ) -> None:
     """Measure how often the model of a run is wrong about test pieces of each length."""
     from escala.predict.lengths import measure
 
-    trained = run.parent, split.parent, familiarity
-    for entry in measure(KINDS[given.kind], *trained, given.false_alarms, output["errors"]):
+    measured = measure(
+        KINDS[given.kind],
+        run.parent,
+        split.parent,
+        familiarity,
+        given.false_alarms,
+        output["errors"],
+    )
+    for at_length in measured:
         print(
-            f"{entry.letters} letters: {entry.error:.1%} of {entry.familiar} familiar test "
-            "pieces are wrong"
+            f"{at_length.letters} letters: {at_length.error:.1%} of {at_length.familiar} familiar "
+            "test pieces are wrong"
         )
 
 
@@ -48,7 +69,7 @@ def _print_summary(
     print(summary(output["table"], read(errors) if errors else [], given.error_limit))
 
 
-@cli.step(_code, inputs=lambda given, run, **files: _model(run) | files, after=_print_summary)
+@cli.step(_code, inputs=lambda given, run, **files: _model_files(run) | files, after=_print_summary)
 def predict(
     output: cli.Files,
     given: SimpleNamespace,
@@ -59,11 +80,18 @@ def predict(
 ) -> None:
     """Classify the items of a user's file with the model of a run.
 
-    Not every kind of data has what tells familiar rows, and errors by length.
+    `familiarity` and `errors` (by length) are given only for kinds of data that have them.
     """
     from escala.predict.classify import predict
     from escala.predict.lengths import judge, read
 
     by_length = judge(read(errors), given.error_limit) if errors else None
-    trained = run.parent, familiarity, given.false_alarms
-    predict(KINDS[given.kind], query, *trained, output["table"], by_length)
+    predict(
+        KINDS[given.kind],
+        query,
+        run.parent,
+        familiarity,
+        given.false_alarms,
+        output["table"],
+        by_length,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from escala.analysis.cost_model.calibrating import SUFFIX, Calibration
+from escala.analysis.cost_model.calibrating import SUFFIX, CalibrationExperiment
 from escala.experiment import Run
 from escala.experiment.runs import NATIVE, ONE_PROCESS
 from escala.measure.plan import table_of
@@ -23,7 +23,7 @@ class Calibrations:
     def __init__(self, study: Study, has_links: Callable[[], bool]):
         self._study, self._has_links = study, has_links
 
-    def experiment(self, wildcards: Wildcards) -> Calibration:
+    def experiment(self, wildcards: Wildcards) -> CalibrationExperiment:
         """Return the experiment whose runs calibrate the model for an experiment."""
         return self._study.by_name(f"{wildcards.experiment}{SUFFIX}")
 

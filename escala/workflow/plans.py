@@ -15,7 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.core.engines import DEFAULT, ENGINES
 from escala.core.environment import call, session
 from escala.core.errors import InputError
@@ -158,7 +158,7 @@ class Plans:
         if which:
             runs = by_nodes(self._plan(name, None)).get(which, [])
             return plan_runs(e, runs, table_of(name, which))
-        if isinstance(e, Calibration):
+        if isinstance(e, CalibrationExperiment):
             return plan_runs(e, e.runs_needed(self._has_links()), table_of(name))
         return plan_session(e)
 

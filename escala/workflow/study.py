@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 
-from escala.analysis.cost_model.calibrating import Calibration, experiment_of
+from escala.analysis.cost_model.calibrating import CalibrationExperiment, experiment_of
 from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
@@ -82,7 +82,7 @@ class Study:
                 if base is None or name in files_by_name(root):
                     self._named[name] = load_by_name(name, root)
                 else:
-                    self._named[name] = Calibration(self.by_name(base))
+                    self._named[name] = CalibrationExperiment(self.by_name(base))
         return self._named[name]
 
     def experiment(self, wildcards: Wildcards) -> Experiment:

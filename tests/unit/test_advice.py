@@ -20,21 +20,20 @@ from test_calibration import SETTINGS, experiment
 from test_cost_model import PLAN, content
 
 from escala import command
+from escala.analysis.advice import Question, advise, advise_from, text
 from escala.analysis.advice import measured as evidence
-from escala.analysis.advice import text
 from escala.analysis.advice.candidates import (
     Candidate,
     ProcessMemory,
     Training,
-    candidates,
-    names_of,
+    configuration_of,
+    find_candidates,
 )
-from escala.analysis.advice.changes import BANDWIDTH, BATCH, RATIO, changes
+from escala.analysis.advice.changes import BANDWIDTH, BATCH, RATIO, find_changes
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
-from escala.analysis.advice.document import Question, advise, advise_from
 from escala.analysis.advice.measured import Measured
 from escala.analysis.best_use import best_uses
-from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.calibration import Network, parse
 from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.works import Works, plans, with_rows
@@ -289,7 +288,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path, files, message):
 def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
     """Two ranks take 1 % less by the median, and the calibration varies by far more."""
     training = Training(ROWS["train"], EPOCHS, ROWS["test"])
-    found, _ = candidates(EXACT, PLANS["configurations"], training, draws=200)
+    found, _ = find_candidates(EXACT, PLANS["configurations"], training, draws=200)
     one, two, _ = found
     noise = np.exp(np.random.default_rng(0).normal(0, 0.1, 200))
     two = replace(two, seconds=0.99 * one.seconds * noise)
@@ -312,7 +311,7 @@ def offered(plan, of) -> Candidate:
 def change_of(name: str, plan, of, one=BASELINE, train_rows: int = 10_000):
     [found] = [
         each
-        for each in changes([offered(plan, of)], offered(one, of), train_rows)
+        for each in find_changes([offered(plan, of)], offered(one, of), train_rows)
         if each.change == name
     ]
     return found
@@ -704,13 +703,13 @@ def test_page_and_advice_name_one_configuration_and_one_verdict(tmp_path, second
     found = advise(fake.folder, Question(), plans=plans)
     [answer] = answers_of(found)
     [use] = Report(frames).answers
-    assert [*names_of(answer["best_use"])] == [*use.names[2:]]
+    assert [*configuration_of(answer["best_use"])] == [*use.names[2:]]
     assert answer["best_use"]["verdict"] == use.verdict
     advised = None if use.advised is None else [*use.advised[2:]]
     assert (answer["selected"] and [*answer["selected"].values()]) == advised
     rival = next(
         each for each in answer["best_use"]["alternatives"]
-        if names_of(each) == Configuration(*use.closest.names[2:])
+        if configuration_of(each) == Configuration(*use.closest.names[2:])
     )  # fmt: skip
     row = use.closest.row
     assert (rival["estimate"], rival["matches"]) == (pytest.approx(row["ratio"]), row["matches"])
@@ -755,7 +754,7 @@ def test_memory_is_that_of_the_largest_measured_process(tmp_path):
         changed([target], resources=[{"rss_bytes_max": used}, {"rss_bytes_max": None}])
     run = read_json(fake.runs[0])
     names = run["dataset"], run["workload"], run["variant"]
-    found = evidence.memories(fake.folder)
+    found = evidence.read_memory(fake.folder)
     assert found == {names: ProcessMemory(7, "measured in 2 runs", True)}
     assert evidence.memory_of(found, *names, 4) == found[names]
     known = {(*names[:2], "small"): ProcessMemory(5, "measured in 1 run", True)} | found
@@ -768,11 +767,11 @@ def test_memory_is_that_of_the_largest_measured_process(tmp_path):
 def test_the_plans_of_an_experiment_have_all_its_configurations(tmp_path):
     file = tmp_path / "data" / "small" / "split4" / "dataset.json"
     write_json(file, {"rows": ROWS})
-    made = json.loads(json.dumps(with_rows(plans(Calibration(experiment())), [file])))
+    made = json.loads(json.dumps(with_rows(plans(CalibrationExperiment(experiment())), [file])))
     assert made["rows"] == {"small": ROWS} and made["power_model"] is None
     assert made["workloads"] == {"virus-cnn": {"epochs": 2, "validate": True}}
     assert {each["layout"] for each in made["configurations"]} == {"1x1", "1x2", "2x1", "2x2"}
-    # So has one of which nothing is predicted, which `Calibration` refuses.
+    # So has one of which nothing is predicted, which `CalibrationExperiment` refuses.
     alone = experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}])
     assert {each["layout"] for each in plans(Works(alone))["configurations"]} == {"1x1"}
 

@@ -21,10 +21,10 @@ from pages import table_of, tabled
 from sentences import check
 
 from escala.analysis import steps
-from escala.analysis.advice.document import Question, advise_from
+from escala.analysis.advice import Question, advise_from
 from escala.analysis.advice.text import content as advice_content
 from escala.analysis.cost_model import predictions
-from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
 from escala.analysis.cost_model.programs import (
@@ -114,7 +114,7 @@ def test_what_calibrates_is_no_run_of_the_experiment(changes):
     base = experiment(**changes)
     requests = {run.file: base.request(run) for run in base.runs}
     settings = [json.dumps(base.settings_of(run), sort_keys=True) for run in base.runs]
-    calibration = Calibration(base)
+    calibration = CalibrationExperiment(base)
     needed = calibration.runs_needed(links=True)
     assert {run.file: base.request(run) for run in base.runs} == requests
     for run in needed:
@@ -140,9 +140,9 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
     several = any(STRATEGIES[run.strategy].library for run in predictable(base))
     if not several and not Works(base).program_works:
         with pytest.raises(InputError, match="several ranks"):
-            Calibration(base)
+            CalibrationExperiment(base)
         return
-    calibration = Calibration(base)
+    calibration = CalibrationExperiment(base)
     runs = calibration.runs_needed(links=True)
     assert runs and all(calibration.request(run) for run in runs)
     names = [*first_repeats(base), *first_of_programs(base)]
@@ -150,13 +150,15 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
 
 
 def test_variants_of_one_computation_are_one_work_and_one_rank_alone_is_refused():
-    found = Calibration(experiment())
+    found = CalibrationExperiment(experiment())
     assert {work.variant for work in found.different_works} == {"tuned", "fast"}
     names = ("small", "virus-cnn", "single")
     assert found.works[*names, "halved"] == found.works[*names, "tuned"]
     assert found.works[*names, "tuned"].rows == rows_to_calibrate({64, 32, 16})
     with pytest.raises(InputError, match="several ranks"):
-        Calibration(experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}]))
+        CalibrationExperiment(
+            experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}])
+        )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,11 @@ def seconds_of_collective(operation: str, size: int) -> float:
 
 
 def write_runs(
-    root: Path, found: Calibration, slower_clocks: float = 1.0, links: bool = False, **changes
+    root: Path,
+    found: CalibrationExperiment,
+    slower_clocks: float = 1.0,
+    links: bool = False,
+    **changes,
 ) -> dict:
     """Write the files of the runs that calibrate, as a machine of known times leaves them.
 
@@ -299,7 +305,7 @@ ON_ONE_NODE = {
 
 
 def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
-    found = Calibration(experiment(**ON_ONE_NODE))
+    found = CalibrationExperiment(experiment(**ON_ONE_NODE))
     content, left_out = document(write_runs(tmp_path, found))
     assert not left_out
     # The error of the model draws its medians a little aside.
@@ -308,7 +314,7 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
     train_rows = 1000
     rows = {
         (row["strategy"], row["variant"]): row
-        for row in predictions.rows(calibration, plan_works(found), {"small": train_rows})
+        for row in predictions.predict_rows(calibration, plan_works(found), {"small": train_rows})
     }
     one, two, halved, mirrored = rows.values()
     assert mirrored["basis"] == "unavailable" and "mirrored" in mirrored["reason"]
@@ -338,7 +344,7 @@ def test_each_engine_is_calibrated_by_one_process_and_several_of_its_own(tmp_pat
             {"strategy": "ddp-gloo", "layouts": ["1x2"]},
         ],
     )
-    found = Calibration(base)
+    found = CalibrationExperiment(base)
     # The size of buckets changes nothing of what one process computes.
     assert {work.name for work in found.different_works} == {
         "small virus-cnn tuned", "small virus-cnn torch-single tuned",
@@ -354,7 +360,7 @@ def test_each_engine_is_calibrated_by_one_process_and_several_of_its_own(tmp_pat
     content, left_out = document(write_runs(tmp_path, found))
     assert not left_out
     calibration = parse(content | {"model_deviation": 0.0})
-    rows = predictions.rows(calibration, plan_works(found), {"small": 640})
+    rows = predictions.predict_rows(calibration, plan_works(found), {"small": 640})
     by_names = {(row["strategy"], row["variant"]): row for row in rows}
     horovod, ddp = by_names["horovod-mpi", "tuned"], by_names["ddp-gloo", "tuned"]
     assert {row["basis"] for row in by_names.values()} == {"predicted"}
@@ -370,7 +376,7 @@ def test_each_engine_is_calibrated_by_one_process_and_several_of_its_own(tmp_pat
 
 def test_contention_and_drift_are_those_of_the_runs(tmp_path):
     """Runs of one node, and of two nodes over two links, each with ten rounds."""
-    calibration = Calibration(experiment())
+    calibration = CalibrationExperiment(experiment())
     content, _ = document(write_runs(tmp_path / "same", calibration, links=True))
     for work in content["works"].values():
         expected: dict[tuple, int] = {}
@@ -389,7 +395,7 @@ def test_contention_and_drift_are_those_of_the_runs(tmp_path):
 
 
 def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
-    found = Calibration(experiment(**ON_ONE_NODE))
+    found = CalibrationExperiment(experiment(**ON_ONE_NODE))
     [run, *_] = document(write_runs(tmp_path, found))[0]["starts"]
     assert run == {"library": "mpi", "network": "local", "layout": "1x2", "seconds": [0.0]}
     file = Path(found.sources(links=False)["collectives"][0])
@@ -405,7 +411,7 @@ def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
 
 
 def test_runs_that_failed_or_are_of_unlike_machines_are_named(tmp_path):
-    calibration = Calibration(experiment(**ON_ONE_NODE))
+    calibration = CalibrationExperiment(experiment(**ON_ONE_NODE))
     failed = {"status": "failed", "reason": "no luck"}
     content, left_out = document(write_runs(tmp_path / "one", calibration, clocks=failed))
     assert "no luck" in left_out[0]
@@ -429,9 +435,9 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
         variants={"tuned": {}},
         configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2", "2x1"]}],
     )
-    found = Calibration(base)
+    found = CalibrationExperiment(base)
     content, _ = document(write_runs(tmp_path, found))
-    rows = list(predictions.rows(parse(content), plan_works(found), {"small": 640}))
+    rows = list(predictions.predict_rows(parse(content), plan_works(found), {"small": 640}))
     by_place = {(row["layout"], row["network"]): row for row in rows}
     assert by_place["1x2", "native"]["basis"] == "predicted"
     slow, native = (by_place["2x1", name] for name in ("slow", "native"))
@@ -448,7 +454,7 @@ def test_the_steps_of_rules_write_the_calibration_and_its_predictions(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("ESCALA_STORE", "off")
-    found = Calibration(experiment(workloads=BY_STEPS, variants={"tuned": {}}))
+    found = CalibrationExperiment(experiment(workloads=BY_STEPS, variants={"tuned": {}}))
     sources, split = write_runs(tmp_path, found), tmp_path / "data/small/split4/dataset.json"
     write_json(split, {"rows": {"train": 640}})
     configurations = json.loads(json.dumps(plan_works(found), default=str))
@@ -459,7 +465,9 @@ def test_the_steps_of_rules_write_the_calibration_and_its_predictions(
     given = SimpleNamespace(configurations=configurations)
     of = {"calibration": made["calibration"], "datasets": [split]}
     steps.predict_times({"times": made["times"]}, given, **of)
-    rows = list(predictions.rows(parse(document(sources)[0]), plan_works(found), {"small": 640}))
+    rows = list(
+        predictions.predict_rows(parse(document(sources)[0]), plan_works(found), {"small": 640})
+    )
     assert read_json(made["times"])["configurations"] == json.loads(json.dumps(rows))
     capsys.readouterr()
     steps.predictions({}, given, made["times"])
@@ -477,7 +485,7 @@ def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():
     )
     found = {
         (each["strategy"], each["variant"]): each["other_knobs"]
-        for each in plan_works(Calibration(base))
+        for each in plan_works(CalibrationExperiment(base))
     }
     assert found["horovod-mpi", "often"] == ["eager_limit_mib"]
     # Open "mpi" alone reads it.
@@ -605,7 +613,7 @@ def asked(layout: str) -> dict:
 
 
 def test_a_program_alone_is_a_calibration_and_has_bounds_of_an_epoch():
-    [row] = predictions.rows(calibrated(), [asked("1x2")], {})
+    [row] = predictions.predict_rows(calibrated(), [asked("1x2")], {})
     assert (row["kind"], row["basis"]) == ("estimated", "bounds")
     assert row["predicted_low_seconds_per_epoch"] == pytest.approx(16 * row["step_low_seconds"])
     assert "predicted_seconds_per_epoch" not in row
@@ -681,9 +689,9 @@ def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
     fixed = experiment_of(tmp_path, "fixed", "python train.py")
     assert all("neither {rows}" in why_unbounded(run) for run in first_of_programs(fixed))
     with pytest.raises(InputError, match=r"names \{rows\}"):
-        Calibration(fixed)
+        CalibrationExperiment(fixed)
     base = experiment_of(tmp_path, "bounded", "python train.py {rows_of_rank} {epochs}")
-    found = Calibration(base)
+    found = CalibrationExperiment(base)
     needed = found.runs_needed(links=True)
     assert len(set(needed)) == len(needed)
     assert all(run.declared for run in needed), "they are runs of the calibration"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from Bio.Seq import Seq
 
+from escala.commands import predict as command
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data import KINDS
@@ -18,8 +20,9 @@ from escala.data.base import Spec
 from escala.data.genomes import familiarity, fragments
 from escala.data.nucleotides import encode, letters, reverse_complement
 from escala.predict import classify, lengths
-from escala.predict.lengths import Measured, enough, summary
+from escala.predict.lengths import LengthError, least_letters, summary
 from escala.predict.model import Classifier
+from escala.workloads.models import DESCRIPTION
 
 LENGTH = 50
 CODES = Spec("codes", (LENGTH,), "uint8")
@@ -207,7 +210,7 @@ def lengths_run(tmp_path, monkeypatch):
     return tmp_path
 
 
-def measured(run: Path) -> list[Measured]:
+def measured(run: Path) -> list[LengthError]:
     split = run / "split1"
     known = split / "familiarity.npz"
     return lengths.measure(KINDS["genomes"], run, split, known, 0.05, run / "errors.json")
@@ -246,14 +249,14 @@ def test_short_records_are_flagged_and_counted_and_keep_their_class(lengths_run)
 
 
 def test_a_length_is_enough_if_all_longer_ones_are():
-    one = Measured(100, 10, 0, 10, 0)
+    one = LengthError(100, 10, 0, 10, 0)
     bad = one._replace(letters=200, wrong_familiar=3)
-    assert enough([one, bad, one._replace(letters=300)], 0.05) == 300
-    assert enough([one], 0.05) == 100
-    assert math.isinf(enough([one, bad], 0.05))
-    assert enough([one, bad], 0.3) == 100
+    assert least_letters([one, bad, one._replace(letters=300)], 0.05) == 300
+    assert least_letters([one], 0.05) == 100
+    assert math.isinf(least_letters([one, bad], 0.05))
+    assert least_letters([one, bad], 0.3) == 100
     # Without a familiar piece nothing was measured.
-    assert math.isinf(enough([one._replace(familiar=0)], 1))
+    assert math.isinf(least_letters([one._replace(familiar=0)], 1))
     assert lengths.judge([bad], 0.05)({"letters": 10**6})["too_short"]
     assert lengths.judge([], 0.05)({"letters": 3}) == {}
 
@@ -268,3 +271,57 @@ def test_fragments_are_of_test_genomes_and_of_either_strand_if_rows_are(lengths_
     assert strands == {True, False}
     np.save(lengths_run / "split1" / "test_genomes.npy", np.array([-1, -1]))
     assert list(fragments.fragments(lengths_run / "split1", data)) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"classes": []}, {"columns": lambda outputs, description: {"text": "a b"}}]
+)
+def test_a_model_without_a_class_for_an_item_has_no_errors_by_length(
+    lengths_run, monkeypatch, change
+):
+    model = replace(classify.load(lengths_run), **change)
+    monkeypatch.setattr(classify, "load", lambda folder: model)
+    assert measured(lengths_run) == lengths.read(lengths_run / "errors.json") == []
+
+
+@pytest.fixture
+def trained_runs(tmp_path, monkeypatch):
+    """Folders of three runs below `results/`: two ended ok with a model, one failed."""
+    monkeypatch.chdir(tmp_path)
+    for repeat, status in (("rep1", "ok"), ("rep2", "ok"), ("rep3", "failed")):
+        folder = Path("results/demo/runs/tiles/kmer-mlp/default/single/1x1/native", repeat)
+        folder.mkdir(parents=True)
+        write_json(folder / "run.json", {"status": status})
+        write_json(folder / DESCRIPTION, {})
+    return folder.parent
+
+
+@pytest.mark.parametrize("name", ["rep1", "rep1/run.json"])
+def test_a_file_is_predicted_with_the_run_that_is_named(trained_runs, tmp_path, name):
+    file = tmp_path / "~a $b.fasta.gz"
+    file.touch()
+    experiment, tables, key = command.predictions(trained_runs / name, [Path(file.name)])
+    below = "results/demo/predictions/tiles/kmer-mlp/default/single/1x1/native/rep1"
+    assert (experiment, tables) == ("demo", [f"{below}/a-b.tsv"])
+    assert json.loads(key) == {"inputs": {"a-b": str(file).replace("$", "$$")}}
+    assert command.find_run((trained_runs / name).absolute()) == trained_runs / "rep1"
+
+
+def test_a_prediction_needs_exactly_one_trained_run(trained_runs):
+    with pytest.raises(InputError) as several:
+        command.find_run(Path("results"))
+    assert "rep1" in several.value.reason and "rep2" in several.value.reason
+    assert "rep3" not in several.value.reason
+    (trained_runs / "rep2" / DESCRIPTION).unlink()
+    assert command.find_run(Path("results")) == trained_runs / "rep1"
+    for repeat in ("rep2", "rep3", "rep4"):
+        with pytest.raises(InputError):
+            command.find_run(trained_runs / repeat)
+
+
+def test_two_files_with_one_name_have_two_tables_or_are_refused():
+    a, b, c = Path("x/reads.fasta"), Path("y/reads.fasta.gz"), Path("other.fasta")
+    assert command.name_tables([a, b, c]) == {"x-reads": a, "y-reads": b, "other": c}
+    assert command.name_tables([a]) == {"reads": a}
+    with pytest.raises(InputError, match=r"x-reads\.tsv"):
+        command.name_tables([a, Path("x/reads.fastq")])

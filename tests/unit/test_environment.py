@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.core import environment
+from escala.core import environment, variables
 from escala.core.errors import InputError
 from escala.data.paths import expand_path, require_past
 
@@ -135,3 +135,21 @@ def test_one_command_dates_all_files_of_the_future(count, tmp_path):
     command = caught.value.remedy.removeprefix("date it now: ").partition(";")[0]
     subprocess.run(command, shell=True, check=True)
     require_past("datasets.d", [*files, str(tmp_path / "link"), tmp_path / "missing"])
+
+
+def test_a_program_gets_the_environment_of_the_shell_of_the_call():
+    shell = {"PATH": "/bin", "PYTHONPATH": "/mine", "HOME": "/h", "VIRTUAL_ENV": "/mine/env"}
+    prepared = shell | {
+        "PATH": "/escala/bin", "ESCALA_PATH": "/bin",
+        "PYTHONPATH": "/escala", "ESCALA_PYTHONPATH": "/mine", "PYTHONSAFEPATH": "1",
+    }  # fmt: skip
+    assert variables.restore_shell(prepared) == variables.restore_shell(shell) == shell
+    assert variables.restore_shell({"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": ""}) == {}
+
+
+def test_a_program_gets_no_settings_of_the_mpi_that_escala_runs_under():
+    mine = {"OMPI_MCA_btl": "tcp", "PRTE_MCA_x": "1"}
+    assert variables.for_programs(mine) == mine
+    assert variables.for_programs(mine | {"OMPI_COMM_WORLD_SIZE": "2", "A": "1"}) == {"A": "1"}
+    withheld = {"PYTHONHOME": "/p", "MY_TOKEN": "t", "OMP_NUM_THREADS": "2"}
+    assert variables.for_programs(withheld | {"A": "1"}) == {"A": "1"}

@@ -40,7 +40,7 @@ from test_calibration import experiment, write_runs
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model import predictions
-from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
 from escala.analysis.cost_model.works import plan_works
@@ -775,11 +775,11 @@ def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(energetic, accur
 
 def predicted(folder, runs, bounds: dict) -> list[dict]:
     """Return predictions for two of some runs, and one with bounds."""
-    calibration = Calibration(experiment())
+    calibration = CalibrationExperiment(experiment())
     content = parse(document(write_runs(folder, calibration))[0])
     row = next(
         each
-        for each in predictions.rows(content, plan_works(calibration), {"small": 640})
+        for each in predictions.predict_rows(content, plan_works(calibration), {"small": 640})
         if each["layout"] == "1x2"
     )
     names = [{name: read_json(run)[name] for name in predictions.CONFIGURATION} for run in runs]

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from escala.analysis import attribution
-from escala.analysis.cost_model.document import moments
+from escala.analysis.cost_model.document import gradient_moments
 from escala.core.files import read_json
 from tests.calls import python
 from tests.workflow.conftest import begin_with, measured
@@ -214,7 +214,7 @@ def test_one_process_of_pytorch_tells_when_each_gradient_is_known(
     numbers = sum(int(np.prod(each["shape"])) for each in described)
     run = clocked("torch-single").file
     assert numbers == read_json(run)["training"]["parameters"]
-    ready, update = moments(run)
+    ready, update = gradient_moments(run)
     assert ready.keys() == {*names, "gradients"}
     assert 0 < ready[names[-1]] < ready[names[0]] <= ready["gradients"] == 1
     assert min(update) > 0

@@ -1,4 +1,4 @@
-"""Find what each configuration takes, its training and the whole job: predicted, or measured."""
+"""Find the seconds of each configuration, for training and the whole job, predicted or measured."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from escala.analysis.cost_model.predictions import (
     bounds,
     predict_plan,
 )
-from escala.analysis.statistics import Interval
+from escala.analysis.statistics import Interval, inverse
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
 from escala.core.errors import InputError
 from escala.experiment.runs import Configuration
 
 NOT_MEASURED = "no run of it has a time, and nothing was calibrated (escala run advice)"
-#: What the seconds of a candidate rest on.
+#: Where the seconds of a candidate are from.
 MEASURED, PREDICTED, EXTRAPOLATED, BOUNDS = "measured", "predicted", "extrapolated", "bounds"
 #: Phrase of a prediction without the seconds outside the training steps.
 ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
@@ -33,17 +33,14 @@ ONLY_BOUNDS = "only bounds are known, from full overlap of computing and exchang
 _OPPOSITE = {FASTER: SLOWER, SLOWER: FASTER}
 
 
-def inverse(ratio: Interval) -> Interval:
-    return Interval(1 / ratio.estimate, 1 / ratio.high, 1 / ratio.low)
-
-
 class Paired(NamedTuple):
-    """The ratio of the times of a configuration and a reference, in paired runs.
+    """The time of a configuration divided by that of a reference, in paired runs.
 
     Attributes
     ----------
-    verdict : that of the table, `NO_VERDICT` if there are too few paired runs.
-    sessions : over which the ratio is; None for that of the newest runs.
+    verdict : that of the table `speedup`; `NO_VERDICT` if there are too few paired runs.
+    matches : number of paired runs.
+    sessions : number of sessions that the ratio is over; None if it is of the newest runs.
     """
 
     reference: Configuration
@@ -58,19 +55,24 @@ class Paired(NamedTuple):
         return self.verdict != NO_VERDICT
 
 
-#: By the configuration and its reference.
+#: By a configuration and its reference.
 Ratios = Mapping[tuple[Configuration, Configuration], Paired]
 
 
-def find_pair(ratios: Ratios, names: Configuration, reference: Configuration) -> Paired | None:
-    """Return the measured ratio of two configurations, whichever is the reference of the other."""
-    if (names, reference) in ratios:
-        return ratios[names, reference]
-    other = ratios.get((reference, names))
-    return other and other._replace(
+def find_pair(
+    ratios: Ratios, configuration: Configuration, reference: Configuration
+) -> Paired | None:
+    """Return the measured ratio of a configuration to a reference.
+
+    If the reference was measured against the configuration, it is the inverse of that ratio.
+    """
+    if (configuration, reference) in ratios:
+        return ratios[configuration, reference]
+    reverse = ratios.get((reference, configuration))
+    return reverse and reverse._replace(
         reference=reference,
-        ratio=inverse(other.ratio),
-        verdict=_OPPOSITE.get(other.verdict, other.verdict),
+        ratio=inverse(reverse.ratio),
+        verdict=_OPPOSITE.get(reverse.verdict, reverse.verdict),
     )
 
 
@@ -79,7 +81,8 @@ class ProcessMemory(NamedTuple):
 
     Attributes
     ----------
-    source : where the number is from; `measured` tells whether a run measured it.
+    source : where the number is from, as a phrase for the reader.
+    measured : whether a run measured it.
     """
 
     bytes: int
@@ -101,9 +104,9 @@ class Training:
     epochs: int
     evaluated_rows: int
 
-    def rows_of(self, planned: Mapping) -> int:
-        """Return the rows of a step of a configuration, at most those of an epoch."""
-        return min(planned["rows"], self.train_rows or planned["rows"])
+    def step_rows(self, plan: Mapping) -> int:
+        """Return the rows of a step of a planned configuration, at most those of an epoch."""
+        return min(plan["rows"], self.train_rows or plan["rows"])
 
 
 @dataclass(frozen=True)
@@ -112,14 +115,16 @@ class Candidate:
 
     Attributes
     ----------
-    setup : with the rows of a step that all candidates have.
+    setup : what is predicted; its rows of a step are the same for all candidates.
     configured_rows : rows of a step that the experiment sets.
-    calibration : with the network of the setup; None of a time that was measured.
+    calibration : what predicted the seconds, with the network of the setup; None if they were
+        measured.
     seconds : of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
     memory : of its largest process; None if nothing is known.
-    extrapolated, extrapolated_start : phrases, as of a prediction.
-    paired : the measured ratio that the seconds follow; None if they follow none.
+    extrapolated, extrapolated_start : phrases on the steps and on the start-up, as in a
+        `Prediction`.
+    paired : the measured ratio from which the seconds were computed; None if there is none.
     predicted : the predicted ratio to the same reference; None without one.
     """
 
@@ -137,18 +142,18 @@ class Candidate:
 
     @property
     def basis(self) -> str:
-        """What the seconds rest on."""
+        """Where the seconds are from: one of the constants above."""
         if self.paired is not None or self.calibration is None:
             return MEASURED
         if ONLY_BOUNDS in self.extrapolated:
             return BOUNDS
         return EXTRAPOLATED if self.extrapolated else PREDICTED
 
-    def is_apart_from(self, other: Candidate) -> bool:
-        """Return whether its time is measured, but in no paired runs that relate it to another."""
-        is_reference = other.paired is not None and other.paired.reference == self.configuration
-        is_related = self is other or is_reference or self.paired is not None
-        return self.calibration is None and not is_related
+    def is_unpaired(self, other: Candidate) -> bool:
+        """Return whether its time was measured, but no paired runs compare it with another one."""
+        if self is other or self.calibration is not None or self.paired is not None:
+            return False
+        return other.paired is None or other.paired.reference != self.configuration
 
     @property
     def ranks(self) -> int:
@@ -171,7 +176,7 @@ class Candidate:
 
     @property
     def predicted_ranks(self) -> int:
-        """The ranks that its seconds predict, 1 if they are measured or bounds."""
+        """The ranks of the prediction; 1 if the seconds were measured, or are bounds."""
         return self.ranks if self.basis in (PREDICTED, EXTRAPOLATED) else 1
 
     @property
@@ -179,18 +184,18 @@ class Candidate:
         """Whether measured and predicted ratio are disjoint, or only one of the two pays."""
         if self.paired is None or self.predicted is None or self.predicted.high is None:
             return False
-        ratio, predicted = self.paired.ratio, self.predicted
-        apart = ratio.low > predicted.high or ratio.high < predicted.low
-        return apart or (self.paired.verdict == FASTER) != pays(predicted)
+        measured, predicted = self.paired.ratio, self.predicted
+        are_disjoint = measured.low > predicted.high or measured.high < predicted.low
+        return are_disjoint or (self.paired.verdict == FASTER) != pays(predicted)
 
 
-def names_of(row: Mapping, prefix: str = "") -> Configuration:
-    """Return the configuration that the keys of a row with a prefix name."""
+def configuration_of(row: Mapping, prefix: str = "") -> Configuration:
+    """Return the configuration that a row names in its keys with a prefix."""
     return Configuration(*(row[f"{prefix}{name}"] for name in Configuration._fields))
 
 
 def _predict_candidate(
-    calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
+    calibration: Calibration, plan: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
     """Predict a configuration.
 
@@ -198,7 +203,7 @@ def _predict_candidate(
     ------
     InputError : the cost model does not predict it, and why.
     """
-    predicted = predict_plan(calibration, planned, training.train_rows, rows, draws)
+    predicted = predict_plan(calibration, plan, training.train_rows, rows, draws)
     prediction, notes = predicted.prediction, predicted.notes
     job = seconds = training.epochs * predicted.epoch_seconds
     if prediction.overheads is None:
@@ -206,9 +211,9 @@ def _predict_candidate(
     else:
         job = prediction.run(seconds, training.evaluated_rows)
     return Candidate(
-        names_of(planned),
+        configuration_of(plan),
         prediction.setup,
-        training.rows_of(planned),
+        training.step_rows(plan),
         predicted.calibration,
         seconds,
         job,
@@ -218,27 +223,27 @@ def _predict_candidate(
 
 
 def _bound_candidate(
-    calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
+    calibration: Calibration, plan: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
-    """Return a candidate between bounds: half of its draws have the lower one, half the upper one.
+    """Return a candidate between bounds: half of its draws are the lower one, half the upper one.
 
-    So the interval of a ratio of two candidates reaches from the least to the greatest that both
-    bounds allow, and a program pays only if it does whatever the overlap.
+    The interval of a ratio of two candidates then has the least and the greatest ratio that their
+    bounds allow. So a program pays only if it does with any overlap of computing and exchange.
 
     Raises
     ------
     InputError : it has no bounds, and why.
     """
-    names, layout = names_of(planned), planned["layout"]
-    row = bounds(calibration, {**planned, "rows": rows})
+    configuration, layout = configuration_of(plan), plan["layout"]
+    row = bounds(calibration, {**plan, "rows": rows})
     ends = [row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high")]
-    # Each candidate has another order, so the ends of two candidates meet in all four ways.
-    random = np.random.default_rng(zlib.crc32(str(names).encode()))
-    seconds = training.epochs * random.permutation(np.resize(ends, draws))
+    # The draws of two candidates are in other orders, so their ends are combined in all four ways.
+    seconds = training.epochs * _order_of(configuration).permutation(np.resize(ends, draws))
+    network = configuration.network
     return Candidate(
-        names,
-        Setup(planned["program"], layout, rows, cores=planned["cores"], network=names.network),
-        planned["rows"],
+        configuration,
+        Setup(plan["program"], layout, rows, cores=plan["cores"], network=network),
+        plan["rows"],
         calibration,
         seconds,
         seconds,
@@ -246,44 +251,52 @@ def _bound_candidate(
     )
 
 
-def _read_candidate(planned: Mapping, row: Mapping, training: Training, draws: int) -> Candidate:
+def _read_candidate(plan: Mapping, row: Mapping, training: Training, draws: int) -> Candidate:
     """Return a candidate with the times of a row of the table `configurations`."""
-    names, rows = names_of(planned), training.rows_of(planned)
-    ends = [row[f"train{end}_seconds_per_epoch"] for end in ("", "_low", "_high")]
-    if None in ends:
-        ends = ends[:1] * 3
+    configuration, rows = configuration_of(plan), training.step_rows(plan)
+    estimate, low, high = (row[f"train{end}_seconds_per_epoch"] for end in ("", "_low", "_high"))
+    if low is None or high is None:
+        low = high = estimate
     # With weak scaling an epoch of more ranks has more rows.
-    epoch_rows = planned.get("epoch_rows")
+    epoch_rows = plan.get("epoch_rows")
     share = training.train_rows / epoch_rows if epoch_rows and training.train_rows else 1.0
-    seconds = training.epochs * share * draw(Interval(*ends), draws, names)
-    known = row["wall_seconds"] is not None and row["total_train_seconds"] is not None
-    work = planned.get("work") or planned.get("program") or ""
+    epoch_seconds = share * draw(Interval(estimate, low, high), draws, configuration)
+    seconds = job = training.epochs * epoch_seconds
+    has_job_time = row["wall_seconds"] is not None and row["total_train_seconds"] is not None
+    if has_job_time:
+        job = seconds + row["wall_seconds"] - row["total_train_seconds"]
+    work, network = plan.get("work") or plan.get("program") or "", configuration.network
     return Candidate(
-        names,
-        Setup(work, planned["layout"], rows, cores=planned["cores"], network=names.network),
+        configuration,
+        Setup(work, plan["layout"], rows, cores=plan["cores"], network=network),
         rows,
         None,
         seconds,
-        seconds + row["wall_seconds"] - row["total_train_seconds"] if known else seconds,
-        extrapolated=() if known else (ONLY_STEPS,),
+        job,
+        extrapolated=() if has_job_time else (ONLY_STEPS,),
     )
 
 
-def draw(of: Interval, number: int, names: Configuration) -> np.ndarray:
-    """Return draws with the median of an interval, and its ends as those of one of `LEVEL`.
+def draw(interval: Interval, number: int, configuration: Configuration) -> np.ndarray:
+    """Return draws of a distribution with a median and an interval of `LEVEL`, (number,).
 
-    Logarithms are taken to be normal on either side of the median. Each configuration has another
-    order, so draws of two are independent.
+    Their logarithms are normal on either side of the median. Draws of two configurations are
+    independent, because they are in other orders.
     """
-    random = np.random.default_rng(zlib.crc32(str(names).encode()))
-    ranks = random.permutation(np.linspace(0, 1, number))
+    ranks = _order_of(configuration).permutation(np.linspace(0, 1, number))
     normal = stats.norm.ppf(np.clip(ranks, 0.5 / number, 1 - 0.5 / number))
     normal /= stats.norm.ppf((1 + LEVEL) / 2)
-    down, up = np.log(of.estimate / of.low), np.log(of.high / of.estimate)
-    return of.estimate * np.exp(np.where(normal < 0, down, up) * normal)
+    median = interval.estimate
+    down, up = np.log(median / interval.low), np.log(interval.high / median)
+    return median * np.exp(np.where(normal < 0, down, up) * normal)
 
 
-def candidates(
+def _order_of(configuration: Configuration) -> np.random.Generator:
+    """Return a generator for the order of draws, always the same one for a configuration."""
+    return np.random.default_rng(zlib.crc32(str(configuration).encode()))
+
+
+def find_candidates(
     calibration: Calibration | None,
     planned: Sequence[Mapping],
     training: Training,
@@ -291,25 +304,26 @@ def candidates(
     times: Sequence[Mapping] = (),
     same_model: Collection[Configuration] = (),
 ) -> tuple[list[Candidate], dict[Configuration, str]]:
-    """Return configurations of one dataset and workload with what they take.
+    """Return the candidates among configurations of one dataset and workload, with their seconds.
 
-    It is predicted where that is possible, with the rows in a step of the first configuration of
-    one rank, or of the first one without such. Otherwise it is measured with these rows.
+    Seconds are predicted where that is possible, for the rows in a step of `first_of`. Otherwise
+    they are those that were measured with these rows.
 
     Parameters
     ----------
     calibration : None to predict nothing.
     planned : configurations, as `escala.analysis.cost_model.works.plan_works` returns them.
     times : rows of the table `configurations`.
-    same_model : measured configurations that train the same model, also with other rows in a step.
+    same_model : measured configurations that train the same model, even if they have other rows in
+        a step.
 
     Returns
     -------
     The candidates, and for each other configuration the reason why it is not a candidate.
     """
     first = first_of(planned)
-    rows = training.rows_of(first) if first else 0
-    # Processes that share cores have no time that counts.
+    rows = training.step_rows(first) if first else 0
+    # By the values of `CONFIGURATION`. Processes that share cores have no time that counts.
     measured = {
         tuple(row[key] for key in CONFIGURATION): row
         for row in times
@@ -317,49 +331,50 @@ def candidates(
     }
     offered, refused = [], {}
     for plan in planned:
-        names, row = names_of(plan), measured.get(tuple(plan[key] for key in CONFIGURATION))
+        configuration = configuration_of(plan)
+        row = measured.get(tuple(plan[key] for key in CONFIGURATION))
         reason = plan["unavailable"] or NOT_MEASURED
-        if names not in same_model and (other := other_model(plan, first)):
-            refused[names] = f"it trains another model: {other}"
+        if configuration not in same_model and (difference := other_model(plan, first)):
+            refused[configuration] = f"it trains another model: {difference}"
             continue
         if calibration and not plan["unavailable"]:
-            predicted = _bound_candidate if "program" in plan else _predict_candidate
+            predict = _bound_candidate if "program" in plan else _predict_candidate
             try:
-                offered.append(predicted(calibration, plan, training, rows, draws))
+                offered.append(predict(calibration, plan, training, rows, draws))
                 continue
             except InputError as error:
                 reason = str(error)
         if row is None:
-            refused[names] = reason
-        elif names in same_model or training.rows_of(plan) == rows:
+            refused[configuration] = reason
+        elif configuration in same_model or training.step_rows(plan) == rows:
             offered.append(_read_candidate(plan, row, training, draws))
         else:
-            refused[names] = (
-                f"it was measured with {plan['rows']} rows in a step, and {names_of(first)} with "
-                f"{first['rows']}: it makes other updates"
+            refused[configuration] = (
+                f"it was measured with {plan['rows']} rows in a step, and "
+                f"{configuration_of(first)} with {first['rows']}: it makes other updates"
             )
     return offered, refused
 
 
 def first_of(planned: Sequence[Mapping]) -> Mapping | None:
-    """Return the configuration whose rows in a step count: the first of one rank, else the first.
+    """Return the plan whose rows in a step count: the first of one rank, or else the first.
 
-    One that trains another model does not count.
+    Plans that train another model are passed over.
     """
     same = [plan for plan in planned if not other_model(plan, plan)]
     return next((plan for plan in same if plan["layout"] == "1x1"), next(iter(same), None))
 
 
-def other_model(planned: Mapping, first: Mapping) -> str | None:
-    """Return why a configuration trains another model than the first, with its rows in a step."""
-    rates = [plan.get("learning_rate") for plan in (planned, first)]
-    if rates[0] != rates[1]:
-        return f"another learning rate: {rates[0]} and not {rates[1]}"
+def other_model(plan: Mapping, first: Mapping) -> str | None:
+    """Return why a plan trains another model than `first` with as many rows in a step, or None."""
+    rate, first_rate = plan.get("learning_rate"), first.get("learning_rate")
+    if rate != first_rate:
+        return f"another learning rate: {rate} and not {first_rate}"
     return other_exchange(
         {
-            "strategy": planned["strategy"],
-            "ranks": {"asked": planned["layout"].ranks},
-            "knobs": planned.get("knobs", {}),
-            "program": planned.get("program"),
+            "strategy": plan["strategy"],
+            "ranks": {"asked": plan["layout"].ranks},
+            "knobs": plan.get("knobs", {}),
+            "program": plan.get("program"),
         }
     )

@@ -1,26 +1,26 @@
 """Find what would have to change for a configuration of several ranks to save much time.
 
-Much is `SAVING` of the training time of the best one of one rank, by medians. One thing is changed
-at a time.
+It is to save `SAVING` of the median training time of the best configuration of one rank. One thing
+is changed at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from escala.analysis.advice.candidates import Candidate
 from escala.analysis.cost_model.calibration import Calibration, Network
-from escala.analysis.cost_model.exchange import Exchange
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.engines import costs
 
-#: Fraction of the training time that a change is to save, and the ratio of the times with it.
+#: Fraction of the training time that a change is to save, and the largest ratio of the times then.
 SAVING = 0.3
 RATIO = 1 - SAVING
-#: Change -> the unit of its value.
+#: The unit of the value of each change; changes of the exchange have no value.
 UNITS = {"bandwidth": "bit/s", "batch": "rows", "cores": "cores"}
 BANDWIDTH, BATCH, CORES = UNITS
 COMPRESSION, FACTORS = "compression", "factors"
@@ -40,11 +40,11 @@ class Change:
     Attributes
     ----------
     change : one of the constants above.
-    value : from which it saves `SAVING`, in the unit of `UNITS`; None if no value that was tried is
-        enough, and for an exchange, which has no value.
-    ratio : of the training time to that of one rank, with that value; else the least that was
-        found.
-    extrapolated : phrases, as of a prediction.
+    value : the least value that was tried and saves `SAVING`, in the unit of `UNITS`; None if no
+        value does, or if the change has no value.
+    ratio : training time divided by that of one rank, with `value`; the least of all values if none
+        saves enough.
+    extrapolated : phrases, as of a `Prediction`.
     """
 
     change: str
@@ -58,12 +58,19 @@ class Change:
         return self.ratio <= RATIO
 
 
-#: A value, and with it the calibration, a candidate's setup and that of the baseline.
-_Variant = tuple[float | None, Calibration, Setup, Setup]
+class _Trial(NamedTuple):
+    """A value of a change, and what is predicted with it: a candidate and the baseline."""
+
+    value: float | None
+    calibration: Calibration
+    setup: Setup
+    baseline: Setup
 
 
-def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) -> Iterator[Change]:
-    """Yield what would have to change for the fastest of some candidates to save time.
+def find_changes(
+    several: Sequence[Candidate], baseline: Candidate, train_rows: int
+) -> Iterator[Change]:
+    """Yield what would have to change for the fastest of some candidates to save `SAVING`.
 
     Parameters
     ----------
@@ -74,43 +81,51 @@ def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) 
     across = [candidate for candidate in ordered if candidate.setup.layout.nodes > 1]
     if across:
         yield _bandwidth(across[0], baseline)
-    fastest, one = ordered[0], baseline.setup
+    fastest, one_rank = ordered[0], baseline.setup
     calibration, setup = fastest.calibration, fastest.setup
-    most, draws = min(train_rows, _MOST_ROWS * one.rows), len(fastest.seconds)
+    most_rows, draws = min(train_rows, _MOST_ROWS * one_rank.rows), len(fastest.seconds)
     batches = [
-        (rows, calibration, replace(setup, rows=rows), replace(one, rows=rows))
-        for times in range(_MOST_ROWS.bit_length())
-        if (rows := one.rows * 2**times) <= most
+        _Trial(rows, calibration, replace(setup, rows=rows), replace(one_rank, rows=rows))
+        for doublings in range(_MOST_ROWS.bit_length())
+        if (rows := one_rank.rows * 2**doublings) <= most_rows
     ]
-    yield _least(BATCH, fastest, baseline, batches)
-    # One core for each rank, or one more.
-    taken = setup.layout.processes * setup.cores
-    larger = [
-        (float(cores), replace(calibration, cores_per_node=cores), setup, one)
-        for cores in (taken, taken + 1)
+    yield _try(BATCH, fastest, baseline, batches)
+    # A core of a node for each core of a rank, or one more.
+    cores_of_ranks = setup.layout.processes * setup.cores
+    larger_nodes = [
+        _Trial(float(cores), replace(calibration, cores_per_node=cores), setup, one_rank)
+        for cores in (cores_of_ranks, cores_of_ranks + 1)
         if cores > calibration.cores_per_node
     ]
-    if larger:
-        yield _least(CORES, fastest, baseline, larger, draws)
-    for name, exchange in _exchanges(fastest):
-        other = (None, calibration, replace(setup, exchange=exchange), one)
-        yield _least(name, fastest, baseline, [other], draws)
+    if larger_nodes:
+        yield _try(CORES, fastest, baseline, larger_nodes, draws)
+    # Exchanges of fewer bytes of gradients.
+    exchange, smaller = setup.exchange, {}
+    if not exchange.fp16:
+        smaller[COMPRESSION] = replace(exchange, fp16=True)
+    gradients = calibration.works[setup.work].gradients
+    has_factors = any(gradient.factor_rows is not None for gradient in gradients)
+    if has_factors and exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1:
+        smaller[FACTORS] = replace(exchange, dense=costs.FACTORS)
+    for change, exchange in smaller.items():
+        trial = _Trial(None, calibration, replace(setup, exchange=exchange), one_rank)
+        yield _try(change, fastest, baseline, [trial], draws)
 
 
-def _least(
+def _try(
     change: str,
     candidate: Candidate,
     baseline: Candidate,
-    variants: Sequence[_Variant],
+    trials: Sequence[_Trial],
     draws: int = _DRAWS,
 ) -> Change:
-    """Return the change to the first variant that saves enough; without such, the least ratio."""
+    """Return the change to the first trial that saves enough, or else the least ratio of all."""
     tried = []
-    for value, calibration, setup, one in variants:
-        prediction = predict(calibration, setup, draws)
-        ratios = prediction.steps / predict(baseline.calibration, one, draws).steps
+    for trial in trials:
+        prediction = predict(trial.calibration, trial.setup, draws)
+        ratios = prediction.steps / predict(baseline.calibration, trial.baseline, draws).steps
         ratio, notes = float(np.median(ratios)), prediction.extrapolated
-        tried.append(Change(change, candidate, value, ratio, notes))
+        tried.append(Change(change, candidate, trial.value, ratio, notes))
         if tried[-1].saves:
             return tried[-1]
     return replace(min(tried, key=lambda change: change.ratio), value=None)
@@ -127,9 +142,14 @@ def _bandwidth(candidate: Candidate, baseline: Candidate) -> Change:
 
     def with_rate(rate: float) -> Change:
         network = Network(f"{rate / 1e9:.3g} Gbit/s", rate, latency, "searched")
-        of = replace(calibration, networks={**calibration.networks, network.name: network})
-        variant = (rate, of, replace(setup, network=network.name), baseline.setup)
-        return _least(BANDWIDTH, candidate, baseline, [variant])
+        networks = {**calibration.networks, network.name: network}
+        trial = _Trial(
+            rate,
+            replace(calibration, networks=networks),
+            replace(setup, network=network.name),
+            baseline.setup,
+        )
+        return _try(BANDWIDTH, candidate, baseline, [trial])
 
     low, high = _RATES
     best = with_rate(high)
@@ -142,14 +162,3 @@ def _bandwidth(candidate: Candidate, baseline: Candidate) -> Change:
         else:
             low = middle
     return best
-
-
-def _exchanges(candidate: Candidate) -> Iterator[tuple[str, Exchange]]:
-    """Yield the exchanges by which ranks exchange fewer bytes of gradients."""
-    exchange = candidate.setup.exchange
-    gradients = candidate.calibration.works[candidate.setup.work].gradients
-    if not exchange.fp16:
-        yield COMPRESSION, replace(exchange, fp16=True)
-    has_factors = any(gradient.factor_rows is not None for gradient in gradients)
-    if has_factors and exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1:
-        yield FACTORS, replace(exchange, dense=costs.FACTORS)

@@ -1,12 +1,11 @@
 """Select a candidate for a goal within limits.
 
-If the goal is time, the best use that was measured decides: the page names it too. Otherwise
-candidates are compared by the median of the *amount*, which is what the goal minimises. A
-candidate of several ranks is selected only if it pays against the best candidate of one rank. If
-that ratio was measured directly, its verdict decides, otherwise the interval of the ratio of both
-amounts. Both predictions of a ratio use the same resamples of the calibration, and measured ratios
-are drawn independently. A candidate that was measured to pay is preferred to an extrapolated
-prediction.
+If the goal is time, the best use that was measured decides, as on the page. Otherwise candidates
+are compared by the median of the *amount*, which is what the goal minimises. The *baseline* is the
+best candidate of one rank, and one of several ranks is selected only if it pays against it. If both
+ran in paired runs, the verdict of these decides, otherwise the interval of the ratio of both
+amounts. Two predictions use the same resamples of the calibration, and measured ratios are drawn
+independently. A candidate that was measured to pay is preferred to an extrapolated prediction.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ from escala.analysis.advice.candidates import (
     Paired,
     Ratios,
     find_pair,
-    inverse,
 )
 from escala.analysis.best_use import UNAVAILABLE, BestUse
 from escala.analysis.cost_model.predict import interval
-from escala.analysis.statistics import Interval
+from escala.analysis.statistics import Interval, inverse
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, pays
 from escala.core import readable
 from escala.core.engines import ENGINES
@@ -36,7 +34,7 @@ from escala.core.errors import InputError
 from escala.core.readable import span
 from escala.experiment.runs import Configuration
 
-#: Goal -> the unit of its amount.
+#: The unit of the amount of each goal.
 GOALS = {"time": "s", "core-hours": "core-hours", "energy": "J", "deadline": "core-hours"}
 TIME, CORE_HOURS, ENERGY, DEADLINE = GOALS
 
@@ -64,8 +62,8 @@ class Power:
 
     Attributes
     ----------
-    node_watts, core_watts : per node, and per core in use.
-    source : where the figures come from, as a phrase for the reader.
+    node_watts, core_watts : of a node, and in addition of each core in use.
+    source : where the figures are from, as a phrase for the reader.
     """
 
     node_watts: float
@@ -75,16 +73,16 @@ class Power:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate, and what it costs.
+    """A candidate beside the baseline.
 
     Attributes
     ----------
     amount : what the goal minimises, in the unit of `GOALS`.
     ratio : the amount divided by that of the baseline.
-    verdict : whether it takes less than the baseline, as of `escala.analysis.verdicts`.
-    paired : the measured ratio to the baseline, if `ratio` is that one; else None.
+    verdict : on that ratio, as in `escala.analysis.verdicts`.
+    paired : the paired runs that `ratio` is from; None if it is from no paired runs.
     excluded : why it cannot be selected; None if it can.
-    speedup : training time of the baseline divided by its own, measured where that counts.
+    speedup : training time of the baseline divided by that of the candidate.
     efficiency : the speed-up divided by the ratio of the cores.
     """
 
@@ -118,14 +116,14 @@ class Choice:
 
     Attributes
     ----------
-    options : all, by increasing amount; those that are excluded come last.
-    baseline : the best option of one rank, whether it can be selected or not.
-    best : the selected one; None if none can be, or if the best use is not decided.
-    nearest : the best option of several ranks that is not excluded, whether it pays or not; None if
-        there is none.
-    passed_over : the option that is predicted to take less than `best`, but is extrapolated and
-        `best` measured, or has no interval; None without such.
-    best_use : that decides; None if the candidates do.
+    options : all, by increasing amount, then the excluded ones.
+    baseline : the best option of one rank, even if it is excluded.
+    best : the selected option; None if all are excluded, or if the best use is not decided.
+    nearest : the best option of several ranks that is not excluded, even if it does not pay; None
+        if there is none.
+    passed_over : an option with a smaller predicted amount than `best`, which was not selected
+        because it rests on a prediction; None if there is none.
+    best_use : the best use, if it decides; None if the amounts decide.
     """
 
     options: tuple[Option, ...]
@@ -184,30 +182,46 @@ def choose(
             "no configuration of one rank is predicted, and the others are compared with it",
             f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
-    costs = []
+    # Draws of the amount, and the exclusion, of each configuration.
+    amounts: dict[Configuration, np.ndarray] = {}
+    excluded: dict[Configuration, str | None] = {}
     for candidate in candidates:
         amount = candidate.seconds if goal == TIME else candidate.job * candidate.cores / 3600
         if goal == ENERGY:
             nodes = candidate.setup.layout.nodes
             watts = nodes * power.node_watts + candidate.cores * power.core_watts
             amount = candidate.job * watts
-        costs.append((candidate, amount, "; ".join(_excess(candidate, limits)) or None))
-    costs.sort(key=lambda cost: (cost[2] is not None, np.median(cost[1])))
-    base, reference, _ = next(cost for cost in costs if cost[0].ranks == 1)
-    amounts = {candidate.configuration: amount for candidate, amount, _ in costs}
+        amounts[candidate.configuration] = amount
+        excluded[candidate.configuration] = "; ".join(_excess(candidate, limits)) or None
+    ordered = sorted(
+        candidates,
+        key=lambda candidate: (
+            excluded[candidate.configuration] is not None,
+            np.median(amounts[candidate.configuration]),
+        ),
+    )
+    base = next(candidate for candidate in ordered if candidate.ranks == 1)
     options = []
-    for candidate, amount, excluded in costs:
-        relative = amount / reference
-        ratio, verdict, direct = _compare(candidate, base, relative, ratios if goal == TIME else {})
-        if direct and direct.counts:
-            speedup = inverse(direct.ratio)
+    for candidate in ordered:
+        amount = amounts[candidate.configuration]
+        relative = amount / amounts[base.configuration]
+        ratio, verdict, paired = _compare(candidate, base, relative, ratios if goal == TIME else {})
+        if paired and paired.counts:
+            speedup = inverse(paired.ratio)
         else:
             speedup = _interval(base.seconds / candidate.seconds, candidate, base)
         fraction = base.cores / candidate.cores
-        efficiency = Interval(*(end and fraction * end for end in speedup))
-        amount = interval(amount, candidate.predicted_ranks)
         options.append(
-            Option(candidate, amount, ratio, verdict, direct, excluded, speedup, efficiency)
+            Option(
+                candidate,
+                interval(amount, candidate.predicted_ranks),
+                ratio,
+                verdict,
+                paired,
+                excluded[candidate.configuration],
+                speedup,
+                efficiency=Interval(*(end and fraction * end for end in speedup)),
+            )
         )
     baseline = next(option for option in options if option.candidate is base)
     possible = {
@@ -217,34 +231,40 @@ def choose(
     # The best use decides if it is within the limits. Without a verdict, predictions decide.
     is_predicted = any(candidate.calibration for candidate in candidates)
     undecided = (UNAVAILABLE, NO_VERDICT) if is_predicted else (UNAVAILABLE,)
-    use, best = None, _best(possible.values(), baseline)
-    if (
+    decides = (
         goal == TIME
-        and best_use
-        and Configuration(*best_use.names[2:]) in possible
+        and best_use is not None
+        and best_use.configuration in possible
         and best_use.verdict not in undecided
-    ):
-        use, advised = best_use, best_use.advised
+    )
+    best = _best(possible.values(), baseline)
+    if decides:
+        advised = best_use.advised
         best = advised and possible.get(Configuration(*advised[2:]))
     passed_over = None
     for option in possible.values() if best else ():
-        one, other = option.candidate, best.candidate
-        draws = amounts[one.configuration] / amounts[other.configuration]
-        ratio = _interval(draws, one, other)
-        less = pays(ratio) if ratio.high is not None else ratio.estimate < 1
-        if one.basis != MEASURED and less:
+        candidate, selected = option.candidate, best.candidate
+        draws = amounts[candidate.configuration] / amounts[selected.configuration]
+        ratio = _interval(draws, candidate, selected)
+        takes_less = pays(ratio) if ratio.high is not None else ratio.estimate < 1
+        if candidate.basis != MEASURED and takes_less:
             passed_over = option
             break
-    return Choice(tuple(options), baseline, best, nearest, passed_over, use)
+    return Choice(
+        tuple(options), baseline, best, nearest, passed_over, best_use if decides else None
+    )
 
 
 def _interval(draws: np.ndarray, one: Candidate, other: Candidate) -> Interval:
-    """Return the interval of a ratio of two candidates."""
+    """Return the interval of draws of a ratio of two candidates."""
     return interval(draws, max(one.predicted_ranks, other.predicted_ranks))
 
 
 def _best(possible: Collection[Option], baseline: Option) -> Option | None:
-    """Return the first option that pays, or of one rank; a measured one before an extrapolated."""
+    """Return the first option that pays or has one rank; None if there is none.
+
+    If its seconds are extrapolated or bounds, the first one that was measured to pay is preferred.
+    """
     eligible = [
         option
         for option in possible
@@ -253,48 +273,44 @@ def _best(possible: Collection[Option], baseline: Option) -> Option | None:
     best = next(iter(eligible), None)
     if best is None or best.candidate.basis not in (EXTRAPOLATED, BOUNDS):
         return best
-    measured = (
-        option
-        for option in eligible
-        if (option.candidate.basis, option.candidate.ranks > 1) == (MEASURED, True)
-        and option.verdict == FASTER
-    )
-    return next(measured, best)
+    for option in eligible:
+        is_measured = option.candidate.basis == MEASURED
+        if is_measured and option.candidate.ranks > 1 and option.verdict == FASTER:
+            return option
+    return best
 
 
 def _compare(
     candidate: Candidate, base: Candidate, relative: np.ndarray, ratios: Ratios
 ) -> tuple[Interval, str, Paired | None]:
-    """Return the ratio of an amount to that of the baseline, its verdict, and paired runs of both.
+    """Return the ratio of an amount to that of the baseline, its verdict, and its paired runs.
 
-    There are paired runs if the ratio is theirs. Too few of them do not count, but where nothing
-    is predicted they are all that is known. Times without a ratio of paired runs have no verdict.
+    The last one is None if the ratio is not from paired runs. Too few paired runs count only where
+    nothing is predicted, and give no verdict.
 
     Parameters
     ----------
     relative : draws of this ratio.
     """
     ratio = _interval(relative, candidate, base)
-    direct = find_pair(ratios, candidate.configuration, base.configuration)
-    if direct and direct.counts:
-        return direct.ratio, direct.verdict, direct
-    if candidate.is_apart_from(base) or base.is_apart_from(candidate):
-        return (direct.ratio if direct else ratio), NO_VERDICT, direct
+    paired = find_pair(ratios, candidate.configuration, base.configuration)
+    if paired and paired.counts:
+        return paired.ratio, paired.verdict, paired
+    if candidate.is_unpaired(base) or base.is_unpaired(candidate):
+        return (paired.ratio if paired else ratio), NO_VERDICT, paired
     if ratio.high is None:
         return ratio, NO_VERDICT, None
-    kind = FASTER if pays(ratio) else SLOWER if ratio.low > 1 else NOT_DISTINGUISHABLE
-    return ratio, kind, None
+    verdict = FASTER if pays(ratio) else SLOWER if ratio.low > 1 else NOT_DISTINGUISHABLE
+    return ratio, verdict, None
 
 
 def _excess(candidate: Candidate, limits: Limits) -> Iterator[str]:
-    """Yield the limits that a candidate exceeds."""
+    """Yield a phrase on each limit that a candidate exceeds."""
     layout = candidate.setup.layout
-    for name, number, allowed in (
-        ("node", layout.nodes, limits.nodes),
-        ("core", candidate.cores, limits.cores),
-    ):
-        if allowed is not None and number > allowed:
-            yield f"takes {readable.with_noun(number, name)}, and {allowed} are allowed"
+    if limits.nodes is not None and layout.nodes > limits.nodes:
+        yield f"takes {readable.with_noun(layout.nodes, 'node')}, and {limits.nodes} are allowed"
+    if limits.cores is not None and candidate.cores > limits.cores:
+        yield f"takes {readable.with_noun(candidate.cores, 'core')}, and {limits.cores} are allowed"
     needed = candidate.memory and candidate.memory.bytes * layout.processes
     if needed and limits.memory_bytes is not None and needed > limits.memory_bytes:
         yield (
@@ -303,6 +319,9 @@ def _excess(candidate: Candidate, limits: Limits) -> Iterator[str]:
         )
     job = interval(candidate.job, candidate.predicted_ranks)
     if limits.seconds is not None and (job.high is None or job.high > limits.seconds):
-        time = f"is estimated, without an upper end, to take {span(job.estimate)}"
-        may = time if job.high is None else f"may take {span(job.high)}"
-        yield f"{may}, and {span(limits.seconds)} are allowed"
+        takes = (
+            f"is estimated, without an upper end, to take {span(job.estimate)}"
+            if job.high is None
+            else f"may take {span(job.high)}"
+        )
+        yield f"{takes}, and {span(limits.seconds)} are allowed"

@@ -1,7 +1,8 @@
-"""Read what was measured of an experiment, and let it count before what is predicted.
+"""Read what was measured of an experiment, and let it count before predictions.
 
-The table `best_use` decides where the goal is time. Elsewhere a ratio of paired runs counts if it
-has a verdict: of two configurations directly, else by independent draws of each of theirs.
+If the goal is time, the table `best_use` decides. For other goals the ratio of two configurations
+in paired runs counts if it has a verdict. Two configurations without paired runs are compared by
+independent draws of the ratio of each to its reference.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from escala.analysis.advice.candidates import (
     Paired,
     ProcessMemory,
     Ratios,
+    configuration_of,
     draw,
-    names_of,
 )
 from escala.analysis.best_use import BestUse, best_uses
 from escala.analysis.comparable import CONFIGURATION, unlike_machines
@@ -31,8 +32,9 @@ from escala.core.files import read_json
 from escala.core.readable import with_noun
 from escala.experiment.runs import Configuration
 
-#: Where the runs of an experiment are that measured what processes use.
+#: The runs that measured the memory of processes, in the folder of an experiment.
 RESOURCES = "runs/*/*/*/*/*/*/resources/run.json"
+#: Tables that are read, in the folder of an experiment.
 TABLES = ("best_use", "configurations", "pooled", "speedup")
 
 
@@ -43,8 +45,8 @@ class Measured:
     Attributes
     ----------
     best_uses : those of its tasks.
-    speedup, configurations : rows of these tables; of `speedup` those that are judged by times of
-        an epoch.
+    speedup : rows of this table that decide by times of an epoch.
+    configurations : rows of this table.
     memory : of the largest process, by dataset, workload and variant.
     """
 
@@ -54,31 +56,30 @@ class Measured:
     memory: Mapping[tuple[str, str, str], ProcessMemory] = field(default_factory=dict)
 
     def best_use(self, task: tuple[str, str], network: str, first: Configuration) -> BestUse | None:
-        """Return the best use of a task over a network, with the updates of a configuration.
+        """Return the best use of a task over a network; None if it was not measured.
 
-        Parameters
-        ----------
-        first : the configuration whose rows in a step count.
+        It is the one that has configuration `first` among those that it compares, so its
+        configurations make the updates of that one.
         """
-        for use in self.best_uses:
-            names = [Configuration(*row.names[2:]) for row in (use, *use.alternatives)]
-            over = {one.network for one in names if not one.layout.startswith("1x")}
-            if (use.dataset, use.workload) == task and over <= {network} and first in names:
-                return use
+        for best_use in self.best_uses:
+            uses = [use.configuration for use in (best_use, *best_use.alternatives)]
+            networks = {use.network for use in uses if use.layout.nodes > 1}
+            is_of_task = (best_use.dataset, best_use.workload) == task
+            if is_of_task and networks <= {network} and first in uses:
+                return best_use
         return None
 
-    def ratios(self, task: tuple[str, str], rows: Mapping[Configuration, int]) -> Ratios:
-        """Return the measured ratios of two configurations of a task, with their rows in a step."""
+    def ratios(self, task: tuple[str, str], step_rows: Mapping[Configuration, int]) -> Ratios:
+        """Return the ratios of configurations of a task that ran with these rows in a step."""
         ratios: dict[tuple[Configuration, Configuration], Paired] = {}
         for row in self.speedup:
-            names, reference = names_of(row), names_of(row, "reference_")
+            configuration, reference = configuration_of(row), configuration_of(row, "reference_")
             batches = row["global_batch"], row["reference_global_batch"]
-            if (row["dataset"], row["workload"]) == task and batches == (
-                rows.get(names), rows.get(reference)
-            ):  # fmt: skip
+            has_rows = batches == (step_rows.get(configuration), step_rows.get(reference))
+            if (row["dataset"], row["workload"]) == task and has_rows:
                 ratio = Interval(*(row[f"ratio{end}"] for end in ("", "_low", "_high")))
                 sessions = row["sessions"] if row["over_sessions"] else None
-                ratios[names, reference] = Paired(
+                ratios[configuration, reference] = Paired(
                     reference, ratio, row["verdict"], row["matches"], sessions
                 )
         return ratios
@@ -90,7 +91,7 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
     Parameters
     ----------
     folder : of the experiment; tables that it lacks are taken for empty.
-    machine : for which the advice is, as in run.json; empty for any.
+    machine : the kind of machine that counts, as in run.json; empty for any.
     """
     tables = {
         name: read_table(folder / "tables", name)
@@ -98,32 +99,34 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
         if (folder / "tables" / f"{name}.csv").is_file()
     }
     for name in tables.keys() - {"pooled"}:
-        alike = []
+        is_alike = []
         for row in records(tables[name]):
-            # Of a configuration, its first run tells the machine.
+            # The first run of a configuration tells its machine.
             runs = (folder / "runs").joinpath(*(row[key] for key in CONFIGURATION))
             files = sorted(runs.glob("rep*/run.json")) if machine else []
             ranks = read_json(files[0])["ranks"] if files else None
-            alike.append(not (ranks and unlike_machines([machine], ranks["machines"][:1])))
-        tables[name] = tables[name][np.array(alike, bool)]
+            is_alike.append(not (ranks and unlike_machines([machine], ranks["machines"][:1])))
+        tables[name] = tables[name][np.array(is_alike, bool)]
     uses = []
     if "best_use" in tables:
         rows = records(tables["best_use"])
         labels = {
-            f"{prefix}label": [str(names_of(row, prefix)) for row in rows]
+            f"{prefix}label": [str(configuration_of(row, prefix)) for row in rows]
             for prefix in ("", "alternative_")
         }
         uses = best_uses(tables["best_use"].assign(**labels), tables)
-    measured = {name: records(tables[name]) for name in tables.keys() - {"pooled"}}
-    speedup = [
+    speedup, configurations = (
+        records(tables[name]) if name in tables else [] for name in ("speedup", "configurations")
+    )
+    by_epochs = [
         row
-        for row in measured.get("speedup", ())
+        for row in speedup
         if row["ratio_low"] is not None and row["decides"] and row["basis"] == "epoch"
     ]
-    return Measured(uses, speedup, measured.get("configurations", ()), memories(folder))
+    return Measured(uses, by_epochs, configurations, read_memory(folder))
 
 
-def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
+def read_memory(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
     """Return the memory of the largest process, by dataset, workload and variant.
 
     The resident memory of a process includes pages of libraries that it shares with others.
@@ -135,14 +138,14 @@ def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
     largest: dict[tuple[str, str, str], list[int]] = {}
     for file in sorted(folder.glob(RESOURCES)):
         run = read_run(file)
-        used = [process["rss_bytes_max"] for process in run.get("resources") or ()]
-        known = [number for number in used if number is not None]
-        if run["status"] == "ok" and known:
-            names = run["dataset"], run["workload"], run["variant"]
-            largest.setdefault(names, []).append(max(known))
+        processes = [process["rss_bytes_max"] for process in run.get("resources") or ()]
+        sizes = [size for size in processes if size is not None]
+        if run["status"] == "ok" and sizes:
+            key = run["dataset"], run["workload"], run["variant"]
+            largest.setdefault(key, []).append(max(sizes))
     return {
-        names: ProcessMemory(max(sizes), f"measured in {with_noun(len(sizes), 'run')}", True)
-        for names, sizes in largest.items()
+        key: ProcessMemory(max(sizes), f"measured in {with_noun(len(sizes), 'run')}", True)
+        for key, sizes in largest.items()
     }
 
 
@@ -161,7 +164,7 @@ def memory_of(
     """
     if (dataset, workload, variant) in measured:
         return measured[dataset, workload, variant]
-    others = [memory for names, memory in measured.items() if names[:2] == (dataset, workload)]
+    others = [memory for key, memory in measured.items() if key[:2] == (dataset, workload)]
     if others:
         largest = max(others, key=lambda memory: memory.bytes)
         return largest._replace(source=f"{largest.source} of another variant")
@@ -177,28 +180,29 @@ def machine_of(folder: Path) -> dict:
 
 
 def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candidate]:
-    """Return candidates whose seconds follow measured ratios, where there are some.
+    """Return candidates in their order, with seconds from measured ratios where there are some.
 
     A candidate then takes the seconds of its reference multiplied by the measured ratio. Its draws
     have the interval of that ratio, and are independent of those of other candidates.
     """
-    unmeasured = {candidate.configuration: candidate for candidate in candidates}
-    first: dict[Configuration, Paired] = {}
-    for (names, reference), paired in ratios.items():
-        if {names, reference} <= unmeasured.keys() and paired.counts:
-            first.setdefault(names, paired)
-    followed: dict[Configuration, Candidate] = {}
+    before = {candidate.configuration: candidate for candidate in candidates}
+    first_pair: dict[Configuration, Paired] = {}
+    for (configuration, reference), paired in ratios.items():
+        if {configuration, reference} <= before.keys() and paired.counts:
+            first_pair.setdefault(configuration, paired)
+    after: dict[Configuration, Candidate] = {}
 
-    def follow(names: Configuration, above: frozenset[Configuration]) -> Candidate:
-        candidate, paired = unmeasured[names], first.get(names)
+    # `above` are the configurations that lead here by their references: a circle of these ends.
+    def apply(configuration: Configuration, above: frozenset[Configuration]) -> Candidate:
+        candidate, paired = before[configuration], first_pair.get(configuration)
         if paired is None or paired.reference in above:
             return candidate
-        if names not in followed:
-            reference = follow(paired.reference, above | {names})
-            seconds = reference.seconds * draw(paired.ratio, len(candidate.seconds), names)
-            ranks = max(candidate.ranks, unmeasured[paired.reference].ranks)
-            predicted = interval(candidate.seconds / unmeasured[paired.reference].seconds, ranks)
-            followed[names] = replace(
+        if configuration not in after:
+            reference = apply(paired.reference, above | {configuration})
+            seconds = reference.seconds * draw(paired.ratio, len(candidate.seconds), configuration)
+            ranks = max(candidate.ranks, before[paired.reference].ranks)
+            predicted = interval(candidate.seconds / before[paired.reference].seconds, ranks)
+            after[configuration] = replace(
                 candidate,
                 seconds=seconds,
                 job=candidate.job - candidate.seconds + seconds,
@@ -206,9 +210,6 @@ def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candida
                 predicted=predicted if candidate.calibration else None,
                 extrapolated=tuple(note for note in candidate.extrapolated if note == ONLY_STEPS),
             )
-        return followed[names]
+        return after[configuration]
 
-    return [
-        follow(candidate.configuration, frozenset([candidate.configuration]))
-        for candidate in candidates
-    ]
+    return [apply(configuration, frozenset([configuration])) for configuration in before]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from escala.analysis import laws
-from escala.analysis.advice import changes
+from escala.analysis.advice import Advice, Answer, changes
 from escala.analysis.advice.candidates import BOUNDS, MEASURED, PREDICTED, Paired
 from escala.analysis.advice.choice import (
     CORE_HOURS,
@@ -19,12 +19,11 @@ from escala.analysis.advice.choice import (
     Choice,
     Option,
 )
-from escala.analysis.advice.document import Advice, Answer
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED, Alternative, BestUse
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.core.readable import size, span, with_interval, with_noun
-from escala.experiment.runs import NATIVE, Configuration
+from escala.experiment.runs import NATIVE
 from escala.experiment.scaling import BASELINE, STEPS
 from escala.strategies.knobs import reads
 
@@ -53,53 +52,59 @@ def headline(answer: Answer, goal: str) -> str:
     """Return the answer in one or two sentences."""
     if answer.unavailable:
         return f"Unavailable: {answer.unavailable}."
-    choice, what = answer.choice, _AMOUNTS[goal]
+    choice, amount = answer.choice, _AMOUNTS[goal]
     if choice.best_use:
-        return _of_best_use(answer, choice.best_use)
+        return _headline_of_best_use(answer, choice.best_use)
     if choice.best is None:
         return f"No configuration is within the limits: {_exclusions(choice.options)}."
     base, best, nearest = choice.baseline, choice.best, choice.nearest
     if choice.distribute:
         if base.excluded:
             return f"Use {best.label}. {base.label} {base.excluded}."
-        return f"Use {best.label}: {_fraction(best.ratio, best.paired, what, base.label)}."
+        return f"Use {best.label}: {_fraction(best.ratio, best.paired, amount, base.label)}."
     lead = f"Do not distribute this: use {base.label}."
     if nearest is None:
         several = [option for option in choice.options if option.candidate.ranks > 1]
         if not several:
             return f"{lead} No configuration of several ranks is predicted."
-        over = _exclusions(several)
-        return f"{lead} No configuration of several ranks is within the limits: {over}."
+        reasons = _exclusions(several)
+        return f"{lead} No configuration of several ranks is within the limits: {reasons}."
     ratio, name = nearest.ratio, nearest.label
     if nearest.candidate.basis == BOUNDS:
-        may = "may pay or not: measure it" if ratio.low < 1 else "does not pay"
+        pays = "may pay or not: measure it" if ratio.low < 1 else "does not pay"
         return (
             f"{lead} Nothing shows that several ranks pay. With bounds of "
-            f"{ratio.low:.2f} and {ratio.high:.2f} of the {what}, {name} {may}."
+            f"{ratio.low:.2f} and {ratio.high:.2f} of the {amount}, {name} {pays}."
         )
-    of = _fraction(ratio, nearest.paired, what, base.label)
+    fraction = _fraction(ratio, nearest.paired, amount, base.label)
     if nearest.verdict == NO_VERDICT:
-        why = "an estimate" if ratio.low is None else "too few paired runs for a verdict"
-        return f"{lead} It is not decided whether several ranks pay: {name} takes {of}, {why}."
+        basis = "an estimate" if ratio.low is None else "too few paired runs for a verdict"
+        return (
+            f"{lead} It is not decided whether several ranks pay: {name} takes {fraction}, {basis}."
+        )
     pays = "surely pays" if nearest.verdict == NOT_DISTINGUISHABLE else "pays"
-    return f"{lead} No configuration of several ranks {pays}. The nearest is {name}, with {of}."
+    return (
+        f"{lead} No configuration of several ranks {pays}. The nearest is {name}, with {fraction}."
+    )
 
 
-def _of_best_use(answer: Answer, use: BestUse) -> str:
-    """Return the answer that was measured."""
-    choice, other, verdict, best = answer.choice, use.closest, use.verdict, use.label
-    paired = _pair(other)
-    of = _fraction(paired.ratio, paired, _AMOUNTS[TIME], other.label)
+def _headline_of_best_use(answer: Answer, use: BestUse) -> str:
+    """Return the headline of an answer that the measured best use decides."""
+    choice, rival, verdict, best = answer.choice, use.closest, use.verdict, use.label
+    paired = _pair_of(rival)
+    fraction = _fraction(paired.ratio, paired, _AMOUNTS[TIME], rival.label)
     if verdict == NOT_LEARNT:
         return (
             f"Nothing is advised: {answer.workload} does not learn, as it is no better than "
             "naming the largest class. Find settings with which it learns, then measure again."
         )
     if verdict == NO_VERDICT:
-        why = f"a verdict needs {with_noun(int(other.row['needed']), 'paired run')}"
-        if other.row["stays_disturbed"]:
-            why = "other work disturbed too many of the runs. Measure again on an idle machine"
-        return f"Not decided: {best}, the quickest that was measured, takes {of}, and {why}."
+        reason = f"a verdict needs {with_noun(int(rival.row['needed']), 'paired run')}"
+        if rival.row["stays_disturbed"]:
+            reason = "other work disturbed too many of the runs. Measure again on an idle machine"
+        return (
+            f"Not decided: {best}, the quickest that was measured, takes {fraction}, and {reason}."
+        )
     several = any(option.candidate.ranks > 1 for option in choice.options)
     lead = "Do not distribute this: use" if several and not choice.distribute else "Use"
     selected = choice.best and choice.best.label
@@ -109,34 +114,34 @@ def _of_best_use(answer: Answer, use: BestUse) -> str:
             either = f"Use {', '.join([best, *use.equals[:-1]])} or {use.equals[-1]}. "
         return (
             f"{either}The best use is not decided: {best}, the quickest that was measured, takes "
-            f"{of}, {other.verdict}."
+            f"{fraction}, {rival.verdict}."
         )
-    why = "more does not pay, as it takes" if verdict == MORE_DOES_NOT_PAY else "it takes"
-    return f"{lead} {selected}: {why} {of}."
+    takes = "more does not pay, as it takes" if verdict == MORE_DOES_NOT_PAY else "it takes"
+    return f"{lead} {selected}: {takes} {fraction}."
 
 
-def _pair(of: Alternative) -> Paired:
+def _pair_of(rival: Alternative) -> Paired:
     """Return the ratio of the best use to an alternative; an end that is unknown is None."""
-    ratio = Interval(*(None if math.isnan(end) else end for end in of.ratio[:3]))
-    sessions = int(of.row["sessions"]) if of.row["over_sessions"] is True else None
-    return Paired(Configuration(*of.names[2:]), ratio, of.verdict, of.ratio.matches, sessions)
+    ratio = Interval(*(None if math.isnan(end) else end for end in rival.ratio[:3]))
+    sessions = int(rival.row["sessions"]) if rival.row["over_sessions"] is True else None
+    return Paired(rival.configuration, ratio, rival.verdict, rival.ratio.matches, sessions)
 
 
-def _fraction(ratio: Interval, paired: Paired | None, what: str, other: str) -> str:
-    """Return a ratio with its interval and, if it was measured, what is behind it.
+def _fraction(ratio: Interval, paired: Paired | None, amount: str, reference: str) -> str:
+    """Return a ratio with its interval and, if it was measured, the number of paired runs.
 
     Such as `0.53 of the training time of single 1x1 (0.50–0.56; measured, 7 paired runs)`.
     """
-    ends = [] if ratio.low is None else [f"{ratio.low:.2f}–{ratio.high:.2f}"]
+    notes = [] if ratio.low is None else [f"{ratio.low:.2f}–{ratio.high:.2f}"]
     if paired:
-        over = f" of {with_noun(paired.sessions, 'session')}" if paired.sessions else ""
-        ends.append(f"measured, {with_noun(paired.matches, 'paired run')}{over}")
-    behind = f" ({'; '.join(ends)})" if ends else ""
-    return f"{ratio.estimate:.2f} of the {what} of {other}{behind}"
+        sessions = f" of {with_noun(paired.sessions, 'session')}" if paired.sessions else ""
+        notes.append(f"measured, {with_noun(paired.matches, 'paired run')}{sessions}")
+    in_brackets = f" ({'; '.join(notes)})" if notes else ""
+    return f"{ratio.estimate:.2f} of the {amount} of {reference}{in_brackets}"
 
 
 def _exclusions(options: Sequence[Option]) -> str:
-    """Return why the shortest jobs cannot be selected, and how many others there are."""
+    """Return why each of the shortest jobs is excluded, and the number of other options."""
     shortest = sorted(options, key=lambda option: option.job_seconds.estimate)
     named = "; ".join(f"{option.label} {option.excluded}" for option in shortest[:_MOST_NAMED])
     others = len(shortest[_MOST_NAMED:])
@@ -161,15 +166,16 @@ def lines(advice: Advice) -> Iterator[str]:
 def markdown(advice: Advice) -> Iterator[str]:
     """Yield an advice as Markdown."""
     goal, limits = advice.question.goal, advice.question.limits
-    shown = {
+    in_words = {
         "nodes": lambda value: with_noun(value, "node"),
         "cores": lambda value: with_noun(value, "core"),
         "memory_bytes": lambda value: f"{size(value)} of memory on a node",
         "seconds": span,
     }
-    values = asdict(limits)
-    named = [show(values[name]) for name, show in shown.items() if values[name] is not None]
-    within = f"Limits: {', '.join(named)}." if named else "No limits."
+    limits_in_words = [
+        in_words[name](limit) for name, limit in asdict(limits).items() if limit is not None
+    ]
+    within = f"Limits: {', '.join(limits_in_words)}." if limits_in_words else "No limits."
     yield f"# Advice for {advice.experiment}"
     yield f"\nGoal: {goal}. {within}"
     for answer in advice.answers:
@@ -190,15 +196,15 @@ def markdown(advice: Advice) -> Iterator[str]:
 
 
 def _sentences(answer: Answer, advice: Advice) -> Iterator[str]:
-    """Yield the sentences below an answer."""
-    choice, what = answer.choice, _AMOUNTS[advice.question.goal]
+    """Yield the sentences below the headline of an answer."""
+    choice, amount = answer.choice, _AMOUNTS[advice.question.goal]
     if choice and choice.best:
-        yield from _about(choice.best, choice, advice)
-    if choice and (other := choice.passed_over):
-        basis = "" if other.candidate.basis == PREDICTED else f", {other.candidate.basis}"
+        yield from _sentences_on_best(choice.best, choice, advice)
+    if choice and (option := choice.passed_over):
+        basis = "" if option.candidate.basis == PREDICTED else f", {option.candidate.basis}"
         yield (
-            f"{other.label} is predicted with less{basis}: "
-            f"{with_interval(*other.ratio, '.2f')} of the {what} of {choice.baseline.label}. "
+            f"{option.label} is predicted with less{basis}: "
+            f"{with_interval(*option.ratio, '.2f')} of the {amount} of {choice.baseline.label}. "
             "Measure it before you rely on that."
         )
     for option in choice.options if choice else ():
@@ -216,12 +222,12 @@ def _sentences(answer: Answer, advice: Advice) -> Iterator[str]:
             "one rank. What would have to change for that, estimated from medians of predictions, "
             "without an interval:"
         )
-        yield from map(_change, answer.changes)
-    for names, reason in answer.unpredicted.items():
-        yield f"{names} is not predicted: {reason}."
+        yield from map(_sentence_on_change, answer.changes)
+    for configuration, reason in answer.unpredicted.items():
+        yield f"{configuration} is not predicted: {reason}."
 
 
-def _about(best: Option, choice: Choice, advice: Advice) -> Iterator[str]:
+def _sentences_on_best(best: Option, choice: Choice, advice: Advice) -> Iterator[str]:
     """Yield sentences on the selected option."""
     candidate, goal = best.candidate, advice.question.goal
     yield (
@@ -237,11 +243,11 @@ def _about(best: Option, choice: Choice, advice: Advice) -> Iterator[str]:
             f"`batch: {{rows: {rows}, per: global}}`. The experiment has "
             f"{candidate.configured_rows} rows, and so makes other updates."
         )
-    yield from _efficiency(best, choice.baseline, advice)
+    yield from _sentences_on_efficiency(best, choice.baseline, advice)
     if goal != TIME:
-        what = "energy" if goal == ENERGY else "cost"
-        by = f", by the {advice.power.source}" if goal == ENERGY else ""
-        yield f"Its {what} is {with_interval(*best.amount, '.3g')} {GOALS[goal]}{by}."
+        amount = "energy" if goal == ENERGY else "cost"
+        source = f", by the {advice.power.source}" if goal == ENERGY else ""
+        yield f"Its {amount} is {with_interval(*best.amount, '.3g')} {GOALS[goal]}{source}."
     if goal == DEADLINE:
         yield "The deadline counts from the start of the job: no wait in a queue is known."
     if candidate.extrapolated:
@@ -249,38 +255,37 @@ def _about(best: Option, choice: Choice, advice: Advice) -> Iterator[str]:
         yield f"Extrapolated, and not covered by the intervals: {notes}."
 
 
-def _efficiency(best: Option, base: Option, advice: Advice) -> Iterator[str]:
+def _sentences_on_efficiency(best: Option, base: Option, advice: Advice) -> Iterator[str]:
     """Yield sentences on the efficiency of the selected option, and on the rule of the study."""
-    times, rule = best.candidate.cores / base.candidate.cores, advice.rules
-    if times <= 1:
+    times_cores, rule = best.candidate.cores / base.candidate.cores, advice.rules
+    if times_cores <= 1:
         return
     yield (
-        f"Its efficiency is {with_interval(*best.efficiency, '.2f')}, with {times:g} times the "
-        f"cores of {base.label} ({best.candidate.basis})."
+        f"Its efficiency is {with_interval(*best.efficiency, '.2f')}, with {times_cores:g} times "
+        f"the cores of {base.label} ({best.candidate.basis})."
     )
-    # Predicted and measured times are of steps.
+    # A rule of whole runs cannot be judged: predicted and measured times are of steps.
     if rule is None or rule["time"] != STEPS:
         return
-    over_first = rule["against"] == BASELINE
-    value, low, high = (
-        None if gain is None else gain / times if over_first
-        else laws.efficiency_of_doubling(gain, times)
-        for gain in best.speedup
-    )  # fmt: skip
-    if value is not None:
-        needed = rule["efficiency"]
-        doubling = f"Each doubling of the cores has an efficiency of {value:.2f}, which"
-        what = "That" if over_first else doubling
-        reaches = "is not decided to reach"
-        if low is not None and low >= needed:
-            reaches = "reaches"
-        elif high is not None and high < needed:
-            reaches = "does not reach"
-        yield f"{what} {reaches} the {needed:g} of the rule of {rule['name']}."
+    if rule["against"] == BASELINE:
+        subject, (efficiency, low, high) = "That", best.efficiency
+    else:
+        efficiency, low, high = (
+            None if speedup is None else laws.efficiency_of_doubling(speedup, times_cores)
+            for speedup in best.speedup
+        )
+        if efficiency is None:
+            return
+        subject = f"Each doubling of the cores has an efficiency of {efficiency:.2f}, which"
+    reaches = "is not decided to reach"
+    if low is not None and low >= rule["efficiency"]:
+        reaches = "reaches"
+    elif high is not None and high < rule["efficiency"]:
+        reaches = "does not reach"
+    yield f"{subject} {reaches} the {rule['efficiency']:g} of the rule of {rule['name']}."
 
 
-def _change(change: changes.Change) -> str:
-    """Return a sentence on one change."""
+def _sentence_on_change(change: changes.Change) -> str:
     name, value, saved = change.candidate.configuration, change.value, f"{changes.SAVING:.0%}"
     note = " (extrapolated)" if change.extrapolated else ""
     if change.change == changes.BANDWIDTH:
@@ -298,17 +303,17 @@ def _change(change: changes.Change) -> str:
         if value is not None:
             return f"Cores: {name} saves {saved} on nodes of {value:.0f} cores{note}."
         return f"Cores: more cores of a node do not let {name} save {saved}{note}."
-    how = "`dense_exchange: factors`"
+    knob = "`dense_exchange: factors`"
     if change.change == changes.COMPRESSION:
-        hook = reads(name.strategy, "communication_hook")
-        how = f"`{'communication_hook' if hook else 'compression'}: fp16`"
-    does = f"saves {saved}" if change.saves else f"does not save {saved}"
+        has_hook = reads(name.strategy, "communication_hook")
+        knob = f"`{'communication_hook' if has_hook else 'compression'}: fp16`"
+    saves = f"saves {saved}" if change.saves else f"does not save {saved}"
     ratio = f"about {change.ratio:.2f} of the training time of one rank"
-    return f"Compression: with {how}, {name} {does}: {ratio}{note}."
+    return f"Compression: with {knob}, {name} {saves}: {ratio}{note}."
 
 
 def job_script(answer: Answer, partition: str | None) -> Iterator[str]:
-    """Yield the lines of a job script that ask SLURM for what the choice needs, and why."""
+    """Yield the lines of a job script for SLURM that request what the choice needs."""
     best = answer.choice and answer.choice.best
     if not best:
         return
@@ -377,20 +382,21 @@ def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
         "changes": [
             change.candidate.configuration._asdict()
             | {"unit": changes.UNITS.get(change.change)}
-            | _plain(change, "change", "value", "ratio", "saves", "extrapolated")
+            | _to_json(change, "change", "value", "ratio", "saves", "extrapolated")
             for change in answer.changes
         ],
         "unpredicted": [
-            names._asdict() | {"reason": reason} for names, reason in answer.unpredicted.items()
+            configuration._asdict() | {"reason": reason}
+            for configuration, reason in answer.unpredicted.items()
         ],
         "answer": headline(answer, question.goal),
         "job_script": [*job_script(answer, question.partition)],
     }
 
 
-def _plain(of: object, *names: str) -> dict[str, Any]:
-    """Return some attributes in JSON's types."""
-    values = {name: getattr(of, name) for name in names}
+def _to_json(source: object, *names: str) -> dict[str, Any]:
+    """Return attributes of an object by name; a NamedTuple becomes a dict."""
+    values = {name: getattr(source, name) for name in names}
     return {
         name: value._asdict() if hasattr(value, "_asdict") else value
         for name, value in values.items()
@@ -400,18 +406,18 @@ def _plain(of: object, *names: str) -> dict[str, Any]:
 def _best_use(use: BestUse) -> dict[str, Any]:
     alternatives = []
     for alternative in use.alternatives:
-        paired = _pair(alternative)
+        paired = _pair_of(alternative)
         alternatives.append(
             paired.reference._asdict()
             | paired.ratio._asdict()
-            | _plain(paired, "verdict", "matches", "sessions")
+            | _to_json(paired, "verdict", "matches", "sessions")
             | {
                 "uses": alternative.uses,
                 "needed": int(alternative.row["needed"]),
                 "stays_disturbed": bool(alternative.row["stays_disturbed"]),
             }
         )
-    return Configuration(*use.names[2:])._asdict() | {
+    return use.configuration._asdict() | {
         "verdict": use.verdict,
         "closest": use.closest.label,
         "alternatives": alternatives,
@@ -420,21 +426,22 @@ def _best_use(use: BestUse) -> dict[str, Any]:
 
 def _option(option: Option) -> dict[str, Any]:
     candidate, paired = option.candidate, option.paired
+    # The pair that the seconds are from, which may have another reference than the baseline.
     measured = candidate.paired or paired
     return {
         **candidate.configuration._asdict(),
         "nodes": candidate.setup.layout.nodes,
         "processes": candidate.setup.layout.processes,
         "cores_per_process": candidate.setup.cores,
-        **_plain(option, "seconds", "job_seconds", "amount", "ratio", "verdict", "excluded"),
-        **_plain(option, "speedup", "efficiency"),
+        **_to_json(option, "seconds", "job_seconds", "amount", "ratio", "verdict", "excluded"),
+        **_to_json(option, "speedup", "efficiency"),
         "matches": paired and paired.matches,
         "sessions": paired and paired.sessions,
-        **_plain(candidate, "configured_rows", "basis", "memory"),
-        **_plain(candidate, "extrapolated", "extrapolated_start"),
+        **_to_json(candidate, "configured_rows", "basis", "memory"),
+        **_to_json(candidate, "extrapolated", "extrapolated_start"),
         "measured_ratio": measured
         and measured.ratio._asdict()
-        | _plain(measured, "matches", "verdict")
+        | _to_json(measured, "matches", "verdict")
         | {"reference": str(measured.reference)},
         "predicted_ratio": candidate.predicted and candidate.predicted._asdict(),
         "contradiction": candidate.contradicts,

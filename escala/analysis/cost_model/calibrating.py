@@ -1,7 +1,7 @@
 """The runs that calibrate the cost model for an experiment.
 
-They are of a session of their own, `NAME` and `SUFFIX`, and like any others: stored, repeated after
-a failure, and measured again when their code changes. None of them is a run of the experiment.
+They are an experiment of another name, with a session of its own. Like any runs they are stored,
+repeated after a failure, and measured again when their code changes.
 
 | run | gives |
 |---|---|
@@ -11,9 +11,10 @@ a failure, and measured again when their code changes. None of them is a run of 
 | collectives on `2x1` of each network | collectives and steps with exchange between nodes |
 | `escala/hook/escala_collectives.py` on each layout of a program | sums, contention |
 
-One process is `single` `1x1`, or the same of another engine (`references.one_process`), or of a
-program its own. The last is a program too, `NAME-sums-LIBRARY`, which the same interpreter runs
-under the same strategy. `escala.analysis.cost_model.programs` makes bounds of its times.
+One process is `single` `1x1`, or that of another engine (`escala.experiment.runs.one_process`). A
+program has a process of its strategy. The last row is a program too, the workload
+`NAME-sums-LIBRARY`. The interpreter of the user's program runs it under the same strategy, and
+`escala.analysis.cost_model.programs` computes bounds from its times.
 """
 
 from __future__ import annotations
@@ -46,23 +47,25 @@ from escala.programs.program import HOOK
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 
+#: What the name of a calibration adds to that of its experiment.
 SUFFIX = "-calibration"
 REPEATS = 3
-#: Steps that a calibrating run takes at least, those with clocks, and the most epochs of a small
-#: dataset, and of a program, whose first one is not counted.
-STEPS, CLOCK_STEPS, MOST_EPOCHS, EPOCHS_OF_PROGRAM = 20, 40, 50, 3
-#: Least rows of a run, if a row has at most this number of numbers; longer rows are fewer.
+#: Least number of steps of a run, and number of steps with clocks.
+STEPS, CLOCK_STEPS = 20, 40
+#: Most epochs of a run with a small dataset, and of a program, whose first one is not counted.
+MOST_EPOCHS, EPOCHS_OF_PROGRAM = 50, 3
+#: Least number of rows of a run, if a row has at most `NUMBERS` numbers. Longer rows are fewer.
 ROWS, NUMBERS = 8000, 1000
-#: Bytes that are summed, besides those of the gradients: from what latency decides to what rates
-#: decide.
+#: Bytes that are summed, besides those of the gradients. Latency decides the time of the smallest,
+#: and the rate that of the largest.
 SIZES = (2**10, 2**16, 2**20, 2**22, 2**24, 2**26)
 _ONE, _ONE_NODE, _TWO_NODES = Layout(1, 1), Layout(1, 2), Layout(2, 1)
-#: Settings of a workload that are outside its steps.
+#: Settings that turn off what a workload does outside its steps.
 _OUTSIDE = dict.fromkeys(("validate", "tensorboard", "save_model"), False)
 _OUTSIDE |= {"checkpoint_epochs": None}
 
 
-class Calibration(Works, Experiment):
+class CalibrationExperiment(Works, Experiment):
     """The runs that calibrate the cost model for `base`, as an experiment.
 
     Raises
@@ -79,24 +82,23 @@ class Calibration(Works, Experiment):
             self._refuse("none of them has several ranks that the cost model predicts")
         if not works and not self.program_works:
             self._refuse("none of them is predicted by the cost model")
-        # The runs of the probe, one for each work, share its usual time. A calibration joins what
-        # they repeat: rounds of collectives, and collectives after steps. Contention is of each
-        # work by itself, so it has fewer rounds of blocks: 4 of 30 steps, if there are three works
-        # or more.
-        declared = Collectives.settings["properties"]
-        usual = {name: schema["default"] for name, schema in declared.items()}
-        rounds = math.ceil(usual["rounds"] / max(1, len(works)))
-        rounds = max(declared["rounds"]["minimum"], rounds)
-        fraction = rounds / usual["rounds"]
-        shared = {
+        # There is a run of the probe for each work, and together they take its default time. The
+        # calibration joins their repeats of collectives. Contention is of each work by itself, so
+        # it has fewer rounds of blocks: 4 of 30 steps, if there are three works or more.
+        schemas = Collectives.settings["properties"]
+        defaults = {name: schema["default"] for name, schema in schemas.items()}
+        rounds = math.ceil(defaults["rounds"] / max(1, len(works)))
+        rounds = max(schemas["rounds"]["minimum"], rounds)
+        fraction = rounds / defaults["rounds"]
+        collectives = {
             "rounds": rounds,
-            "seconds": usual["seconds"] * fraction,
-            "steps": math.ceil(usual["steps"] * fraction),
+            "seconds": defaults["seconds"] * fraction,
+            "steps": math.ceil(defaults["steps"] * fraction),
         }
         left_out = ("scaling", "pilot")
-        kept = {key: value for key, value in base.settings.items() if key not in left_out}
+        of_base = {key: value for key, value in base.settings.items() if key not in left_out}
         sums = {_sums_name(work): self._sums(work) for work in self.program_works.values()}
-        changed = {
+        of_calibration = {
             "experiment": self.name,
             "repeats": REPEATS,
             "workloads": dict(self._workloads()),
@@ -106,9 +108,9 @@ class Calibration(Works, Experiment):
             "references": [],
             **{name: {"enabled": False} for name in PROBES},
             "clocks": {"enabled": True, "steps": CLOCK_STEPS, "repeats": 1},
-            "collectives": usual | shared,
+            "collectives": defaults | collectives,
         }
-        self.settings = Settings(kept | changed, {**base.settings.knows, **sums})
+        self.settings = Settings(of_base | of_calibration, {**base.settings.knows, **sums})
 
     def _refuse(self, reason: str) -> None:
         usable = [name for name, strategy in STRATEGIES.items() if strategy.library]
@@ -121,16 +123,18 @@ class Calibration(Works, Experiment):
         )
 
     def _workloads(self) -> Iterator[tuple[str, dict]]:
-        """Yield the settings of the workloads, without what happens outside their steps."""
-        known = self.base.settings["workloads"]
+        """Yield the name and the settings of each workload, without what is outside its steps."""
+        of_base = self.base.settings["workloads"]
         left_out = ("early_stopping", "target_accuracy")
         for name in dict.fromkeys(work.workload for work in self.different_works):
-            kept = {key: value for key, value in known[name].items() if key not in left_out}
-            yield name, kept | _OUTSIDE
+            settings = {key: value for key, value in of_base[name].items() if key not in left_out}
+            yield name, settings | _OUTSIDE
         for work in self.program_works.values():
-            settings = known[work.workload]
-            most = EPOCHS_OF_PROGRAM if "epochs" in self._program(work).placeholders else math.inf
-            yield work.workload, settings | {"epochs": min(settings["epochs"], most)}
+            settings = of_base[work.workload]
+            most_epochs = (
+                EPOCHS_OF_PROGRAM if "epochs" in self._program(work).placeholders else math.inf
+            )
+            yield work.workload, settings | {"epochs": min(settings["epochs"], most_epochs)}
             if STRATEGIES[work.strategy].programs:
                 training = {key: settings[key] for key in ("batch", "seed")}
                 yield _sums_name(work), training | {"epochs": 1}
@@ -141,11 +145,11 @@ class Calibration(Works, Experiment):
     def _sums(self, work: Work) -> workloads.Workload:
         """Return the program that times sums for a work."""
         program, library = self._program(work), STRATEGIES[work.strategy].programs
-        stated, sizes = program.gradient_bytes, SIZES
-        if stated is not None:
-            smaller = (size for size in SIZES if size < stated)
-            sizes = sorted({*smaller, *([stated] if stated else ())})
-        declared = {
+        gradient_bytes, sizes = program.gradient_bytes, SIZES
+        if gradient_bytes is not None:
+            sizes = [size for size in SIZES if size < gradient_bytes]
+            sizes += [gradient_bytes] if gradient_bytes else []
+        settings = {
             "command": ["python", "escala_collectives.py", library, *map(str, sizes)],
             "directory": str(HOOK),
             "files": ["escala_collectives.py"],
@@ -158,7 +162,7 @@ class Calibration(Works, Experiment):
             "in_place": True,
             "where": f"{self.origin}: workloads.{_sums_name(work)}",
         }
-        return workloads.program(declared, Path.cwd())
+        return workloads.program(settings, Path.cwd())
 
     def _run(
         self, work: Work, rows: int, layout: Layout = _ONE, network: str = NATIVE, **others: Any
@@ -167,7 +171,7 @@ class Calibration(Works, Experiment):
 
         Parameters
         ----------
-        others : further fields of the run, also in the place of those of the work.
+        others : further fields of the run. They replace those of the work.
         """
         strategy = others.pop("strategy", work.strategy)
         workload = others.pop("workload", work.workload)
@@ -197,7 +201,7 @@ class Calibration(Works, Experiment):
         )
 
     def steps_of(self, work: Work) -> list[Run]:
-        """Return the timing runs of one process, of all numbers of rows and repeats, in turns."""
+        """Return the timing runs of one process; in each repeat all numbers of rows take turns."""
         return [
             self._run(work, rows, repeat=repeat)
             for repeat in range(1, REPEATS + 1)
@@ -214,15 +218,15 @@ class Calibration(Works, Experiment):
         ----------
         links : whether there are several nodes; without them, only collectives of one node.
         """
-        needed = {}
+        runs = []
         for run in predictable(self.base):
             layout, work = run.layout, self.work_of(run)
-            last = {"strategy": run.strategy, "instrument": "collectives"}
+            fields = {"strategy": run.strategy, "instrument": "collectives"}
             if layout.ranks > 1 and (layout.processes > 1 or not links):
-                needed[self._run(work, work.middle_rows, _ONE_NODE, **last)] = None
+                runs.append(self._run(work, work.middle_rows, _ONE_NODE, **fields))
             if layout.nodes > 1 and links:
-                needed[self._run(work, work.middle_rows, _TWO_NODES, run.network, **last)] = None
-        return list(needed)
+                runs.append(self._run(work, work.middle_rows, _TWO_NODES, run.network, **fields))
+        return list(dict.fromkeys(runs))
 
     def sums_of(self, work: Work, links: bool) -> list[list[Run]]:
         """Return the runs that time sums of a program, those of each layout in a list.
@@ -231,10 +235,12 @@ class Calibration(Works, Experiment):
         ----------
         links : as in `collectives`; without them, only layouts for which this machine has cores.
         """
-        last = {"workload": _sums_name(work)}
+        name = _sums_name(work)
         return [
             [
-                self._run(work, work.middle_rows, run.layout, run.network, **last, repeat=repeat)
+                self._run(
+                    work, work.middle_rows, run.layout, run.network, workload=name, repeat=repeat
+                )
                 for repeat in range(1, REPEATS + 1)
             ]
             for run in first_of_programs(self.base)
@@ -270,13 +276,14 @@ class Calibration(Works, Experiment):
         return self.base.data_folder(dataset)
 
     def references_of(self, run):
-        """Return nothing: times of steps are used as they are."""
+        """Return no reference, because times of steps are compared with none."""
         return []
 
     def settings_of(self, run):
-        """Return the settings of a run; a small dataset has as many epochs as its steps take.
+        """Return the settings of a run, with the epochs that its number of steps takes.
 
-        Short steps are many, because the speed of the machine changes from second to second.
+        There are more steps of short rows, because the speed of a machine changes from second to
+        second.
         """
         settings = super().settings_of(run)
         if run.declared.workload.is_program:

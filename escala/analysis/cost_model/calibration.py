@@ -89,7 +89,8 @@ class CollectiveTimes:
     ----------
     sizes : bytes of a rank's tensor before the operation, of shape (sizes,).
     seconds : while ranks do nothing else, of shape (sizes, repeats).
-    deviation : factor by which the times of the predicted run differ from those of all runs.
+    deviation : factor by which the times of the predicted run differ from the measured ones; not 1
+        only in a resample.
     """
 
     library: str
@@ -102,7 +103,7 @@ class CollectiveTimes:
 
     @property
     def measured_with(self) -> tuple[str, str, Layout]:
-        """The library, network and layout: their operations have common repeats."""
+        """The library, network and layout, whose operations were timed in the same repeats."""
         return self.library, self.network, self.layout
 
 
@@ -115,7 +116,8 @@ class StepTimes:
     rows : rows of a step.
     cores : of the process.
     means : mean seconds of a step, of shape (repeats,).
-    shape : seconds of single steps, divided by the mean of their repeat, in increasing order.
+    shape : seconds of each step divided by the mean of its repeat, in increasing order, of shape
+        (steps,).
     """
 
     rows: int
@@ -132,10 +134,10 @@ class Contention:
 
     Attributes
     ----------
-    library : by which the processes could exchange.
-    rows, cores : as of `StepTimes`.
-    processes : that compute at the same time on each node.
-    ratios : one for each round of blocks, shape (rounds,).
+    library : of the collectives, which are not called meanwhile.
+    rows, cores : as in `StepTimes`.
+    processes : number that compute at the same time on each node.
+    ratios : of shape (rounds,), one for each round of blocks.
     """
 
     library: str
@@ -152,8 +154,8 @@ class ExchangeTimes:
     Attributes
     ----------
     network : between nodes; `LOCAL` on one node.
-    rows, cores : of a rank, as of `StepTimes`.
-    seconds : one for each round of blocks, shape (rounds,).
+    rows, cores : of a rank, as in `StepTimes`.
+    seconds : of shape (rounds,), one for each round of blocks.
     """
 
     library: str
@@ -171,7 +173,7 @@ class Gradient:
     Attributes
     ----------
     shape : of the variable.
-    item_bytes : of a number.
+    item_bytes : bytes of a number.
     ready : fraction of a rank's computing, from 0 to 1, after which the gradient is known.
     factor_rows : rows that a dense layer of this kernel receives for one row of the model; None if
         its gradient is not exchanged as factors.
@@ -207,14 +209,14 @@ class Overheads:
 
 
 @dataclass(frozen=True)
-class Work:
-    """A model in training: its gradients and its times in one process.
+class WorkTimes:
+    """The gradients of a model, and times of its training.
 
     Attributes
     ----------
-    update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`. None
-        if not measured: then it is predicted as computing, which hides more of an exchange.
-    deviation : as of `CollectiveTimes`.
+    update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`. If it
+        is None, the update counts as computing, which hides more of an exchange.
+    deviation : as in `CollectiveTimes`.
     """
 
     gradients: tuple[Gradient, ...]
@@ -233,7 +235,7 @@ class StartTimes:
     Attributes
     ----------
     network : between nodes; `LOCAL` on one node.
-    seconds : one for each run, shape (runs,).
+    seconds : of shape (runs,).
     """
 
     library: str
@@ -242,7 +244,7 @@ class StartTimes:
     seconds: np.ndarray
 
 
-# As `CollectiveTimes`.
+# Compared by identity, as `CollectiveTimes`.
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Measured times of a machine and its networks.
@@ -253,10 +255,9 @@ class Calibration:
         (repeats,). No network is faster with one process.
     operations_per_second : floating-point operations of a product of matrices on one core, of shape
         (repeats,).
-    drift : how many times longer a step takes in other minutes of the calibration than in those of
-        `StepTimes`, shape (runs,); empty if not measured.
-    model_deviation : standard deviation of the logarithm of the model's error with several ranks;
-        of a calibration that does not have it, the usual one.
+    drift : times of a step in other minutes of the calibration, divided by that of `StepTimes`, of
+        shape (runs,); empty if not measured.
+    model_deviation : standard deviation of the logarithm of the model's error with several ranks.
     programs : as in the file; see `escala.analysis.cost_model.programs`.
     """
 
@@ -265,7 +266,7 @@ class Calibration:
     operations_per_second: np.ndarray
     networks: Mapping[str, Network]
     collectives: tuple[CollectiveTimes, ...]
-    works: Mapping[str, Work]
+    works: Mapping[str, WorkTimes]
     drift: np.ndarray = field(default_factory=lambda: np.ones(0))
     starts: tuple[StartTimes, ...] = ()
     model_deviation: float = MODEL_DEVIATION
@@ -336,18 +337,18 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         tuple(_collective(times, content["networks"], where) for times in content["collectives"]),
         {name: _work(name, work, where) for name, work in content["works"].items()},
         np.array(content.get("drift", ()), float),
-        tuple(_entry(StartTimes, start, "seconds") for start in content.get("starts", ())),
+        tuple(_build(StartTimes, start, "seconds") for start in content.get("starts", ())),
         content.get("model_deviation", MODEL_DEVIATION),
         content.get("programs", {}),
     )
 
 
-def _entry(type_: type, content: Mapping, *arrays: str) -> Any:
-    """Build a dataclass from a JSON object, of which some keys are arrays."""
-    changed: dict[str, Any] = {name: np.array(content[name], float) for name in arrays}
+def _build(dataclass_: type, content: Mapping, array: str) -> Any:
+    """Return a dataclass from a JSON object; the value of one of its keys becomes an array."""
+    values = dict(content) | {array: np.array(content[array], float)}
     if "layout" in content:
-        changed["layout"] = Layout.parse(content["layout"])
-    return type_(**content | changed)
+        values["layout"] = Layout.parse(content["layout"])
+    return dataclass_(**values)
 
 
 def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTimes:
@@ -369,13 +370,19 @@ def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTi
             "collectives: the sizes of one entry have unequal numbers of repeats",
             "measure every size in every repeat",
         )
-    names = content["library"], content["operation"], network, layout
-    return CollectiveTimes(*names, np.array(sizes, float), np.array(seconds, float))
+    return CollectiveTimes(
+        content["library"],
+        content["operation"],
+        network,
+        layout,
+        np.array(sizes, float),
+        np.array(seconds, float),
+    )
 
 
-def _work(name: str, content: dict, where: object) -> Work:
-    entries = Counter((entry["rows"], entry["cores"]) for entry in content["steps"])
-    (rows, cores), number = entries.most_common(1)[0]
+def _work(name: str, content: dict, where: object) -> WorkTimes:
+    counts = Counter((steps["rows"], steps["cores"]) for steps in content["steps"])
+    (rows, cores), number = counts.most_common(1)[0]
     if number > 1:
         raise InputError(
             where,
@@ -384,14 +391,14 @@ def _work(name: str, content: dict, where: object) -> Work:
             "join their repeats",
         )
     overheads, update = content["overheads"], content["update_seconds"]
-    return Work(
+    return WorkTimes(
         tuple(
             Gradient(**gradient | {"shape": tuple(gradient["shape"])})
             for gradient in content["gradients"]
         ),
-        tuple(map(_steps, content["steps"])),
-        tuple(_entry(Contention, entry, "ratios") for entry in content["contention"]),
-        tuple(_entry(ExchangeTimes, entry, "seconds") for entry in content.get("exchanges", ())),
+        tuple(map(_step_times, content["steps"])),
+        tuple(_build(Contention, ratios, "ratios") for ratios in content["contention"]),
+        tuple(_build(ExchangeTimes, times, "seconds") for times in content.get("exchanges", ())),
         None if update is None else np.array(update, float),
         overheads
         and Overheads(
@@ -403,8 +410,8 @@ def _work(name: str, content: dict, where: object) -> Work:
     )
 
 
-def _steps(content: dict) -> StepTimes:
+def _step_times(content: dict) -> StepTimes:
     repeats = [np.array(seconds, float) for seconds in content["seconds"]]
     means = np.array([seconds.mean() for seconds in repeats])
-    shape = np.sort(np.concatenate([s / mean for s, mean in zip(repeats, means, strict=True)]))
+    shape = np.sort(np.concatenate([seconds / seconds.mean() for seconds in repeats]))
     return StepTimes(content["rows"], content["cores"], means, shape)

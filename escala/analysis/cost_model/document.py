@@ -24,10 +24,10 @@ from escala.core.files import read_json
 from escala.experiment.runs import one_process
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
 
-#: Parts of a run before its first training step.
+#: Parts of a run before its first training step, by their names in `run.json`.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _REMEDY = f"see its log, and calibrate again after `{call('retry')}`"
-#: Parts into which the steps of a run with clocks are divided, as repeats.
+#: The steps of a run with clocks are divided into so many parts, which count as repeats.
 _PARTS = 3
 _STEP = ["epoch", "step"]
 
@@ -47,8 +47,8 @@ class _Runs(NamedTuple):
     collectives: list[dict]
 
     def same_rows(self, run: Mapping) -> list[dict]:
-        """Return the timing runs whose steps have as many rows as those of another run."""
-        return [entry for entry in self.steps if rows_of_rank(entry) == rows_of_rank(run)]
+        """Return the timing runs whose ranks have as many rows in a step as those of another."""
+        return [timed for timed in self.steps if rows_of_rank(timed) == rows_of_rank(run)]
 
 
 def document(sources: Mapping) -> tuple[dict, list[str]]:
@@ -56,14 +56,14 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
 
     Parameters
     ----------
-    sources : files of runs, as `Calibration.sources` returns them.
+    sources : files of runs, as `CalibrationExperiment.sources` returns them.
 
     Raises
     ------
     InputError : a run that is needed did not end ok, or runs were measured on unlike machines.
     """
     left_out: list[str] = []
-    collectives = [run for file in sources["collectives"] if (run := _ok(file, left_out))]
+    collectives = [run for file in sources["collectives"] if (run := _read_if_ok(file, left_out))]
     programs, machines = program_costs(sources.get("programs", {}))
     if sources["works"] and not collectives:
         raise InputError("collectives", sources["collectives"], "none ended ok", _REMEDY)
@@ -80,23 +80,23 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     if not sources["works"]:
         return content, left_out
     runs = {name: _runs(files, collectives, left_out) for name, files in sources["works"].items()}
-    # How many times longer a step of one process takes in each run with clocks, or with turns that
-    # the other ranks wait for: these are from other minutes than the timing runs.
+    # The time of a step of one process in a run with an instrument, divided by that in the timing
+    # runs of the same rows, which are from other minutes. With collectives the other ranks wait.
     drift = []
     for work_runs in runs.values():
         for run in filter(None, [work_runs.clocks, *work_runs.collectives]):
-            clocks = run["instrument"] == "clocks"
-            steps = full_steps_of(run) if clocks else run["collectives"]["alone_seconds"]
-            reference = [np.mean(full_steps_of(one)) for one in work_runs.same_rows(run)]
-            if reference and steps:
-                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(reference)))))
+            has_clocks = run["instrument"] == "clocks"
+            steps = full_steps_of(run) if has_clocks else run["collectives"]["alone_seconds"]
+            timed = [np.mean(full_steps_of(timed)) for timed in work_runs.same_rows(run)]
+            if timed and steps:
+                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(timed)))))
     return content | {
         "core": {
             name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
             for name in ("bytes_per_second", "operations_per_second")
         },
         "networks": _networks(collectives),
-        "collectives": entries(collectives),
+        "collectives": _collectives(collectives),
         "drift": drift,
         "starts": _starts(runs.values()),
         "model_deviation": MODEL_DEVIATION,
@@ -113,8 +113,8 @@ def _read(file: str) -> dict:
     return run
 
 
-def _ok(file: str, left_out: list[str]) -> dict | None:
-    """Return a run that ended ok; note any other, without which a calibration is possible."""
+def _read_if_ok(file: str, left_out: list[str]) -> dict | None:
+    """Return a run if it ended ok; otherwise add a sentence to `left_out`, and return None."""
     try:
         return _read(file)
     except InputError as error:
@@ -125,49 +125,49 @@ def _ok(file: str, left_out: list[str]) -> dict | None:
 def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _Runs:
     steps = [_read(file) for file in files["steps"]]
     for run in (*steps, *collectives):
-        machines = (one["ranks"]["machines"] for one in (collectives[0], run))
-        if reason := unlike_machines(*machines):
+        machines = collectives[0]["ranks"]["machines"]
+        if reason := unlike_machines(machines, run["ranks"]["machines"]):
             raise InputError(run["file"], run["session"], reason, "calibrate again")
     # The processes of these runs compute the same, with the same rows.
     variants = {_computation(run) for run in steps}
     return _Runs(
         steps,
-        _ok(files["clocks"], left_out),
+        _read_if_ok(files["clocks"], left_out),
         [run for run in collectives if _computation(run) in variants],
     )
 
 
 def _computation(run: Mapping) -> tuple[str, ...]:
-    """Return what tells a run from those whose processes compute something else."""
+    """Return the names of what a process of a run computes, equal if two compute the same."""
     return run["dataset"], run["workload"], run["variant"], one_process(run["strategy"])[0]
 
 
 def _process(run: Mapping) -> dict[str, int]:
-    """Return the rows and the cores of a process, as names of an entry."""
+    """Return the keys `rows` and `cores` of a part of the document: those of a process."""
     return {"rows": rows_of_rank(run), "cores": run["knobs"]["cores_per_process"]}
 
 
 def _place(run: Mapping) -> dict[str, Any]:
-    """Return what the time of a collective depends on, as names of an entry."""
+    """Return the keys of a part of the document that name library, network and layout of a run."""
     network = run["network"] if run["layout"].nodes > 1 else LOCAL
     library = run["collectives"]["library"]
     return {"library": library, "network": network, "layout": run["layout"]}
 
 
 def _join(rows: Iterable[dict], *lists: str) -> list[dict]:
-    """Join rows that are equal but for some lists, which follow each other; in order of the first.
+    """Join the lists of rows that are equal in all other keys.
 
     Parameters
     ----------
-    lists : the keys of these lists.
+    lists : the keys whose values are lists.
     """
-    joined: dict[tuple, dict[str, list]] = {}
+    lists_of: dict[tuple, dict[str, list]] = {}
     for row in rows:
-        key = tuple((name, value) for name, value in row.items() if name not in lists)
-        entry = joined.setdefault(key, {name: [] for name in lists})
+        equal = tuple((name, value) for name, value in row.items() if name not in lists)
+        joined = lists_of.setdefault(equal, {name: [] for name in lists})
         for name in lists:
-            entry[name] += row[name]
-    return [dict(key) | entry for key, entry in joined.items()]
+            joined[name] += row[name]
+    return [dict(equal) | joined for equal, joined in lists_of.items()]
 
 
 def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:
@@ -184,24 +184,23 @@ def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:
     return networks
 
 
-def entries(runs: Sequence[Mapping]) -> list[dict]:
-    """Return the times of collectives; repeats of several runs of one entry are joined."""
+def _collectives(runs: Sequence[Mapping]) -> list[dict]:
+    """Return the times of each operation of a library, network and layout, with all repeats."""
     rows = []
     for run in runs:
+        # By operation and bytes.
         times: dict[str, dict[int, Mapping]] = defaultdict(dict)
         for time in run["collectives"]["times"]:
             times[time["operation"]][time["bytes"]] = time
-        library, network, layout = _place(run).values()
         rows += [
-            {"library": library, "operation": operation, "network": network, "layout": layout}
-            | {"times": [by_size]}
+            _place(run) | {"operation": operation, "times": [by_size]}
             for operation, by_size in times.items()
         ]
     return [row | {"times": _times(row["times"])} for row in _join(rows, "times")]
 
 
 def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
-    """Return the times of the sizes that all runs have."""
+    """Return the times of the sizes that all runs have, from the times by size of each run."""
     return [
         {
             "bytes": size,
@@ -212,13 +211,16 @@ def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
 
 
 def _work(files: Mapping, runs: _Runs) -> dict:
-    ready, update = moments(runs.clocks["file"]) if runs.clocks else ({}, None)
-    measured = [(run, run["collectives"]) for run in runs.collectives]
+    ready, update = gradient_moments(runs.clocks["file"]) if runs.clocks else ({}, None)
     contention = _join(
         (
-            {"library": calls["library"], **_process(run), "processes": run["layout"].processes}
-            | {"ratios": calls["contention"]}
-            for run, calls in measured
+            _process(run)
+            | {
+                "library": run["collectives"]["library"],
+                "processes": run["layout"].processes,
+                "ratios": run["collectives"]["contention"],
+            }
+            for run in runs.collectives
         ),
         "ratios",
     )
@@ -230,11 +232,11 @@ def _work(files: Mapping, runs: _Runs) -> dict:
         "steps": _join(
             (_process(run) | {"seconds": [full_steps_of(run)]} for run in runs.steps), "seconds"
         ),
-        "contention": [entry for entry in contention if len(entry["ratios"]) >= LEAST_REPEATS],
+        "contention": [row for row in contention if len(row["ratios"]) >= LEAST_REPEATS],
         "exchanges": [
-            _place(run) | _process(run) | {"seconds": calls["exchange_seconds"]}
-            for run, calls in measured
-            if len(calls["exchange_seconds"]) >= LEAST_REPEATS
+            _place(run) | _process(run) | {"seconds": run["collectives"]["exchange_seconds"]}
+            for run in runs.collectives
+            if len(run["collectives"]["exchange_seconds"]) >= LEAST_REPEATS
         ],
         "update_seconds": update,
         "overheads": {
@@ -252,15 +254,15 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
     rows = []
     for runs in works:
         for run in runs.collectives:
-            alone = np.mean([_around_steps(one) for one in runs.same_rows(run)])
-            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - alone)]})
+            one_process = np.mean([_around_steps(timed) for timed in runs.same_rows(run)])
+            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - one_process)]})
     return _join(rows, "seconds")
 
 
 def _around_steps(run: Mapping) -> float:
     """Return the seconds before the steps and after the evaluation, without those of building.
 
-    A run that times collectives does so while it builds.
+    Building is left out, because collectives are timed in it.
     """
     return _before(run) - run["seconds"].get("build", 0.0) + _after(run)
 
@@ -296,7 +298,7 @@ def full_steps_of(run: Mapping) -> list[float]:
     return by_step["seconds"].mean()[is_full].tolist()
 
 
-def moments(run_file: str) -> tuple[dict[str, float], list[float]]:
+def gradient_moments(run_file: str) -> tuple[dict[str, float], list[float]]:
     """Return when gradients are known, and how long the update takes, from clocks of one process.
 
     Parameters
@@ -305,9 +307,9 @@ def moments(run_file: str) -> tuple[dict[str, float], list[float]]:
 
     Returns
     -------
-    By tensor, the fraction of the time until the last gradient after which it is known: medians of
-    the steps. And the seconds from the last gradient to the end of the step: means of parts of the
-    steps, which are used as repeats.
+    For each tensor the fraction, from 0 to 1, of the time until the last gradient after which its
+    gradient is known; a median over the steps. Then the seconds from the last gradient to the end
+    of the step; a mean for each of `_PARTS` of the steps.
     """
     path = Path(run_file).parent / "ranks" / "rank0.clocks.csv"
     clocks = pd.read_csv(path, keep_default_na=False)

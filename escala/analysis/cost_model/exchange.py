@@ -9,9 +9,9 @@
 | sparse | allgather | rows · width · item |
 | | allgather | rows · 4, the indices |
 
-`rows` are those of one rank, `item` is the bytes of a number, and the kernel has `in` · `out`
-numbers. `fp16` halves the bytes of a dense gradient and of the larger factor. With accumulation all
-gradients are dense, and they are exchanged once a step.
+`rows` are those of one rank, `item` is the bytes of a number, the kernel has `in` · `out` numbers,
+and a row of a sparse variable has `width` numbers. `fp16` halves the bytes of a dense gradient and
+of the larger factor. With accumulation all gradients are dense, and they are exchanged once a step.
 
 With `shared-memory`, each rank updates some rows of the kernel. It writes both factors of its batch
 rows. Of the batch rows of all ranks, it reads the inputs of its kernel rows and all outputs. The
@@ -50,14 +50,14 @@ from escala.probes.collectives import ALLGATHER, ALLREDUCE
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
 _FP16_BYTES = 2
-#: Bytes at which a bucket of PyTorch is full: the first one, and the others, if no knob says
-#: another number (`BucketCapacityConfig` in `torch/nn/parallel/distributed.py`, version 2.13).
+#: Bytes at which the first bucket of PyTorch is full, and the others: its defaults
+#: (`BucketCapacityConfig` in `torch/nn/parallel/distributed.py`, version 2.13).
 _BUCKETS = (2**20, 25 * 2**20)
 #: Horovod's fusion threshold, and its cycle time between two polls: defaults of version 0.28.
 FUSION_BYTES, CYCLE_SECONDS = 128 * 2**20, 1e-3
-#: Number of moments of a cycle over which the mean is taken: midpoints of equal parts of the cycle,
-#: counted from the end of computing. So a tensor that is known at that end waits exactly half a
-#: cycle on average.
+#: Number of moments of a cycle over which the mean is taken. They are the midpoints of equal parts
+#: of the cycle, counted from the end of computing. So a tensor that is known at that end waits half
+#: a cycle on average.
 _MOMENTS = 8
 
 
@@ -80,9 +80,9 @@ class Exchange:
 
     @property
     def buckets(self) -> tuple[float, ...]:
-        """Bytes of messages at which the first bucket is full, the next one, and so on.
+        """Bytes of messages at which each bucket is full; the last number is that of all others.
 
-        The last number is that of all others. Numbers are rounded after they are in their bucket.
+        With `fp16` they are halved, because numbers are rounded after they are in their bucket.
         """
         limits = _BUCKETS if self.bucket_mib is None else (self.bucket_mib * 2**20,)
         return tuple(limit / 2 for limit in limits) if self.fp16 else limits
@@ -100,7 +100,7 @@ class Message:
 
     Attributes
     ----------
-    size : bytes, as in `collectives.algorithm`.
+    size : bytes of a rank, as in `transfers.traffic`.
     ready : the fraction of its computing that a rank has done when the tensor is known.
     """
 
@@ -148,48 +148,49 @@ def plan_exchange(
     sent = Exchanged()
     if ranks == 1 or not gradients:
         return sent
-    used = [dense_exchange(one, rows, ranks, exchange) for one in gradients]
-    # The others are summed through memory too, if they have few bytes. Without `sparse_as_dense`,
-    # ranks may gather the rows of some of them.
-    in_memory: list[Gradient] = []
-    if costs.SHARED_MEMORY in used and exchange.sparse_as_dense:
+    ways = [dense_exchange(gradient, rows, ranks, exchange) for gradient in gradients]
+    # Gradients of other layers are summed through memory too, if they have few bytes. Without
+    # `sparse_as_dense`, ranks may gather the rows of some of them.
+    summed_in_memory: list[Gradient] = []
+    if costs.SHARED_MEMORY in ways and exchange.sparse_as_dense:
         others = [
             gradient
-            for gradient, dense in zip(gradients, used, strict=True)
-            if dense != costs.SHARED_MEMORY and gradient.item_bytes == costs.SHARED_NUMBER_BYTES
+            for gradient, way in zip(gradients, ways, strict=True)
+            if way != costs.SHARED_MEMORY and gradient.item_bytes == costs.SHARED_NUMBER_BYTES
         ]
         if costs.sums_in_memory(sum(gradient.numbers for gradient in others), ranks):
-            in_memory = others
+            summed_in_memory = others
     divided_numbers = 0
-    for gradient, dense in zip(gradients, used, strict=True):
+    for gradient, way in zip(gradients, ways, strict=True):
         layer_rows = rows * (gradient.factor_rows or 0)
-        if dense == costs.SHARED_MEMORY:
+        if way == costs.SHARED_MEMORY:
             inputs, outputs = gradient.shape
             numbers_written = layer_rows * (inputs + outputs)
             numbers_read = layer_rows * ranks * (inputs / ranks + outputs)
             sent.moved_bytes += gradient.item_bytes * (2 * numbers_written + numbers_read)
             divided_numbers += gradient.numbers
-        elif dense == costs.FACTORS:
+        elif way == costs.FACTORS:
             inputs, outputs = gradient.shape
             sent.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
             sent.send(ALLGATHER, layer_rows * outputs, gradient)
             # A rank multiplies the factors of all rows instead of only its own.
             sent.operations += 2.0 * layer_rows * (ranks - 1) * gradient.numbers
-        elif gradient in in_memory:
+        elif gradient in summed_in_memory:
             sent.moved_bytes += gradient.item_bytes * gradient.numbers * (2 + ranks)
         elif gradient.sparse_rows and not exchange.sparse_as_dense and exchange.accumulation == 1:
-            read = rows * gradient.sparse_rows
-            sent.send(ALLGATHER, read * gradient.numbers / gradient.shape[0], gradient)
-            sent.messages.append(Message(ALLGATHER, read * _INDEX_BYTES, gradient.ready))
+            indices = rows * gradient.sparse_rows
+            sent.send(ALLGATHER, indices * gradient.numbers / gradient.shape[0], gradient)
+            sent.messages.append(Message(ALLGATHER, indices * _INDEX_BYTES, gradient.ready))
         else:
             sent.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
     sent.messages.sort(key=lambda message: message.ready)
-    sent.updated = 1 - divided_numbers / sum(one.numbers for one in gradients) * (1 - 1 / ranks)
+    divided = divided_numbers / sum(gradient.numbers for gradient in gradients)
+    sent.updated = 1 - divided * (1 - 1 / ranks)
     return sent
 
 
 def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Message]:
-    """Return the sums of PyTorch's buckets, which hold gradients in the order they are known.
+    """Return the messages of PyTorch's buckets, which gradients fill in the order they are known.
 
     A bucket is full when its bytes reach its limit, so its last gradient may go beyond
     (`compute_bucket_assignment_by_size` in `torch/csrc/distributed/c10d/reducer.cpp`). Gradients
@@ -202,10 +203,10 @@ def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Mes
     """
     buckets, size = [], 0.0
     backwards = list(reversed(messages))
-    waiting = sorted(backwards, key=lambda message: message.ready)
-    for number, message in enumerate(waiting, start=1):
+    ordered = sorted(backwards, key=lambda message: message.ready)
+    for number, message in enumerate(ordered, start=1):
         size += message.size
-        if size >= limits[min(len(buckets), len(limits) - 1)] or number == len(waiting):
+        if size >= limits[min(len(buckets), len(limits) - 1)] or number == len(ordered):
             buckets.append(Message(ALLREDUCE, size, message.ready))
             size = 0.0
     return buckets
@@ -214,8 +215,8 @@ def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Mes
 def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
     """Return how a gradient is exchanged, one of `costs.EXCHANGES`, as the strategies decide it.
 
-    It is an allreduce, unless the wanted exchange lets each rank receive fewer bytes, by more than
-    `costs.MIN_SAVED_BYTES`.
+    It is the exchange of the settings if that saves each rank more than `costs.MIN_SAVED_BYTES` of
+    received bytes. Otherwise it is an allreduce.
 
     Parameters
     ----------

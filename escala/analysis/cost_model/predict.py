@@ -32,7 +32,7 @@ from escala.analysis.cost_model.calibration import (
     Overheads,
     StartTimes,
     StepTimes,
-    Work,
+    WorkTimes,
 )
 from escala.analysis.cost_model.exchange import (
     CYCLE_SECONDS,
@@ -49,20 +49,22 @@ from escala.core.engines import COLLECTIVES
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 
+#: Number of resamples of the calibration.
 DRAWS = 400
 #: Phrase of a prediction without an interval.
 NOT_VALIDATED = (
     f"predictions of more than {VALIDATED_RANKS} ranks were never held against measured times that "
     "count: an estimate without an interval"
 )
-#: Sets of resamples that are kept.
-_KEPT = 8
+#: Number of sets of resamples in the cache.
+_CACHED_SETS = 8
+#: Terms of a step.
 TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Ranks with their work, rows and network, of which a step is predicted.
+    """What a step is predicted for: ranks with their work, rows and network.
 
     Attributes
     ----------
@@ -84,14 +86,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Draws of the predicted seconds of a step, and what they rest on.
+    """Draws of the predicted seconds of a step, and of a run outside its steps.
 
     Attributes
     ----------
     terms : seconds of each of `TERMS`, of shape (draws,).
-    overheads : those of the work, by their names, of shape (draws,); None if not calibrated.
-    extrapolated : what was not calibrated of the steps, as phrases; empty if everything was.
-    extrapolated_start : the same of the start.
+    overheads : seconds of each field of `Overheads`, of shape (draws,); None if not calibrated.
+    extrapolated : phrases on what was not calibrated of the steps.
+    extrapolated_start : phrases on what was not calibrated of the start.
     """
 
     setup: Setup
@@ -136,9 +138,9 @@ def predict(
 ) -> Prediction:
     """Predict the step of a setup.
 
-    The draws hold the uncertainty of the calibration and, for several ranks, an error of the model.
-    With one seed, the draws of two setups of one work use the same resamples of its steps, so a
-    ratio of them is of matching draws.
+    The draws include the uncertainty of the calibration and, for several ranks, an error of the
+    model. With one seed, the draws of two setups of one work use the same resamples of its steps.
+    So the ratio of two predictions is that of their draws, one by one.
 
     Raises
     ------
@@ -154,7 +156,7 @@ def predict(
         )
     samples = _samples(calibration, setup.work, setup.library, draws, seed)
     notes: list[str] = []
-    about_start: list[str] = []
+    start_notes: list[str] = []
     if setup.layout.ranks > VALIDATED_RANKS:
         notes.append(NOT_VALIDATED)
     nearest = _nearest_exchange(work, setup, notes)
@@ -162,16 +164,20 @@ def predict(
     for sample, _ in samples:
         terms = _terms(sample, setup, notes)
         if nearest is not None:
-            terms["exchange"] = _as_measured(terms["exchange"], sample, setup, nearest)
+            terms["exchange"] = _with_residual(terms["exchange"], sample, setup, nearest)
         rows.append(terms)
     overheads = None
     if work.overheads:
         work_overheads = [sample.works[setup.work].overheads for sample, _ in samples]
         overheads = {
-            field.name: np.array([getattr(one, field.name).mean() for one in work_overheads])
+            field.name: np.array(
+                [getattr(seconds, field.name).mean() for seconds in work_overheads]
+            )
             for field in fields(Overheads)
         }
-        overheads["start"] += [_later_start(one.starts, setup, about_start) for one, _ in samples]
+        overheads["start"] += [
+            _later_start(sample.starts, setup, start_notes) for sample, _ in samples
+        ]
     deviation = calibration.model_deviation if setup.layout.ranks > 1 else 0.0
     errors = np.exp([deviation * error for _, error in samples])
     return Prediction(
@@ -179,39 +185,39 @@ def predict(
         {name: errors * np.array([row[name] for row in rows]) for name in TERMS},
         overheads,
         tuple(dict.fromkeys(notes)),
-        tuple(dict.fromkeys(about_start)),
+        tuple(dict.fromkeys(start_notes)),
     )
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_SETS)
 def _samples(
     calibration: Calibration, work: str, library: str, draws: int, seed: int
 ) -> tuple[tuple[Calibration, float], ...]:
-    """Return resamples of what a work and a library need, each with an error of the model.
+    """Return resamples of what a work and a library need, each with a standard normal number.
 
-    The error is that of a standard normal distribution. Setups of one work share their resamples,
-    if they are predicted from one calibration object.
+    The number is the error of the model. Setups of one work that are predicted from one calibration
+    object share their resamples.
     """
-    used = replace(
+    needed = replace(
         calibration,
         works={work: calibration.works[work]},
         collectives=tuple(times for times in calibration.collectives if times.library == library),
     )
     randoms = np.random.default_rng(seed).spawn(draws)
     return tuple(
-        (resample_calibration(used, random), random.standard_normal()) for random in randoms
+        (resample_calibration(needed, random), random.standard_normal()) for random in randoms
     )
 
 
-def _nearest_exchange(work: Work, setup: Setup, notes: list[str]) -> int | None:
-    """Return the number of the measured exchange that is nearest to a setup.
+def _nearest_exchange(work: WorkTimes, setup: Setup, notes: list[str]) -> int | None:
+    """Return the place in `work.exchanges` of the measured exchange that is nearest to a setup.
 
-    None if none was measured with its library and cores, or if it has one rank.
+    None if there is none with its library and cores, or if the setup has one rank.
     """
     measured = [
         number
-        for number, entry in enumerate(work.exchanges)
-        if (entry.library, entry.cores) == (setup.library, setup.cores)
+        for number, exchange in enumerate(work.exchanges)
+        if (exchange.library, exchange.cores) == (setup.library, setup.cores)
     ]
     if setup.layout.ranks == 1 or not measured:
         return None
@@ -225,19 +231,19 @@ def _nearest_exchange(work: Work, setup: Setup, notes: list[str]) -> int | None:
     return number
 
 
-def _as_measured(exchange: float, sample: Calibration, setup: Setup, number: int) -> float:
-    """Return the predicted seconds of an exchange with the residual of a measured one.
+def _with_residual(exchange: float, sample: Calibration, setup: Setup, number: int) -> float:
+    """Return the predicted seconds of an exchange plus the residual of a measured one.
 
-    The residual is what the measured step lost beyond its predicted exchange and skew. A longer
-    exchange loses as much, because computing takes longer after a wait, which hardly depends on how
-    long the wait was (`docs/decisions/predictions.md`). A shorter one, for example through
-    shared memory, loses less in proportion. Both steps are predicted from one resample, so its
-    error cancels where they are alike.
+    The residual is what the measured step lost beyond its predicted exchange and skew. The residual
+    of a longer exchange is the same: computing takes longer after a wait, which hardly depends on
+    the length of the wait (`docs/decisions/predictions.md`). That of a shorter one, for example
+    through shared memory, is smaller in proportion. Both exchanges are predicted from one resample,
+    so its error cancels where they are alike.
 
     Parameters
     ----------
     sample : a resampled calibration.
-    number : of the measured exchange.
+    number : the place of the measured exchange in those of the work.
     """
     work = sample.works[setup.work]
     nearest = work.exchanges[number]
@@ -254,12 +260,16 @@ def _as_measured(exchange: float, sample: Calibration, setup: Setup, number: int
     return max(0.0, exchange + residual * fraction * work.deviation)
 
 
-def _distance(entry: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
-    """Return how far the layout of a measurement is from that of a setup, to be compared."""
-    across = setup.layout.nodes > 1
-    other_network = across and entry.network != setup.network
-    ranks = abs(entry.layout.ranks - setup.layout.ranks)
-    return (entry.layout.nodes > 1) != across, other_network, ranks
+def _distance(measured: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
+    """Return how far a measurement is from a setup, as a key to sort by.
+
+    The parts are whether only one is on several nodes, whether the networks differ, and the
+    difference of the numbers of ranks.
+    """
+    on_several = setup.layout.nodes > 1
+    other_network = on_several and measured.network != setup.network
+    ranks = abs(measured.layout.ranks - setup.layout.ranks)
+    return (measured.layout.nodes > 1) != on_several, other_network, ranks
 
 
 def _where(place: ExchangeTimes | Setup) -> str:
@@ -267,9 +277,9 @@ def _where(place: ExchangeTimes | Setup) -> str:
 
 
 def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -> float:
-    """Return the seconds by which ranks start and end later than one process.
+    """Return by how many seconds ranks take longer to start and to end than one process.
 
-    For a layout that was not calibrated, those of the nearest layout are used.
+    For a layout that was not calibrated it is that of the nearest layout.
     """
     layout = setup.layout
     if layout.ranks == 1:
@@ -292,82 +302,90 @@ def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -
 
 
 def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str, float]:
+    """Return the seconds of each of `TERMS`; add phrases on what was not calibrated to `notes`."""
     work, ranks, exchange = calibration.works[setup.work], setup.layout.ranks, setup.exchange
     rows, parts = -(-setup.rows // ranks), exchange.accumulation
     part_rows = -(-rows // parts)
     steps = steps_of_cores(work, setup.cores)
     update = 0.0 if work.update is None else float(work.update.mean())
     without_rows, whole = interpolate(steps, part_rows, notes)
-    # The update happens once a step, also if it is computed in parts.
+    # The gradients of a step may be computed in several parts, but it has one update.
     computing = max(parts * (whole - update), 0.0) * work.deviation
     fixed = min(max(parts * (without_rows - update), 0.0) * work.deviation, computing)
-    slower = contention(
+    slowdown = contention_factor(
         work.contention, setup.library, setup.layout, setup.cores, calibration.cores_per_node, notes
     )
-    shape = min(steps, key=lambda entry: abs(entry.rows - part_rows)).shape
-    slowest = computing * slower * mean_of_largest(shape, ranks)
+    shape = min(steps, key=lambda times: abs(times.rows - part_rows)).shape
+    slowest = computing * slowdown * mean_of_largest(shape, ranks)
     sent = plan_exchange(work.gradients, rows, ranks, exchange.across(setup.layout.nodes))
     network = calibration.network(setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)
-    sums = COLLECTIVES[setup.library]
+    library = COLLECTIVES[setup.library]
     exposed = compute_exposure(
         slowest,
-        in_buckets(sent.messages, exchange.buckets) if sums.in_buckets else sent.messages,
+        in_buckets(sent.messages, exchange.buckets) if library.in_buckets else sent.messages,
         transfers.seconds,
         spare_core=setup.layout.processes * setup.cores < calibration.cores_per_node,
-        cycle=CYCLE_SECONDS if sums.in_cycles else 0.0,
-        fusion_bytes=0.0 if sums.in_buckets else FUSION_BYTES,
+        cycle=CYCLE_SECONDS if library.in_cycles else 0.0,
+        fusion_bytes=0.0 if library.in_buckets else FUSION_BYTES,
     )
     notes += transfers.extrapolated
-    product = 0.0
+    products = 0.0
     if sent.operations:
-        product = sent.operations / float(calibration.operations_per_second.mean()) / setup.cores
+        products = sent.operations / float(calibration.operations_per_second.mean()) / setup.cores
     return {
         "fixed": fixed,
         "compute": computing - fixed,
-        "contention": computing * slower - computing,
-        "skew": slowest - computing * slower,
+        "contention": computing * slowdown - computing,
+        "skew": slowest - computing * slowdown,
         "exchange": exposed + sent.moved_bytes / calibration.bytes_per_second.mean(),
-        "update": update * sent.updated * work.deviation * slower + product,
+        "update": update * sent.updated * work.deviation * slowdown + products,
     }
 
 
-def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
-    """Return the steps of processes with this number of cores, by their rows."""
-    steps = [entry for entry in work.steps if entry.cores == cores]
+def steps_of_cores(work: WorkTimes, cores: int) -> list[StepTimes]:
+    """Return the times of steps of processes with this number of cores, by increasing rows.
+
+    Raises
+    ------
+    InputError : no steps were calibrated with this number of cores.
+    """
+    steps = [times for times in work.steps if times.cores == cores]
     if not steps:
-        known = sorted({entry.cores for entry in work.steps})
+        calibrated = sorted({times.cores for times in work.steps})
         raise InputError(
             "cores",
             cores,
-            f"the steps of this work were calibrated with {', '.join(map(str, known))}",
+            f"the steps of this work were calibrated with {', '.join(map(str, calibrated))}",
             "choose one of these, or calibrate this number",
         )
-    return sorted(steps, key=lambda entry: entry.rows)
+    return sorted(steps, key=lambda times: times.rows)
 
 
 def interpolate(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
-    """Return the seconds of a step without rows and with some, between calibrated numbers of rows.
+    """Return the seconds of a step with 0 rows, and of one with `rows`.
 
-    Outside them, the line through the two nearest continues.
+    They are interpolated between calibrated numbers of rows. Outside these, the line through the
+    two nearest continues.
     """
-    known = [entry.rows for entry in steps]
-    seconds = [float(entry.means.mean()) for entry in steps]
-    if not known[0] <= rows <= known[-1]:
+    calibrated = [times.rows for times in steps]
+    seconds = [float(times.means.mean()) for times in steps]
+    if not calibrated[0] <= rows <= calibrated[-1]:
         notes.append(f"{rows} rows of a rank are outside those calibrated")
-    if len(known) == 1:
-        return 0.0, seconds[0] * rows / known[0]
-    return _on_line(known[:2], seconds[:2], 0), _on_line(known, seconds, rows)
+    if len(calibrated) == 1:
+        return 0.0, seconds[0] * rows / calibrated[0]
+    return _on_line(calibrated[:2], seconds[:2], 0), _on_line(calibrated, seconds, rows)
 
 
-def _on_line(known: Sequence[float], seconds: Sequence[float], rows: float) -> float:
+def _on_line(calibrated: Sequence[float], seconds: Sequence[float], rows: float) -> float:
     """Return the seconds on the line through the two nearest numbers of rows, not below 0."""
-    at = int(np.clip(np.searchsorted(known, rows) - 1, 0, len(known) - 2))
-    slope = (seconds[at + 1] - seconds[at]) / (known[at + 1] - known[at])
-    return max(float(seconds[at] + slope * (rows - known[at])), 0.0)
+    left = int(np.clip(np.searchsorted(calibrated, rows) - 1, 0, len(calibrated) - 2))
+    right = left + 1
+    slope = (seconds[right] - seconds[left]) / (calibrated[right] - calibrated[left])
+    return max(float(seconds[left] + slope * (rows - calibrated[left])), 0.0)
 
 
-def contention(
+def contention_factor(
     calibrated: Sequence[Contention],
     library: str,
     layout: Layout,
@@ -378,32 +396,32 @@ def contention(
     """Return the factor by which a step takes longer while the other ranks compute theirs.
 
     Without ratios of the library, those of the other libraries are used. The ratio of one process
-    on a node is that of runs on several nodes, and 1 without such runs.
+    on a node is that of runs on several nodes, or 1 without such runs.
     """
     if layout.ranks == 1:
         return 1.0
-    with_cores = [entry for entry in calibrated if entry.cores == cores]
-    from_library = [entry for entry in with_cores if entry.library == library]
+    with_cores = [contention for contention in calibrated if contention.cores == cores]
+    of_library = [contention for contention in with_cores if contention.library == library]
+    # By the number of processes on a node.
     ratios: dict[int, list[float]] = {}
-    for entry in from_library or with_cores:
-        ratios.setdefault(entry.processes, []).append(float(entry.ratios.mean()))
+    for contention in of_library or with_cores:
+        ratios.setdefault(contention.processes, []).append(float(contention.ratios.mean()))
     if layout.nodes == 1 or 1 not in ratios:
         ratios[1] = [1.0]
-    processes = layout.processes
-    fitting = min(processes, max(cores_per_node // cores, 1))
-    known = sorted(ratios)
-    if fitting > known[-1]:
-        notes.append(f"{fitting} processes at a time on a node were not calibrated")
-    elif fitting > 1 and not from_library:
+    at_a_time = min(layout.processes, max(cores_per_node // cores, 1))
+    processes = sorted(ratios)
+    if at_a_time > processes[-1]:
+        notes.append(f"{at_a_time} processes at a time on a node were not calibrated")
+    elif at_a_time > 1 and not of_library:
         notes.append(f"contention was not calibrated with {library}")
-    if processes > fitting:
+    if layout.processes > at_a_time:
         notes.append("more ranks than cores")
-    means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
-    return float(np.interp(fitting, known, means)) * processes / fitting
+    means = [max(float(np.mean(ratios[number])), 1.0) for number in processes]
+    return float(np.interp(at_a_time, processes, means)) * layout.processes / at_a_time
 
 
 def mean_of_largest(steps: np.ndarray, ranks: int) -> float:
-    """Return the mean of the slowest of so many steps, divided by that of all.
+    """Return the mean of the slowest of `ranks` steps, divided by the mean of all steps.
 
     The k-th of n values is the largest of r draws with probability (k/n)^r - ((k-1)/n)^r.
 

@@ -22,17 +22,17 @@ from escala.analysis.cost_model.programs import step_bounds
 from escala.core.errors import InputError
 from escala.core.readable import with_interval
 
-#: The error of the model is not measured on the machine that is predicted.
+#: A sentence, because the error of the model is not measured on the machine that is predicted.
 ASSUMED = (
     f"Assumed in the intervals with several ranks: an error of the model of {MODEL_DEVIATION:.0%}, "
     "that of 24 predictions on one node of another machine."
 )
+#: The basis of a row. With `BOUNDS`, which programs have, no value between them is more likely.
 PREDICTED, EXTRAPOLATED, UNAVAILABLE = "predicted", "extrapolated", "unavailable"
-#: Of a program: the truth is expected between the ends, and nowhere in particular there.
 BOUNDS = "bounds"
 
 
-def rows(
+def predict_rows(
     calibration: Calibration, planned: Sequence[Mapping], train_rows: Mapping[str, int]
 ) -> Iterator[dict]:
     """Yield a row of the table `predictions` for each configuration, without measured columns.
@@ -44,26 +44,28 @@ def rows(
     """
     for plan in planned:
         try:
-            row = _row(calibration, plan, train_rows)
+            columns = _predict_columns(calibration, plan, train_rows)
         except InputError as error:
-            row = {"basis": UNAVAILABLE, "reason": str(error)}
+            columns = {"basis": UNAVAILABLE, "reason": str(error)}
         yield (
             {name: plan[name] for name in CONFIGURATION}
             | {
                 "ranks": plan["layout"].ranks,
-                "kind": UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated",
+                "kind": UNAVAILABLE if columns["basis"] == UNAVAILABLE else "estimated",
             }
-            | row
+            | columns
         )
 
 
-def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, int]) -> dict:
-    if planned["unavailable"]:
-        return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
-    if "program" in planned:
-        return bounds(calibration, planned)
-    epoch_rows = planned.get("epoch_rows") or train_rows[planned["dataset"]]
-    predicted = predict_plan(calibration, planned, epoch_rows)
+def _predict_columns(
+    calibration: Calibration, plan: Mapping, train_rows: Mapping[str, int]
+) -> dict:
+    if plan["unavailable"]:
+        return {"basis": UNAVAILABLE, "reason": plan["unavailable"]}
+    if "program" in plan:
+        return bounds(calibration, plan)
+    epoch_rows = plan.get("epoch_rows") or train_rows[plan["dataset"]]
+    predicted = predict_plan(calibration, plan, epoch_rows)
     notes, prediction = predicted.notes, predicted.prediction
     ranks = prediction.setup.layout.ranks
     return {
@@ -76,23 +78,23 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     }
 
 
-def bounds(calibration: Calibration, planned: Mapping) -> dict:
-    """Return the bounds of a program on a layout, for a step and an epoch.
+def bounds(calibration: Calibration, plan: Mapping) -> dict:
+    """Return the columns of a program on a layout, with bounds for a step and an epoch.
 
     Raises
     ------
-    InputError : something that they need was not measured, and what.
+    InputError : something that the bounds need was not measured; the message tells what.
     """
-    program = calibration.programs.get(planned["program"])
+    program = calibration.programs.get(plan["program"])
     if program is None:
-        raise InputError("program", planned["program"], "was not calibrated", "calibrate again")
-    limits = step_bounds(program, planned["layout"], planned["network"], planned["rows"])
+        raise InputError("program", plan["program"], "was not calibrated", "calibrate again")
+    limits = step_bounds(program, plan["layout"], plan["network"], plan["rows"])
     low, high = limits.step
-    steps = -(-program["epoch_rows"] // planned["rows"])
+    steps = -(-program["epoch_rows"] // plan["rows"])
     return {
         "basis": BOUNDS,
         "reason": None,
-        "global_batch": planned["rows"],
+        "global_batch": plan["rows"],
         "predicted_low_seconds_per_epoch": steps * low,
         "predicted_high_seconds_per_epoch": steps * high,
         "step_low_seconds": low,
@@ -109,10 +111,10 @@ class Predicted(NamedTuple):
 
     Attributes
     ----------
-    calibration : with the network of the configuration, from its rate if need be.
-    epoch_seconds : of the training steps of an epoch, of shape (draws,). The last step has the rows
-        that are left, and its draws use the same resamples.
-    notes : what was not calibrated, as phrases.
+    calibration : with the network of the configuration, which may be known by its rate only.
+    epoch_seconds : of the training steps of an epoch, of shape (draws,). The last step may have
+        fewer rows, and its draws use the same resamples.
+    notes : phrases on what was not calibrated.
     """
 
     calibration: Calibration
@@ -123,7 +125,7 @@ class Predicted(NamedTuple):
 
 def predict_plan(
     calibration: Calibration,
-    planned: Mapping,
+    plan: Mapping,
     train_rows: int,
     rows: int | None = None,
     draws: int = DRAWS,
@@ -133,20 +135,20 @@ def predict_plan(
     Parameters
     ----------
     train_rows : of an epoch.
-    rows : of a step of all ranks together; default: those of the configuration.
+    rows : of a step of all ranks together; None for those of the configuration.
 
     Raises
     ------
     InputError : something that the prediction needs was not calibrated.
     """
-    name, rate, layout = planned["network"], planned["bits_per_second"], planned["layout"]
+    name, rate, layout = plan["network"], plan["bits_per_second"], plan["layout"]
     if layout.nodes > 1 and name not in calibration.networks and name not in PRESETS:
         if rate is None:
             remedy = f"set networks.{name}.rate"
             raise InputError("network", name, "was not calibrated, and has no rate", remedy)
         network = Network(name, payload(rate), None, "rate of the experiment")
         calibration = replace(calibration, networks={**calibration.networks, name: network})
-    knobs = planned["exchange"]
+    knobs = plan["exchange"]
     exchange = Exchange(
         knobs["dense_exchange"],
         fp16=knobs["compression"] == "fp16" or knobs["communication_hook"] in ("fp16", "bf16"),
@@ -154,29 +156,29 @@ def predict_plan(
         accumulation=knobs["accumulation"],
         bucket_mib=knobs["bucket_cap_mb"],
     )
-    rows, library = min(rows or planned["rows"], train_rows), planned["library"] or Setup.library
-    setup = Setup(planned["work"], layout, rows, library, planned["cores"], name, exchange)
+    rows, library = min(rows or plan["rows"], train_rows), plan["library"] or Setup.library
+    setup = Setup(plan["work"], layout, rows, library, plan["cores"], name, exchange)
     prediction = predict(calibration, setup, draws)
-    whole, left = divmod(train_rows, setup.rows)
-    seconds = whole * prediction.steps
-    if left:
-        seconds = seconds + predict(calibration, replace(setup, rows=left), draws).steps
+    whole_steps, last_rows = divmod(train_rows, setup.rows)
+    seconds = whole_steps * prediction.steps
+    if last_rows:
+        seconds = seconds + predict(calibration, replace(setup, rows=last_rows), draws).steps
     notes = [*prediction.extrapolated]
-    if planned["library"] and planned["other_knobs"]:
-        others = ", ".join(planned["other_knobs"])
+    if plan["library"] and plan["other_knobs"]:
+        others = ", ".join(plan["other_knobs"])
         notes.append(f"collectives were calibrated with another {others}")
     return Predicted(calibration, prediction, seconds, notes)
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the seconds per epoch of each configuration, and what is assumed in their intervals."""
+    """Yield a line on each row of the table, and what is assumed in the intervals."""
     yield from map(line, rows)
     if any(row["ranks"] > 1 and row.get("step_low_seconds") is not None for row in rows):
         yield ASSUMED
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Return the names of a configuration, its seconds per epoch, and what they rest on."""
+    """Return the names of a configuration, its seconds per epoch, and their basis."""
     label = " ".join(row[name] for name in CONFIGURATION)
     reason = f" ({row['reason']})" if row["reason"] else ""
     if row["basis"] == UNAVAILABLE:
@@ -184,8 +186,8 @@ def line(row: Mapping[str, Any]) -> str:
     low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
     if row["basis"] == BOUNDS:
         ends = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
-        one_clause = f", {ends} of one process" if row["ranks"] > 1 else ""
-        return f"{label}: {low:.3g} to {high:.3g} s per epoch{one_clause}, bounds"
+        ratio = f", {ends} of one process" if row["ranks"] > 1 else ""
+        return f"{label}: {low:.3g} to {high:.3g} s per epoch{ratio}, bounds"
     median = row["predicted_seconds_per_epoch"]
     seconds = with_interval(median, low, high, ".3g", " s per epoch")
     return f"{label}: {seconds}, {row['basis']}{reason}"

@@ -6,16 +6,18 @@ was not run:
 
     max(compute, exchange)  ≤  step  ≤  contention · skew · compute + exchange
 
-With full overlap, computing hides the exchange or the other way round; without any, one follows the
-other. Nothing of the program is known but the time of its steps in one process, by their rows, and
-the bytes of its gradients, which are summed once in a step. *Contention* is the most that ranks of
-a node slow each other, over work on memory and on cores. *Skew* is the mean of the slowest of n
-steps over that of all. Each end is that of the least or the greatest of the repeats.
+The lower bound is that of full overlap of computing and exchange, the upper one of none. Only two
+things are known of the program: the time of its steps in one process, by their rows, and the bytes
+of its gradients, which are summed once in a step. *Contention* is the most that ranks of a node
+slow each other, of kernels that use memory and kernels that use cores. *Skew* is the mean of the
+slowest of n steps divided by the mean of all. The lower bound is the least of all repeats, the
+upper one the greatest.
 
-The ratio to one process with all rows is of the same repeat, so it also holds on a machine that is
-slower later, as far as computing and exchange slow down alike.
+The ratio to one process with all rows is of the same repeat. So it also holds on a machine that is
+slower later, if computing and exchange slow down alike.
 
-A program may exchange more than its gradients, or read slow data. Then its step is outside.
+A program may exchange more than its gradients, or read slow data. Then its step is not within the
+bounds.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from escala.runtime.layout import Layout
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
 BYTES = 4
+#: Scores of a run that times sums: the seconds of a sum by its bytes, and how many times longer a
+#: kernel takes beside other ranks.
 _SUM = re.compile(r"allreduce_(\d+)")
 _BESIDE = "beside_"
 
@@ -45,17 +49,21 @@ _BESIDE = "beside_"
 def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list[Mapping]]:
     """Return the programs of a calibration by name, and the machines that they were measured on.
 
+    A program has the keys of `programs` in `schemas/calibration.schema.yaml`.
+
     Parameters
     ----------
-    sources : files of runs, as `Calibration.sources` returns them under `programs`.
+    sources : files of runs, as `CalibrationExperiment.sources` returns them under `programs`.
     """
     costs, machines = {}, []
     for name, files in sources.items():
         runs = [*map(read_run, files["steps"])]
         sums = [[*map(read_run, group)] for group in files["sums"]]
-        ended = [run["ranks"]["machines"] for run in chain(runs, *sums) if run["status"] == "ok"]
-        machines += [first for first, *_ in ended]
-        reason, gradient_bytes = _unavailable(runs, ended), files["gradient_bytes"]
+        machines_of_runs = [
+            run["ranks"]["machines"] for run in chain(runs, *sums) if run["status"] == "ok"
+        ]
+        machines += [first for first, *_ in machines_of_runs]
+        reason, gradient_bytes = _unavailable(runs, machines_of_runs), files["gradient_bytes"]
         steps_by_rows: dict[int, list[float]] = {}
         epoch_rows, exchanges = [], []
         if reason is None:
@@ -63,22 +71,21 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
                 training, epochs = run["training"], run["epochs"]
                 # A run of several epochs does not list its first one.
                 seconds = sum(epoch["train_seconds"] for epoch in epochs)
-                steps_by_rows.setdefault(training["global_batch"], []).append(
+                batch = training["global_batch"]
+                steps_by_rows.setdefault(batch, []).append(
                     seconds / sum(epoch["steps"] for epoch in epochs)
                 )
-                # As counted by the hook, or those of its steps.
-                epoch_rows.append(
-                    epochs[0]["rows"] or epochs[0]["steps"] * training["global_batch"]
-                )
+                # The hook counts rows, but it may be told only of steps.
+                epoch_rows.append(epochs[0]["rows"] or epochs[0]["steps"] * batch)
                 if gradient_bytes is None and training["parameters"]:
                     gradient_bytes = BYTES * training["parameters"]
-            relative = []
+            shapes = []
             for run in runs:
                 table = collect.read_steps(Path(run["file"]).parent / "ranks", 1)
                 seconds = (table["input_seconds"] + table["step_seconds"]).to_numpy()
-                relative.append(seconds / seconds.mean())
-            relative_steps = np.sort(np.concatenate(relative))
-            exchanges = [_exchange(group, relative_steps) for group in sums]
+                shapes.append(seconds / seconds.mean())
+            shape = np.sort(np.concatenate(shapes))
+            exchanges = [_exchange(group, shape) for group in sums]
         costs[name] = {
             "unavailable": reason,
             "steps": [
@@ -92,7 +99,10 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
 
 
 def _unavailable(runs: Sequence[Mapping], machines: Sequence[Sequence[Mapping]]) -> str | None:
-    """Return why a program has no bounds, or None."""
+    """Return why a program has no bounds, or None.
+
+    `machines` are those of each of its runs that ended ok.
+    """
     for run in runs:
         if run["status"] != "ok":
             return f"a run of one process did not end ok: {run['reason']}"
@@ -101,22 +111,22 @@ def _unavailable(runs: Sequence[Mapping], machines: Sequence[Sequence[Mapping]])
     return next(filter(None, (unlike_machines(machines[0], others) for others in machines)), None)
 
 
-def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
+def _exchange(group: Sequence[Mapping], shape: np.ndarray) -> dict:
     """Return the times of sums on a layout, of all repeats.
 
     Parameters
     ----------
-    relative_steps : steps of one process over the mean of their run, in increasing order.
+    group : the runs that timed the sums, one for each repeat.
+    shape : steps of one process, as in `calibration.StepTimes`.
     """
     layout, network = group[0]["layout"], group[0]["network"]
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]
-    repeats = [score for score in scores if any(name.startswith(_BESIDE) for name in score)]
-    sizes = sorted(
-        int(match[1]) for name in (repeats or [{}])[0] if (match := _SUM.fullmatch(name))
-    )
+    repeats = [of_run for of_run in scores if any(name.startswith(_BESIDE) for name in of_run)]
+    names = repeats[0] if repeats else {}
+    sizes = sorted(int(match[1]) for name in names if (match := _SUM.fullmatch(name)))
     reason = None
     if not repeats:
-        reason = next((run["reason"] for run in group if run["reason"]), "nothing was told")
+        reason = next((run["reason"] for run in group if run["reason"]), "no times were reported")
     return {
         "layout": layout,
         "network": network,
@@ -126,15 +136,15 @@ def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
             for size in sizes
         ],
         "contention": [
-            max(value for name, value in repeat.items() if name.startswith(_BESIDE))
+            max(ratio for name, ratio in repeat.items() if name.startswith(_BESIDE))
             for repeat in repeats
         ],
-        "skew": mean_of_largest(relative_steps, layout.ranks),
+        "skew": mean_of_largest(shape, layout.ranks),
     }
 
 
 class Bounds(NamedTuple):
-    """Seconds of a step, and of its parts, each with its least and greatest value.
+    """Least and greatest seconds of a step and of its parts.
 
     Attributes
     ----------
@@ -158,12 +168,13 @@ def step_bounds(program: Mapping, layout: Layout, network: str, rows: int) -> Bo
 
     Raises
     ------
-    InputError : something that they need was not measured, and what.
+    InputError : something that the bounds need was not measured; the message tells what.
     """
     if program["unavailable"]:
         raise _cannot_bound(program["unavailable"], "correct it, and calibrate again")
     ranks, repeats = layout.ranks, _repeats(program["steps"])
-    alone = [compute_seconds(program["steps"], repeat, rows) for repeat in repeats]
+    # For each repeat, the seconds of one process with all rows, and of a rank with its rows.
+    one_process = [compute_seconds(program["steps"], repeat, rows) for repeat in repeats]
     rank_seconds = [
         compute_seconds(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats
     ]
@@ -175,49 +186,49 @@ def step_bounds(program: Mapping, layout: Layout, network: str, rows: int) -> Bo
             "the bytes of its gradients are not known",
             "state gradient_bytes of the program, or call begin(parameters=…) of the hook",
         )
-    timed = [
-        entry
-        for entry in program["exchanges"]
-        if entry["layout"] == layout and (layout.nodes == 1 or entry["network"] == network)
-    ]
-    if not timed:
+    sums = next(
+        (
+            exchange
+            for exchange in program["exchanges"]
+            if exchange["layout"] == layout
+            and (layout.nodes == 1 or exchange["network"] == network)
+        ),
+        None,
+    )
+    if sums is None:
         raise _cannot_bound(
             f"sums were not timed on {layout}", "calibrate where this layout can be started"
         )
-    [sums] = timed
     if sums["unavailable"]:
         raise _cannot_bound(f"sums could not be timed: {sums['unavailable']}", "see the run's log")
     exchange = (0.0, 0.0)
     if program["gradient_bytes"]:
         seconds = [
-            sum_seconds(sums["times"], n, program["gradient_bytes"])
-            for n in _repeats(sums["times"])
+            sum_seconds(sums["times"], repeat, program["gradient_bytes"])
+            for repeat in _repeats(sums["times"])
         ]
         exchange = min(seconds), max(seconds)
-    slower = max(1.0, *sums["contention"]) * sums["skew"]
-    low = [max(one, exchange[0]) for one in rank_seconds]
-    high = [slower * one + exchange[1] for one in rank_seconds]
-    ratio = (
-        min(end / one for end, one in zip(low, alone, strict=True)),
-        max(end / one for end, one in zip(high, alone, strict=True)),
-    )
+    slowdown = max(1.0, *sums["contention"]) * sums["skew"]
+    low = [max(seconds, exchange[0]) for seconds in rank_seconds]
+    high = [slowdown * seconds + exchange[1] for seconds in rank_seconds]
+    ratio = float(np.min(np.divide(low, one_process))), float(np.max(np.divide(high, one_process)))
     return Bounds((min(low), max(high)), compute, exchange, ratio)
 
 
 def compute_seconds(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
-    """Return the time of a step of `rows` rows: a fixed part, and one for each row.
+    """Return the seconds of a step of `rows` rows: fixed seconds, and seconds for each row.
 
-    It is fitted by least squares of relative differences, and neither part is below 0.
+    Both are fitted by least squares of relative differences, and neither is below 0.
     """
-    sizes = np.array([entry["rows"] for entry in steps], float)
-    measured = np.array([entry["seconds"][repeat] for entry in steps])
+    sizes = np.array([timed["rows"] for timed in steps], float)
+    measured = np.array([timed["seconds"][repeat] for timed in steps])
     columns = np.column_stack([np.ones_like(sizes), sizes]) / measured[:, None]
     fixed, per_row = nnls(columns, np.ones_like(sizes))[0]
     return float(fixed + per_row * rows)
 
 
 def sum_seconds(times: Sequence[Mapping], repeat: int, size: float) -> float:
-    """Return the time of a sum of `size` bytes, interpolated between measured sizes.
+    """Return the seconds of a sum of `size` bytes, interpolated between measured sizes.
 
     Beyond the largest size, time is in proportion to the bytes.
     """

@@ -29,22 +29,21 @@ from escala.analysis.cost_model.calibration import (
     Calibration,
     CollectiveTimes,
     Overheads,
-    Work,
+    WorkTimes,
 )
 
 
 def resample_calibration(calibration: Calibration, random: np.random.Generator) -> Calibration:
-    """Return a calibration whose measurements have one repeat each, drawn from all.
+    """Return a calibration in which a resample replaces the repeats of each measurement.
 
     Collectives are drawn last, so calibrations that differ only in collectives have the same draws
     of everything else.
     """
-    core = [
-        mean_of_drawn(rates, random)
-        for rates in (calibration.bytes_per_second, calibration.operations_per_second)
-    ]
+    bytes_per_second = mean_of_drawn(calibration.bytes_per_second, random)
+    operations_per_second = mean_of_drawn(calibration.operations_per_second, random)
     works = {
-        name: _work(work, calibration.drift, random) for name, work in calibration.works.items()
+        name: _resample_work(work, calibration.drift, random)
+        for name, work in calibration.works.items()
     }
     starts = tuple(
         replace(start, seconds=random.choice(start.seconds, 1)) for start in calibration.starts
@@ -66,8 +65,8 @@ def resample_calibration(calibration: Calibration, random: np.random.Generator) 
     )
     return replace(
         calibration,
-        bytes_per_second=core[0],
-        operations_per_second=core[1],
+        bytes_per_second=bytes_per_second,
+        operations_per_second=operations_per_second,
         works=works,
         starts=starts,
         collectives=collectives,
@@ -83,21 +82,21 @@ def without_deviations(calibration: Calibration) -> Calibration:
     )
 
 
-def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
+def _resample_work(work: WorkTimes, drift: np.ndarray, random: np.random.Generator) -> WorkTimes:
     # Deviations of log times from the mean for their number of rows.
-    logarithms = [np.log(entry.means) for entry in work.steps]
+    logarithms = [np.log(times.means) for times in work.steps]
     deviations = np.concatenate([logs - logs.mean() for logs in logarithms])
     deviations *= _student_factor(len(deviations), len(work.steps))
     # A mean is that of as many drawn repeats as were measured.
-    drawn = [logs.mean() + random.choice(deviations, logs.shape).mean() for logs in logarithms]
+    means = [logs.mean() + random.choice(deviations, logs.shape).mean() for logs in logarithms]
     steps = tuple(
-        replace(entry, means=np.exp([mean])) for entry, mean in zip(work.steps, drawn, strict=True)
+        replace(times, means=np.exp([mean])) for times, mean in zip(work.steps, means, strict=True)
     )
     contention = tuple(
-        replace(entry, ratios=_median(entry.ratios, random)) for entry in work.contention
+        replace(rounds, ratios=_median(rounds.ratios, random)) for rounds in work.contention
     )
     exchanges = tuple(
-        replace(entry, seconds=_median(entry.seconds, random)) for entry in work.exchanges
+        replace(rounds, seconds=_median(rounds.seconds, random)) for rounds in work.exchanges
     )
     update = None if work.update is None else mean_of_drawn(work.update, random)
     overheads = work.overheads and Overheads(
@@ -107,11 +106,11 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
     # A single value of the drift may be an outlier, so it is not used.
     if len(drift) > 1:
         deviation *= float(random.choice(drift))
-    return Work(work.gradients, steps, contention, exchanges, update, overheads, deviation)
+    return WorkTimes(work.gradients, steps, contention, exchanges, update, overheads, deviation)
 
 
 def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return the means of drawn repeats, the last axis of `seconds`, which has the length 1 then.
+    """Return the means of drawn repeats, of shape (…, 1) for `seconds` of shape (…, repeats).
 
     A repeat may be a single call, and some calls take many times as long as others. A run makes
     many calls, so we use the arithmetic mean.
@@ -125,16 +124,17 @@ def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarra
 def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
 
-    If operations have different numbers of repeats, only the first ones of each are
-    used, as many as all have.
+    If operations have different numbers of repeats, only the first ones of each are used, as many
+    as all have.
     """
-    joined: dict[tuple, list[np.ndarray]] = {}
+    seconds: dict[tuple, list[np.ndarray]] = {}
     for times in collectives:
-        joined.setdefault(times.measured_with, []).append(times.seconds.T)
-    return {
-        key: np.array([np.concatenate(repeats) for repeats in zip(*measured, strict=False)]).T
-        for key, measured in joined.items()
-    }
+        seconds.setdefault(times.measured_with, []).append(times.seconds)
+    joined = {}
+    for measured_with, arrays in seconds.items():
+        fewest = min(array.shape[1] for array in arrays)
+        joined[measured_with] = np.concatenate([array[:, :fewest] for array in arrays])
+    return joined
 
 
 @cache

@@ -8,13 +8,13 @@ network; without one it is a part of the overhead. The overhead does not depend 
 for Horovod, negotiation and the wait for its cycle.
 
 For a layout and network that were measured, the fit is multiplied at each size by measured divided
-by fitted seconds: it holds whatever algorithm the library chose there, as Open MPI does by size and
-ranks. For others, only the fit is used: more ranks than were measured are taken for a ring.
+by fitted seconds. So it holds for any algorithm: Open MPI, for example, chooses one by size and
+ranks. For other layouts and networks only the fit is used, as if their ranks were in a ring.
 
-On a network that was not calibrated, `seconds_per_byte` is the maximum of two: the fitted one of
-the fastest calibrated network, where the processor limits the rate, and the inverse of the new
-network's rate. It is their maximum, not their sum, because a rank transfers a part of a message
-while it copies or adds another.
+On a network that was not calibrated, `seconds_per_byte` is the larger of two. One is fitted on the
+fastest calibrated network, where the processor limits the rate. The other is the inverse of the new
+network's rate. They are not added, because a rank transfers a part of a message while it copies or
+adds another.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CACHED_FITS = 2**13
 
 
 def traffic(library: str, operation: str, ranks: int, size: float) -> tuple[float, float]:
-    """Return the messages that follow each other in a ring, and their bytes.
+    """Return the number of messages that follow each other in a ring, and the sum of their bytes.
 
     A sum takes 2(p-1) messages of n/p bytes, a gather p-1 messages of n bytes (R. Thakur,
     R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, Int. J.
@@ -90,8 +90,8 @@ class Transfer:
     Attributes
     ----------
     seconds : from the moment when the last rank is ready, if no rank computes meanwhile.
-    core_seconds : the part of it in which a rank needs its core: that of the bytes in memory. By
-        as much it takes longer if the rank computes on this core meanwhile.
+    core_seconds : the part of `seconds` in which a rank needs its core, to move bytes in memory. If
+        the rank computes on this core meanwhile, the collective takes so much longer.
     """
 
     seconds: float
@@ -107,37 +107,41 @@ def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
     latency_seconds : of the network of these times.
     """
     ranks = times.layout.ranks
-    counted = [traffic(times.library, times.operation, ranks, size) for size in times.sizes]
-    messages, sent = np.array(counted).T
+    messages, sent_bytes = np.transpose(
+        [traffic(times.library, times.operation, ranks, size) for size in times.sizes]
+    )
     seconds = times.seconds.mean(axis=1)
     # The latency cannot take more than the whole time.
-    rest = np.maximum(seconds - latency_seconds * messages, 0)
-    columns = np.column_stack([np.ones_like(sent), sent])
+    without_latency = np.maximum(seconds - latency_seconds * messages, 0)
+    columns = np.column_stack([np.ones_like(sent_bytes), sent_bytes])
     scale = np.maximum(columns.max(axis=0) / seconds.mean(), np.finfo(float).tiny)
-    solution = nnls(columns / scale / seconds[:, None], rest / seconds)[0] / scale
+    overhead, per_byte = (
+        nnls(columns / scale / seconds[:, None], without_latency / seconds)[0] / scale
+    )
+    fitted = seconds - without_latency + overhead + per_byte * sent_bytes
     # More bytes do not take less time. Times that fall with the size are noise, and averaged.
     rising = isotonic_regression(seconds, weights=seconds**-2.0).x
-    return Fit(*map(float, solution), times.sizes, rising / (seconds - rest + columns @ solution))
+    return Fit(float(overhead), float(per_byte), times.sizes, rising / fitted)
 
 
-class _Way(NamedTuple):
-    """The cost of the messages of an operation.
+class _Costs(NamedTuple):
+    """What the time of an operation is computed from.
 
     Attributes
     ----------
     latency : seconds of a message.
-    least : lower bound of the seconds per byte.
-    copying : seconds in which a rank copies a byte.
-    deviation : as of `CollectiveTimes`.
-    measured : whether these times are those of the layout and the network that are predicted.
+    least_per_byte : lower bound of the seconds per byte.
+    copy_per_byte : seconds in which a rank copies a byte.
+    deviation : as in `CollectiveTimes`.
+    is_measured : whether the fit is of the layout and the network that are predicted.
     """
 
     fit: Fit
     latency: float
-    least: float
-    copying: float
+    least_per_byte: float
+    copy_per_byte: float
     deviation: float
-    measured: bool
+    is_measured: bool
 
 
 class Transfers:
@@ -158,7 +162,7 @@ class Transfers:
     ):
         self._calibration, self._library = calibration, library
         self._layout, self._network = layout, network if layout.nodes > 1 else None
-        self._ways: dict[str, _Way] = {}
+        self._costs: dict[str, _Costs] = {}
         self.extrapolated: list[str] = []
 
     def seconds(self, operation: str, size: float) -> Transfer:
@@ -166,78 +170,87 @@ class Transfers:
 
         Parameters
         ----------
-        size : as of `traffic`.
+        size : as in `traffic`.
 
         Raises
         ------
         InputError : there are no times of this library's operation.
         """
-        if operation not in self._ways:
-            self._ways[operation] = self._way(operation)
-        way = self._ways[operation]
-        messages, sent = traffic(self._library, operation, self._layout.ranks, size)
-        rate = max(way.fit.seconds_per_byte, way.least)
-        seconds = way.fit.overhead + way.latency * messages + rate * sent
-        if way.measured:
-            seconds *= way.fit.ratio(size)
-        core_seconds = min(rate, way.copying) * sent
-        return Transfer(seconds * way.deviation, core_seconds * way.deviation)
+        if operation not in self._costs:
+            self._costs[operation] = self._costs_of(operation)
+        costs = self._costs[operation]
+        messages, sent_bytes = traffic(self._library, operation, self._layout.ranks, size)
+        per_byte = max(costs.fit.seconds_per_byte, costs.least_per_byte)
+        seconds = costs.fit.overhead + costs.latency * messages + per_byte * sent_bytes
+        if costs.is_measured:
+            seconds *= costs.fit.ratio(size)
+        core_seconds = min(per_byte, costs.copy_per_byte) * sent_bytes
+        return Transfer(seconds * costs.deviation, core_seconds * costs.deviation)
 
-    def _way(self, operation: str) -> _Way:
+    def _costs_of(self, operation: str) -> _Costs:
         calibration, network, layout = self._calibration, self._network, self._layout
-        times = [
-            entry
-            for entry in calibration.collectives
-            if (entry.library, entry.operation) == (self._library, operation)
+        calibrated = [
+            times
+            for times in calibration.collectives
+            if (times.library, times.operation) == (self._library, operation)
         ]
-        within = [entry for entry in times if entry.layout.nodes == 1]
-        across = [entry for entry in times if entry.layout.nodes > 1]
-        measured = within
+        on_one_node = [times for times in calibrated if times.layout.nodes == 1]
+        on_several = [times for times in calibrated if times.layout.nodes > 1]
+        measured = on_one_node
         if network:
-            measured = [entry for entry in across if entry.network == network.name]
-            if across and not measured:
-                rates = calibration.networks
-                fastest = min(across, key=lambda entry: rates[entry.network].seconds_per_byte)
-                times = [entry for entry in across if entry.network == fastest.network]
-        if not measured and not (network and times):
+            measured = [times for times in on_several if times.network == network.name]
+            if on_several and not measured:
+                networks = calibration.networks
+                fastest = min(
+                    on_several, key=lambda times: networks[times.network].seconds_per_byte
+                )
+                calibrated = [times for times in on_several if times.network == fastest.network]
+        if not measured and not (network and calibrated):
             raise InputError(
                 "collectives",
                 f"{self._library} {operation}",
                 f"is not among the calibrated times for {layout}",
                 "calibrate it",
             )
-        base = self._nearest(measured or times, layout.ranks)
+        base = self._nearest(measured or calibrated, layout.ranks)
         if base.layout.ranks < layout.ranks:
-            few = base.layout.ranks
-            self._note(f"collectives were calibrated with {few} ranks, not {layout.ranks}")
+            ranks = f"{base.layout.ranks} ranks, not {layout.ranks}"
+            self._note(f"collectives were calibrated with {ranks}")
         latency = calibrated_latency = self._latency(base.network)
-        least, copying = 0.0, 1 / float(calibration.bytes_per_second.mean())
+        least_per_byte, copy_per_byte = 0.0, 1 / float(calibration.bytes_per_second.mean())
         if not measured:
             if network.latency_seconds is None:
                 self._note(f"the latency of {base.network} stands for that of {network.name}")
             else:
                 latency = network.latency_seconds
             self._note(f"{network.name} was not calibrated")
-            known = calibration.networks.get(base.network)
-            if known and known.seconds_per_byte > network.seconds_per_byte:
+            base_network = calibration.networks.get(base.network)
+            if base_network and base_network.seconds_per_byte > network.seconds_per_byte:
                 self._note(f"no {operation} was calibrated on a network as fast as {network.name}")
-            least = max(network.seconds_per_byte, copying)
-        if within:
-            local = self._nearest(within, layout.processes)
-            copying = fit(local, self._latency(LOCAL)).seconds_per_byte
-        is_same = bool(measured) and base.layout == layout
-        fitted = fit(base, calibrated_latency)
-        return _Way(fitted, latency, least, copying, base.deviation, is_same)
-
-    def _nearest(self, times: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
-        """Return the times of the layout that is predicted, or of the nearest number of ranks."""
-        return min(
-            times, key=lambda entry: (entry.layout != self._layout, abs(entry.layout.ranks - ranks))
+            least_per_byte = max(network.seconds_per_byte, copy_per_byte)
+        if on_one_node:
+            local = self._nearest(on_one_node, layout.processes)
+            copy_per_byte = fit(local, self._latency(LOCAL)).seconds_per_byte
+        return _Costs(
+            fit(base, calibrated_latency),
+            latency,
+            least_per_byte,
+            copy_per_byte,
+            base.deviation,
+            is_measured=bool(measured) and base.layout == layout,
         )
 
-    def _latency(self, network: str) -> float:
-        known = self._calibration.networks.get(network)
-        return (known.latency_seconds if known else None) or 0.0
+    def _nearest(self, calibrated: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
+        """Return the times of the layout that is predicted, or of the nearest number of ranks."""
+        return min(
+            calibrated,
+            key=lambda times: (times.layout != self._layout, abs(times.layout.ranks - ranks)),
+        )
+
+    def _latency(self, name: str) -> float:
+        """Return the seconds of a message on a network; 0 if they are not known."""
+        network = self._calibration.networks.get(name)
+        return (network.latency_seconds if network else None) or 0.0
 
     def _note(self, phrase: str) -> None:
         if phrase not in self.extrapolated:

@@ -1,6 +1,6 @@
 """List what one process computes in an experiment, and which configurations can be predicted.
 
-`planned` describes each configuration as the cost model and the advice need it.
+`plan_works` describes each configuration as the cost model and the advice need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, complete, read_by_run, reads
 
-#: Knobs that the cost model applies itself, and that slow ranks on purpose.
+#: Knobs of the exchange, which the cost model applies itself, and knobs that slow ranks on purpose.
 APPLIED = (
     "accumulation",
     "bucket_cap_mb",
@@ -45,24 +45,25 @@ _OF_COLLECTIVES = (
 _OTHER_MODEL = ("shard", "trained_module", "weighting")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
-#: The calibrated numbers of rows reach from this fraction of the fewest that are predicted to this
-#: fraction of the most.
+#: `_NUMBERS` numbers of rows are calibrated. They reach from the fewest predicted rows, times
+#: `_LEAST`, to the most, times `_MOST`.
 _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
 #: Fraction of the expected training rows that a split surely has.
 _SURE = 0.9
+#: Most letters of the name of a variant.
 _NAME_LETTERS = 64
 
 
 class Work(NamedTuple):
     """A computation of one process, timed with several numbers of rows.
 
-    Of a workload that is trained by steps, it is determined by the knobs that the strategy of one
-    process reads. So variants that differ only in the exchange of the ranks are one work.
+    Two variants are one work if the strategy of one process reads the same knobs from both. So
+    variants that differ only in the exchange of the ranks are one work.
 
     Attributes
     ----------
-    strategy : of its one process: that of the engine, or of a program its own.
-    variant : the first of the experiment whose process computes it.
+    strategy : of the one process: that of the engine, or of a program the strategy of its runs.
+    variant : the first variant of the experiment that is this work.
     rows : numbers of rows in a step of one process, in increasing order.
     """
 
@@ -91,30 +92,28 @@ class Works:
     @cached_property
     def works(self) -> dict[tuple[str, str, str, str], Work]:
         """The work of each dataset, workload, strategy of one process and variant."""
+        # A computation is a dataset, a workload, a strategy, and the knobs that it reads.
+        computations: dict[tuple[str, str, str, str], tuple] = {}
         rows: dict[tuple, set[int]] = {}
-        first: dict[tuple, str] = {}
-        key_by_names: dict[tuple[str, str, str, str], tuple] = {}
+        first_variant: dict[tuple, str] = {}
         for run in predictable(self.base):
             names = self._names_of_work(run)
-            # These determine what one process computes in a step.
             knobs = variant_knobs(run.declared.variant) | usual_knobs()
             knobs = read_by_run(knobs, names[2], run.workload)
-            key = (*names[:3], repr(knobs))
-            key_by_names[names] = key
-            first.setdefault(key, run.variant)
+            computation = (*names[:3], repr(knobs))
+            computations[names] = computation
+            first_variant.setdefault(computation, run.variant)
             ranks = run.layout.ranks
             rank_rows = -(-global_batch(self.base.settings_of(run)["training"], ranks) // ranks)
-            at_a_time = -(-rank_rows // run.declared.variant["accumulation"])
-            rows.setdefault(key, set()).add(at_a_time)
-        most = {key: derive("size", self.base.datasets[key[0]]).rows for key in rows}
-        return {
-            names: Work(
-                *names[:3],
-                first[key],
-                rows_to_calibrate(rows[key], None if most[key] is None else _SURE * most[key]),
-            )
-            for names, key in key_by_names.items()
-        }
+            rows_at_a_time = -(-rank_rows // run.declared.variant["accumulation"])
+            rows.setdefault(computation, set()).add(rows_at_a_time)
+        works = {}
+        for names, computation in computations.items():
+            train_rows = derive("size", self.base.datasets[names[0]]).rows
+            most = None if train_rows is None else _SURE * train_rows
+            to_calibrate = rows_to_calibrate(rows[computation], most)
+            works[names] = Work(*names[:3], first_variant[computation], to_calibrate)
+        return works
 
     @staticmethod
     def _names_of_work(run: Run) -> tuple[str, str, str, str]:
@@ -132,34 +131,33 @@ class Works:
     def program_works(self) -> dict[tuple[str, str, str, str], Work]:
         """The work of each dataset, program, strategy and variant that has bounds.
 
-        One process alone is no reason to calibrate.
+        Those that run only in one process are left out: there is nothing to predict.
         """
         rows: dict[tuple, set[int]] = {}
-        several = set()
+        with_several_ranks = set()
         for run in first_of_programs(self.base):
             if why_unbounded(run) is None:
-                key, ranks = (
-                    (run.dataset, run.workload, run.strategy, run.variant),
-                    run.layout.ranks,
-                )
+                names = run.dataset, run.workload, run.strategy, run.variant
+                ranks = run.layout.ranks
                 batch = global_batch(self.base.settings_of(run)["training"], ranks)
-                rows.setdefault(key, set()).update((batch, -(-batch // ranks)))
-                several |= {key} if ranks > 1 else set()
+                rows.setdefault(names, set()).update((batch, -(-batch // ranks)))
+                if ranks > 1:
+                    with_several_ranks.add(names)
         return {
-            key: Work(*key, rows_to_calibrate(predicted))
-            for key, predicted in rows.items()
-            if key in several
+            names: Work(*names, rows_to_calibrate(predicted))
+            for names, predicted in rows.items()
+            if names in with_several_ranks
         }
 
 
 def rows_to_calibrate(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
-    """Return numbers of rows around the predicted ones, but not these themselves.
+    """Return numbers of rows around the predicted ones, but none of these, in increasing order.
 
-    They are in a geometric series, and increase.
+    They are about a geometric series.
 
     Parameters
     ----------
-    most : limit of the largest; a few rows more are possible. None is no limit.
+    most : limit of the largest, which may exceed it by a few rows; None for no limit.
     """
     predicted = set(predicted)
     low, high = max(1.0, _LEAST * min(predicted)), _MOST * max(predicted)
@@ -204,15 +202,14 @@ def first_of_programs(experiment: Experiment) -> list[Run]:
 def why_unsupported(run: Run) -> str | None:
     """Return why the cost model does not predict a run, or None."""
     strategy, variant = run.declared.strategy, run.declared.variant
-    alone = STRATEGIES[one_process(run.strategy)[0]]
-    if not alone.records_for(Clocks.name):
-        return f"no run of {alone.name} records when the parts of a step begin and end"
-    if strategy is not alone and not strategy.library:
+    single = STRATEGIES[one_process(run.strategy)[0]]
+    if not single.records_for(Clocks.name):
+        return f"no run of {single.name} records when the parts of a step begin and end"
+    if strategy is not single and not strategy.library:
         return f"the model does not know how {run.strategy} exchanges gradients"
-    name = "communication_hook"
-    if variant[name] == costs.SHARED_MEMORY and reads(run.strategy, name):
-        unknown = "how fast ranks copy and sum gradients in shared memory"
-        return f"the model does not know {unknown}"
+    knob = "communication_hook"
+    if variant[knob] == costs.SHARED_MEMORY and reads(run.strategy, knob):
+        return "the model does not know how fast ranks copy and sum gradients in shared memory"
     if reads(run.strategy, "fractions"):
         return f"{run.strategy} divides the rows by the speed of the ranks"
     if variant["shard"] is not True:
@@ -243,19 +240,27 @@ def why_unbounded(run: Run) -> str | None:
 
 def usual_knobs() -> dict[str, Any]:
     """Return the defaults of the knobs that do not change what one process computes."""
-    known = all_knobs()
-    return {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
+    knobs = all_knobs()
+    return {name: knobs[name].default for name in (*APPLIED, *ON_PURPOSE)}
 
 
 def variant_knobs(variant: Mapping[str, Any]) -> dict:
+    """Return the knobs of a variant, without its further keys."""
     return {name: value for name, value in variant.items() if name not in _TRAINING}
 
 
 def plan_works(works: Works) -> list[dict]:
-    """Return each configuration of the experiment as the cost model needs it, in JSON's types.
+    """Return a plan of each configuration of the experiment, in JSON's types.
 
-    `unavailable` is the reason why a configuration is not predicted, and None otherwise. `knobs`
-    has those by which ranks may train another model than one process.
+    Returns
+    -------
+    The names of `CONFIGURATION`; `unavailable` (why it is not predicted, or None), `rows` (of a
+    step of all ranks), `cores` (of a process), `learning_rate`, and `knobs` (by which ranks may
+    train another model than one process). If a program has bounds, `program` is the name of its
+    work. If the cost model predicts the configuration, there are `work` (its name), `epoch_rows`
+    (with weak scaling, or None), `library`, `bits_per_second` (the requested rate, or None),
+    `exchange` (the knobs `APPLIED`), and `other_knobs` (knobs of collectives whose values differ
+    from the calibrated ones).
     """
     base, configurations = works.base, []
     by_steps = [(run, why_unsupported(run)) for run in first_repeats(base)]
@@ -270,8 +275,8 @@ def plan_works(works: Works) -> list[dict]:
         elif not reason:
             knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
             work = works.work_of(run)
-            first = variant_knobs(base.settings["variants"][work.variant])
-            first = complete(read_by_run(first, run.strategy, run.workload), run.workload)
+            calibrated = variant_knobs(base.settings["variants"][work.variant])
+            calibrated = complete(read_by_run(calibrated, run.strategy, run.workload), run.workload)
             weak = settings["training"].get("weak")
             plan = {
                 "work": work.name,
@@ -279,7 +284,9 @@ def plan_works(works: Works) -> list[dict]:
                 "library": run.declared.strategy.library,
                 "bits_per_second": bits_per_second(rate) if rate else None,
                 "exchange": {name: knobs[name] for name in APPLIED},
-                "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
+                "other_knobs": [
+                    name for name in _OF_COLLECTIVES if knobs[name] != calibrated[name]
+                ],
             }
         configurations.append(
             {name: getattr(run, name) for name in CONFIGURATION}
@@ -298,16 +305,20 @@ def plan_works(works: Works) -> list[dict]:
 
 
 def plans(works: Works) -> dict:
-    """Return what advice needs to know of an experiment, in JSON's types, without its rows."""
+    """Return what advice needs to know of an experiment, in JSON's types, without its rows.
+
+    `rules` are None in a study of weak scaling if they are only on the same input for all sizes.
+    """
     settings, configurations = works.base.settings, plan_works(works)
-    rules = (scaling := settings.get("scaling")) and scaling["rules"]
+    scaling = settings.get("scaling")
+    rules = scaling and scaling["rules"]
     if rules and scaling["kind"] == WEAK and rules["same_input"]:
         rules = None
     return {
         "experiment": works.base.name,
         "configurations": configurations,
         "workloads": {
-            # A program validates as it likes.
+            # A program has no setting `validate`.
             name: {
                 "epochs": settings["workloads"][name]["epochs"],
                 "validate": settings["workloads"][name].get("validate", False),

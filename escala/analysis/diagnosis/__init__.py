@@ -1,18 +1,18 @@
-"""Diagnose training from a Horovod timeline, also of a run that knows nothing of Escala.
+"""Diagnose training from a Horovod timeline, even of a run that Escala did not start.
 
-A step ends when the last operation on one of its tensors ends. A tensor that is exchanged once a
-step occurs once in each, so the n-th operation on it belongs to step n. The first step is left out:
-it holds the start.
+A step ends when the last operation on one of its tensors ends. Each step exchanges a tensor once,
+so the n-th operation on it belongs to step n. The first step is left out, because it includes the
+start.
 
-Rank 0 writes the timeline. A negotiation begins with the request of the *first* rank, whichever it
-is. Readiness ticks say when each rank was ready. With its response cache, Horovod writes them for
-the first negotiation on a tensor only. Without them, rank 0 was ready between the first request and
-the end of the negotiation.
+Rank 0 writes the timeline. A negotiation begins with the request of the *first* rank, which may be
+any. Readiness ticks tell when each rank was ready. With its response cache, Horovod writes them
+only for the first negotiation on a tensor. Without them, rank 0 was ready between the first request
+and the end of the negotiation.
 
 The process of rank 0 requests a tensor when it is known, but Horovod's background thread sees the
-request only at its next cycle, after the operations of the present one. So the moment when rank 0
-had computed all gradients lies between the last cycle before its last tick and that tick. What
-follows it makes the step longer: this part of the exchange is *exposed*.
+request only at its next cycle, after the operations of the present one. So rank 0 had computed all
+gradients between the last cycle before its last tick and that tick. The part of the exchange after
+this moment makes the step longer: it is *exposed*.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from escala.analysis.diagnosis.recording import (
     Unfinished,
     milliseconds,
     read,
-    refusal,
+    too_few_steps,
 )
 from escala.core.readable import size, with_noun
 from escala.probes import timeline
@@ -41,6 +41,7 @@ TRANSFER, COPIES, WAITING, UNSPLIT, NEGOTIATION = PARTS = (
     "transfer", "copies", "waiting", "unsplit", "negotiation",
 )  # fmt: skip
 UNEXPLAINED = "unexplained"
+#: The family of the phases of each part.
 _FAMILIES = {
     TRANSFER: timeline.COMMUNICATION,
     COPIES: timeline.COPYING,
@@ -60,16 +61,17 @@ class Timeline:
 
     Attributes
     ----------
-    steps : one row for each step, with columns `step_seconds`, those of `PARTS` (`unsplit` is time
-        of an operation that none of its named parts covers), `unexplained` (Horovod did nothing, in
-        seconds like them), `exposed_low` and `exposed_high`, `waited` (the part of `exposed_low`
-        before all ranks were ready; missing without ticks of rank 0), and `operations`.
-    operations : one row for each fused operation of a step: `tensors`, `bytes` (missing if
-        unknown), `seconds` and `phase`.
-    waits : one row for each tensor that all ranks were ready for: `last`, the rank that was so
-        last, and `seconds` after the first one. Empty if the timeline does not record it.
+    steps : one row for each step, with the seconds `step_seconds`, those of `PARTS` (`unsplit` is
+        time of an operation outside its named phases), `unexplained` (Horovod did nothing),
+        `exposed_low` and `exposed_high` (bounds of the exposed part), and `waited` (the part of
+        `exposed_low` before all ranks were ready; missing without ticks of rank 0). `operations` is
+        the number of fused operations.
+    operations : one row for each fused operation of a step: `tensors` (their number), `bytes`
+        (missing if unknown), `seconds` and `phase`.
+    waits : one row for each negotiation of all ranks: `last` (the last rank to be ready) and
+        `seconds` (from the first rank to the last). Empty if the timeline does not record it.
     ranks : all ranks that the timeline names; empty if it names none.
-    unfinished : in order of their begin.
+    unfinished : phases that have not ended, in order of their begin.
     """
 
     steps: pd.DataFrame
@@ -81,14 +83,15 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Hold what was read from a file, and what was left out.
+    """The timelines of a file.
 
     Attributes
     ----------
     timelines : those with enough steps. A file has one, unless files were joined.
     short : number of timelines with too few steps.
-    closed : whether the file ends as an array. Horovod ends it whenever it has written all events,
-        and continues later, so a file that is closed may be of a run that was killed.
+    closed : whether the file ends with the end of its JSON array. Horovod writes that whenever it
+        has written all events, and overwrites it later. So a closed file may be of a run that was
+        killed.
     damage : why the file was not read to its end, with the place; None if it was.
     """
 
@@ -110,48 +113,56 @@ def diagnose(path: Path) -> Diagnosis:
     timelines = []
     for recording in recordings:
         operations = recording.operations()
-        if operations.empty or not recording.known:
+        if operations.empty or not recording.is_horovod:
             continue
-        # Operations that overlap are one, a fused operation. The tensors that each step exchanges
-        # have at least half as many operations as the most frequent one. A step is left out if not
-        # all of its tensors were exchanged.
-        reached = operations["end"].cummax().shift().fillna(-np.inf)
-        done = operations.assign(operation=(operations["start"] >= reached).cumsum())
-        done = done[~done["phase"].str.startswith("BROADCAST")]
-        counts = done["tensor"].map(done["tensor"].value_counts())
-        done = done[counts >= counts.max() / 2]
-        done = done.assign(step=done.groupby("tensor").cumcount())
-        complete = done.groupby("step")["tensor"].transform("size") == done["tensor"].nunique()
-        numbered = done[complete] if complete.any() else done
-        steps = _steps(numbered, operations, recording)
+        # Operations that overlap are one fused operation.
+        previous_end = operations["end"].cummax().shift().fillna(-np.inf)
+        exchanges = operations.assign(operation=(operations["start"] >= previous_end).cumsum())
+        exchanges = exchanges[~exchanges["phase"].str.startswith("BROADCAST")]
+        # A tensor of each step has at least half as many operations as the most frequent one.
+        counts = exchanges["tensor"].map(exchanges["tensor"].value_counts())
+        exchanges = exchanges[counts >= counts.max() / 2]
+        exchanges = exchanges.assign(step=exchanges.groupby("tensor").cumcount())
+        # A step is left out if not all of its tensors were exchanged.
+        tensors_of_step = exchanges.groupby("step")["tensor"].transform("size")
+        is_complete = tensors_of_step == exchanges["tensor"].nunique()
+        if is_complete.any():
+            exchanges = exchanges[is_complete]
+        steps = _steps(exchanges, operations, recording)
         if len(steps) < MIN_STEPS:
             continue
         waits = recording.waits()
-        by_all = waits["ranks"] == len(recording.ranks)
+        is_shown = (waits["ranks"] == len(recording.ranks)) & waits["tensor"].isin(
+            exchanges["tensor"]
+        )
         timelines.append(
             Timeline(
                 steps.reset_index(drop=True),
-                _fuse(numbered[numbered["step"] >= _START]),
-                waits.loc[by_all & waits["tensor"].isin(numbered["tensor"]), ["last", "seconds"]],
+                _fuse(exchanges[exchanges["step"] >= _START]),
+                waits.loc[is_shown, ["last", "seconds"]],
                 frozenset(recording.ranks),
                 recording.find_unfinished(),
             )
         )
     if not timelines:
-        raise refusal(path, max(recordings, key=lambda recording: recording.events), events)
+        raise too_few_steps(path, max(recordings, key=lambda recording: recording.events), events)
     short = len(recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
 
 
-def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recording) -> pd.DataFrame:
-    """Return the rows of `Timeline.steps`; the first step only begins the second."""
-    numbered = numbered.assign(
-        earliest=numbered["rank_0"].fillna(numbered["first"]).fillna(numbered["start"]),
-        latest=numbered["rank_0"].fillna(numbered["agreed"]).fillna(numbered["start"]),
-        ready=numbered["agreed"].fillna(numbered["start"]),
-        ticked=numbered["rank_0"].notna(),
+def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+    """Return `Timeline.steps` from its operations, and from all operations of the recording.
+
+    The first step only gives the begin of the second.
+    """
+    # Rank 0 had a gradient between `earliest` and `latest`, and all ranks had it at `ready`.
+    exchanges = exchanges.assign(
+        earliest=exchanges["rank_0"].fillna(exchanges["first"]).fillna(exchanges["start"]),
+        latest=exchanges["rank_0"].fillna(exchanges["agreed"]).fillna(exchanges["start"]),
+        ready=exchanges["agreed"].fillna(exchanges["start"]),
+        ticked=exchanges["rank_0"].notna(),
     )
-    steps = numbered.groupby("step").agg(
+    steps = exchanges.groupby("step").agg(
         end=("end", "max"),
         earliest=("earliest", "max"),
         latest=("latest", "max"),
@@ -164,23 +175,24 @@ def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recordin
     steps = steps[follows & (steps.index >= _START)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
     # An instant counts for the first part that covers it.
-    together, before, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
+    union, covered, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
     for part, family in _FAMILIES.items():
-        together = _join(np.concatenate([together, recording.intervals(family)]))
-        covered = _seconds_before(end, together) - _seconds_before(begin, together)
-        seconds[part], before = covered - before, covered
+        union = _join(np.concatenate([union, recording.intervals(family)]))
+        covered_before = covered
+        covered = _seconds_before(end, union) - _seconds_before(begin, union)
+        seconds[part] = covered - covered_before
     latest = steps["latest"].clip(lower=begin)
-    # When the cycle before each request began, at which it had not been seen. While the background
-    # thread performs operations, it looks at no request.
+    # A request was not seen at the begin of the cycle before it. While the background thread
+    # performs operations, it sees no request.
     requests = steps["earliest"].clip(lower=begin)
     busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
     last = np.searchsorted(busy[:, 0], requests, side="right") - 1
-    within = (last >= 0) & (busy[last, 1] >= requests - _CYCLE_SECONDS)
-    exposed = end - (requests.where(~within, busy[last, 0]) - _CYCLE_SECONDS)
+    is_busy = (last >= 0) & (busy[last, 1] >= requests - _CYCLE_SECONDS)
+    exposed = end - (requests.where(~is_busy, busy[last, 0]) - _CYCLE_SECONDS)
     return pd.DataFrame(
         {"step_seconds": end - begin}
         | seconds
-        | {UNEXPLAINED: end - begin - before}
+        | {UNEXPLAINED: end - begin - covered}
         | {
             "exposed_low": (end - latest).to_numpy(),
             "exposed_high": exposed.clip(upper=end - begin).to_numpy(),
@@ -195,9 +207,9 @@ def _join(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
     if not len(intervals):
         return intervals
     ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
-    reached = np.maximum.accumulate(ordered[:, 1])
-    first = np.flatnonzero(np.r_[True, ordered[1:, 0] > reached[:-1] + apart])
-    return np.column_stack([ordered[first, 0], reached[np.r_[first[1:], len(ordered)] - 1]])
+    last_ends = np.maximum.accumulate(ordered[:, 1])
+    first = np.flatnonzero(np.r_[True, ordered[1:, 0] > last_ends[:-1] + apart])
+    return np.column_stack([ordered[first, 0], last_ends[np.r_[first[1:], len(ordered)] - 1]])
 
 
 def _seconds_before(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
@@ -210,8 +222,9 @@ def _seconds_before(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
     )
 
 
-def _fuse(numbered: pd.DataFrame) -> pd.DataFrame:
-    groups = numbered.groupby("operation")
+def _fuse(exchanges: pd.DataFrame) -> pd.DataFrame:
+    """Return `Timeline.operations`: a row for each fused operation."""
+    groups = exchanges.groupby("operation")
     fused = groups.agg(
         tensors=("tensor", "size"),
         start=("start", "min"),

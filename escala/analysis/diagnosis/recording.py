@@ -1,6 +1,6 @@
 """Read a Horovod timeline event by event, and keep what its steps are computed from.
 
-Kept are some numbers for each operation on a tensor, and the union of the phases of each family.
+That is a row for each operation on a tensor, and the union of the phases of each family.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from escala.probes.timeline import Events
 
 OPERATION = timeline.OTHER
 _UNKNOWN = float("nan")
+#: Remedies for a file that cannot be diagnosed.
 _NAME_IT = "name the file of HOROVOD_TIMELINE or --timeline-filename"
 _RUN_ON = "let the training make three steps or more, and read the file again"
 _SAME_NAME = (
@@ -31,7 +32,7 @@ _SAME_NAME = (
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A phase that had begun and not ended at the end of the timeline.
+    """A phase that had not ended at the end of the timeline.
 
     Attributes
     ----------
@@ -45,11 +46,11 @@ class Unfinished:
     seconds: float
 
     def sentence(self) -> str:
-        begun = f"{self.phase} of {self.tensor} had begun {milliseconds(self.seconds)} before"
+        text = f"{self.phase} of {self.tensor} had begun {milliseconds(self.seconds)} before"
         if not self.ready:
-            return begun
+            return text
         ranks = f"rank{'s' * (len(self.ready) > 1)} {', '.join(map(str, self.ready))}"
-        return f"{begun}, for which {ranks} {'was' if len(self.ready) == 1 else 'were'} ready"
+        return f"{text}, for which {ranks} {'was' if len(self.ready) == 1 else 'were'} ready"
 
 
 def milliseconds(seconds: float) -> str:
@@ -58,7 +59,7 @@ def milliseconds(seconds: float) -> str:
 
 
 class _Union:
-    """Intervals of which those that touch are joined; they are added in order of their end."""
+    """A union of intervals, which are added in order of their ends."""
 
     def __init__(self) -> None:
         self._starts, self._ends = array("d"), array("d")
@@ -77,12 +78,12 @@ class _Union:
 
 @dataclass
 class _Negotiation:
-    """The present negotiation on a tensor, or the last one: moments in seconds.
+    """The present negotiation on a tensor, or else the last one; moments are in seconds.
 
     Attributes
     ----------
-    begin : request of the first rank.
-    end : all ranks were ready.
+    begin : when the first rank requested it.
+    end : when all ranks were ready.
     ready : when each rank was ready, in order.
     """
 
@@ -92,7 +93,7 @@ class _Negotiation:
 
 
 def read(events: Iterable[dict | None]) -> list[Recording]:
-    """Return the timelines of a file, of which each is an array; None stands between two."""
+    """Return the timelines of a file of one or more; the event None stands between two of them."""
     recordings = [Recording()]
     for event in events:
         if event is None:
@@ -103,25 +104,27 @@ def read(events: Iterable[dict | None]) -> list[Recording]:
 
 
 class Recording:
-    """Hold the events of a timeline.
+    """What is kept of a timeline.
 
     Attributes
     ----------
-    events : number of events that are no names and no instants.
-    known : whether a negotiation or an operation of Horovod begins.
+    events : number of events without names and instants.
+    is_horovod : whether a negotiation or an operation of Horovod begins.
     ranks : all ranks that the timeline names.
     last : moment of the last event, in seconds.
     """
 
     def __init__(self) -> None:
-        self.events, self.known, self.last = 0, False, 0.0
+        self.events, self.is_horovod, self.last = 0, False, 0.0
         self.ranks: set[int] = set()
         self._families: dict[str, _Union] = defaultdict(_Union)
+        # The name of a tensor by the `pid` of its events; numbers of tensors and phases by name.
         self._names: dict[int | str, str] = {}
-        self._numbers: dict[str, int] = {}
+        self._tensors: dict[str, int] = {}
         self._phases: dict[str, int] = {}
         self._open_phases = timeline.OpenPhases()
         self._negotiations: dict[int | str, _Negotiation] = {}
+        # The columns of the tables `operations` and `waits`.
         self._operations = {
             name: array(kind)
             for name, kind in (
@@ -133,6 +136,7 @@ class Recording:
             name: array(kind)
             for name, kind in (("tensor", "i"), ("ranks", "i"), ("last", "i"), ("seconds", "d"))
         }
+        # Number of negotiations on each tensor.
         self._negotiated: dict[int, int] = defaultdict(int)
 
     def add(self, event: dict) -> None:
@@ -151,7 +155,7 @@ class Recording:
 
     def _begin(self, event: dict) -> None:
         self._open_phases.begin(event)
-        self.known = self.known or timeline.is_whole(event["name"])
+        self.is_horovod = self.is_horovod or timeline.is_whole(event["name"])
         if event["name"].startswith("NEGOTIATE_"):
             begin = event["ts"] * timeline.MICROSECONDS
             self._negotiations[event["pid"]] = _Negotiation(begin)
@@ -164,10 +168,10 @@ class Recording:
             negotiation.ready.setdefault(rank, event["ts"] * timeline.MICROSECONDS)
 
     def _end(self, event: dict) -> None:
-        ended = self._open_phases.end(event)
-        if ended is None:
+        phase_begin = self._open_phases.end(event)
+        if phase_begin is None:
             return
-        begin, depth = ended
+        begin, depth = phase_begin
         pid, phase = event["pid"], begin["name"]
         start, end = (moment["ts"] * timeline.MICROSECONDS for moment in (begin, event))
         self._families[timeline.family(phase)].add(start, end)
@@ -190,16 +194,17 @@ class Recording:
             column.append(value)
 
     def _tensor(self, pid: int | str) -> int:
-        return self._numbers.setdefault(self._name(pid), len(self._numbers))
+        """Return the number of a tensor, a new one for a new name."""
+        return self._tensors.setdefault(self._name(pid), len(self._tensors))
 
     def _name(self, pid: int | str) -> str:
         return self._names.get(pid, f"tensor {pid}")
 
     def _wait(self, tensor: int, ready: dict[int, float]) -> None:
-        """Keep which rank was the last one, and for how long the first one waited.
+        """Add a row on the last rank of a negotiation, and the seconds that the first one waited.
 
-        The first negotiation on a tensor is left out. With its response cache, Horovod records the
-        ranks of no other.
+        The first negotiation on a tensor is left out, because it holds the start. With its response
+        cache, Horovod records the ranks of this one only.
         """
         self._negotiated[tensor] += 1
         if ready and self._negotiated[tensor] > 1:
@@ -210,32 +215,38 @@ class Recording:
 
     def tensors(self) -> list[str]:
         """Return the names of the tensors; their numbers are the places in this list."""
-        return list(self._numbers)
+        return list(self._tensors)
 
     def operations(self) -> pd.DataFrame:
         """Return the operations on tensors that ended, in order of their start.
 
         Returns
         -------
-        Columns `tensor` (a number), `phase`, `bytes` (missing if unknown), `start`, `end`, and of
-        the negotiation before it, missing if there is none: `first`, the request of the first rank;
-        `rank_0`, when rank 0 was ready, missing if this is not recorded; `agreed`, when all ranks
-        were ready.
+        Columns `tensor` (a number), `phase`, `bytes` (missing if unknown), `start`, `end`, and
+        moments of the negotiation before it, missing if there is none: `first` (the first rank
+        requested it), `rank_0` (rank 0 was ready; also missing if not recorded), and `agreed` (all
+        ranks were ready). Moments are in seconds.
         """
         frame = pd.DataFrame({name: np.array(values) for name, values in self._operations.items()})
         frame["phase"] = frame["phase"].map(dict(enumerate(self._phases))).astype(object)
         return frame.sort_values("start", kind="stable", ignore_index=True)
 
     def waits(self) -> pd.DataFrame:
-        """Return `tensor`, `ranks` (how many), `last` (a rank) and `seconds` of negotiations."""
+        """Return a row for each negotiation whose ranks are recorded.
+
+        Returns
+        -------
+        Columns `tensor` (a number), `ranks` (how many), `last` (the last rank) and `seconds` (that
+        the first rank waited for it).
+        """
         return pd.DataFrame({name: np.array(values) for name, values in self._waits.items()})
 
     def intervals(self, family: str) -> np.ndarray:
-        """Return when a phase of a family lasted, joined, of shape (number, 2)."""
+        """Return the union of the phases of a family, of shape (number, 2)."""
         return self._families[family].intervals()
 
     def find_unfinished(self) -> tuple[Unfinished, ...]:
-        """Return the innermost phase of each tensor that did not end, in order of their begin."""
+        """Return the innermost phase of each tensor that has not ended, in order of their begin."""
         innermost = [(pid, stack[-1]) for pid, stack in self._open_phases.stacks.items() if stack]
         return tuple(
             Unfinished(
@@ -250,10 +261,10 @@ class Recording:
         )
 
 
-def refusal(path: Path, recording: Recording, events: Events) -> InputError:
+def too_few_steps(path: Path, recording: Recording, events: Events) -> InputError:
     """Return the error of a file with too few steps."""
-    reason, remedy = _answer(recording, events)
-    if recording.known and (unfinished := recording.find_unfinished()):
+    reason, remedy = _reason_and_remedy(recording, events)
+    if recording.is_horovod and (unfinished := recording.find_unfinished()):
         reason += f"; at its end, {unfinished[0].sentence()}"
     if events.damage:
         reason += f"; {events.damage}"
@@ -261,7 +272,7 @@ def refusal(path: Path, recording: Recording, events: Events) -> InputError:
     return InputError(path, None, reason, remedy)
 
 
-def _answer(recording: Recording, events: Events) -> tuple[str, str]:
+def _reason_and_remedy(recording: Recording, events: Events) -> tuple[str, str]:
     if not recording.events:
         if events.damage:
             return "holds no trace", _NAME_IT
@@ -269,7 +280,7 @@ def _answer(recording: Recording, events: Events) -> tuple[str, str]:
             "holds no operation yet",
             "wait for Horovod's first operation; only rank 0 writes, to a path on its node",
         )
-    if not recording.known:
+    if not recording.is_horovod:
         return (
             f"holds {with_noun(recording.events, 'event')}, and none is of Horovod",
             f"{_NAME_IT}, in a run of Escala timeline.json; what another profiler recorded, as "
@@ -289,7 +300,7 @@ def _answer(recording: Recording, events: Events) -> tuple[str, str]:
             f"({names.iloc[-1]})",
             _SAME_NAME,
         )
-    alike = names.str.replace(r"\d+", "", regex=True).value_counts()
-    if alike.iloc[0] > 2:
+    without_numbers = names.str.replace(r"\d+", "", regex=True).value_counts()
+    if without_numbers.iloc[0] > 2:
         return f"{reason} ({names.iloc[-1]})", f"{_RUN_ON}; {_SAME_NAME}"
     return reason, _RUN_ON

@@ -26,11 +26,11 @@ from typing import NamedTuple
 
 from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Measurement, why_left_out, work
-from escala.analysis.statistics import Interval, median_interval, ratio_interval
+from escala.analysis.statistics import Interval, inverse, median_interval, ratio_interval
 from escala.analysis.tables import records
 from escala.experiment.runs import Configuration, one_process
 from escala.report.tables.base import ABOUT, EPOCH, Evidence, Tables, is_cut, ratios
-from escala.report.tables.speedup import Comparison, comparisons, inverse
+from escala.report.tables.speedup import Comparison, comparisons
 
 #: Parts of a run after its set-up that are never divided among processes, besides evaluation.
 _UNDIVIDED = ("averaging", "checkpoint", "save")

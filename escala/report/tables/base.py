@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, work
-from escala.analysis.measurements import earlier, measurements, read_run
+from escala.analysis.measurements import measurements, read_earlier, read_run
 from escala.analysis.statistics import Interval, median_interval
 from escala.analysis.tables import SCHEMAS, dtypes
 from escala.core.files import read_json
@@ -71,7 +71,7 @@ class Evidence:
     @cached_property
     def history_runs(self) -> list[Measurement]:
         """The measurements of further sessions in the history."""
-        return earlier(self.history_files, self.runs)
+        return read_earlier(self.history_files, self.runs)
 
     @cached_property
     def series(self) -> list[Measurement]:

@@ -20,13 +20,19 @@ import numpy as np
 
 from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, is_emulated, work
-from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, median_interval
+from escala.analysis.statistics import (
+    LEVEL,
+    VALUES_FOR_INTERVAL,
+    Interval,
+    inverse,
+    median_interval,
+)
 from escala.analysis.tables import records
 from escala.experiment.runs import NATIVE, one_process
 from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
-from escala.report.tables.speedup import Comparison, Judge, inverse, runs_for_ratios
+from escala.report.tables.speedup import Comparison, Judge, runs_for_ratios
 
 #: Parts of a run before its training steps, and after them.
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")

@@ -36,6 +36,7 @@ from escala.analysis.statistics import (
     Interval,
     deviation_of_sessions,
     fewest_matches,
+    inverse,
     next_time_interval,
     ratio_interval,
     sessions_interval,
@@ -357,11 +358,6 @@ class Judge:
             decided = Verdict(NO_VERDICT, None)
         sessions = len({run["session"] for run in compared.newest.runs})
         return Judgement(ratio, matches, sessions, False, compared.stays_disturbed, decided)
-
-
-def inverse(ratio: Interval) -> Interval:
-    """Return the speed-up of a ratio of times, with its interval; the ends change places."""
-    return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
 def _target_bounds(matches: Matched) -> np.ndarray:
