@@ -19,7 +19,8 @@ class InputError(ValueError):
     Parameters
     ----------
     where : the file or the key of the config that holds it, as the user wrote it.
-    value : its present content; None if it has none.
+    value : its present content; None if it has none. The message leaves it out where `where` ends
+        with it, as a path with the name of its file.
     reason : why it cannot be used.
     remedy : what to do about it.
     """
@@ -28,7 +29,8 @@ class InputError(ValueError):
         self.where, self.value, self.reason, self.remedy = where, value, reason, remedy
         text = repr(value)
         text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-        shown = "" if value is None else f" {text}:"
+        named = isinstance(value, str) and re.search(rf"(^|[/. ]){re.escape(value)}$", str(where))
+        shown = "" if value is None or (value and named) else f" {text}:"
         super().__init__(f"{where}:{shown} {reason}. Remedy: {remedy}.")
 
     def __reduce__(self):

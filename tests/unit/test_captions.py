@@ -121,7 +121,7 @@ def test_a_query_of_a_scene_has_its_features_without_noise(scenes_split, tmp_pat
     for text, message in (
         ("red dog\n", "line 1: 'red dog': is not a scene of attribute, object, action, place"),
         ("\nred fish runs park", "line 2: 'fish': is not a known object of a scene"),
-        (" \n\n", "scenes.txt: 'scenes.txt': names no scene"),
+        (" \n\n", "scenes.txt: names no scene"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
@@ -247,7 +247,7 @@ def replaced(key: str, old: str, new: str) -> Callable[[dict[str, Path]], None]:
         (lambda flickr: [(flickr["pictures"] / f"{name}.jpg").unlink() for name in "abd"],
          "'a.jpg': is in the list of the side train, and is not in the folder (and 1 more)."),
         (lambda flickr: os.truncate(flickr["pictures"] / "b.jpg", 99),
-         "b.jpg: 'b.jpg': cannot be read as PNG or JPEG: "),
+         "b.jpg: cannot be read as PNG or JPEG: "),
     ],
 )  # fmt: skip
 def test_files_that_do_not_serve_are_refused_before_a_feature_is_computed(

@@ -186,6 +186,23 @@ def test_every_end_has_its_code_and_its_line(error, code, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "is_shown"),
+    [
+        (Path("results/demo"), "results/demo", False),
+        (Path("results/demo/calibration.json"), "calibration.json", False),
+        ("a.yaml: workloads.mine", "mine", False),
+        ("a.yaml: workloads.mine", "min", True),
+        ("a.yaml: epochs", "", True),
+        ("a.yaml: batches.0", 0, True),
+    ],
+)
+def test_a_message_says_a_path_or_a_key_once(where, value, is_shown):
+    error = InputError(where, value, "is wrong", "mend it")
+    assert (f" {value!r}:" in str(error)) == is_shown
+    assert error.value == value and str(error).startswith(f"{where}: ")
+
+
 def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
