@@ -240,7 +240,7 @@ def replaced(key: str, old: str, new: str) -> Callable[[dict[str, Path]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda flickr: flickr["tokens"].unlink(), "tokens.txt': no such file"),
+        (lambda flickr: flickr["tokens"].unlink(), "tokens.txt: no such file"),
         (replaced("test", "f.jpg", "a.jpg"), "test.txt: 'a.jpg': is already in the list train.txt"),
         (replaced("tokens", "b.jpg#1\t", "b.jpg\t"), "is not a file name, #, a number, a tab"),
         (replaced("tokens", "e.jpg", "x.jpg"), "test.txt, and does not have 5 captions."),
