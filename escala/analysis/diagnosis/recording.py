@@ -1,6 +1,6 @@
 """Read a Horovod timeline event by event, and keep what its steps are computed from.
 
-Kept are some numbers for each operation on a tensor, and the union of the phases of each family.
+Kept are some numbers for each operation on a tensor, and when the phases of each family lasted.
 """
 
 from __future__ import annotations
@@ -57,24 +57,6 @@ def milliseconds(seconds: float) -> str:
     return f"{float(f'{seconds * 1e3:.3g}'):g} ms"
 
 
-class _Union:
-    """Intervals of which those that touch are joined; they are added in order of their end."""
-
-    def __init__(self) -> None:
-        self._starts, self._ends = array("d"), array("d")
-
-    def add(self, start: float, end: float) -> None:
-        starts, ends = self._starts, self._ends
-        while ends and start <= ends[-1] and starts[-1] <= end:
-            start, end = min(start, starts.pop()), max(end, ends.pop())
-        starts.append(start)
-        ends.append(end)
-
-    def intervals(self) -> np.ndarray:
-        """Return the intervals in order, of shape (number, 2)."""
-        return np.column_stack([self._starts, self._ends])
-
-
 @dataclass
 class _Negotiation:
     """The present negotiation on a tensor, or the last one: moments in seconds.
@@ -116,7 +98,8 @@ class Recording:
     def __init__(self) -> None:
         self.events, self.known, self.last = 0, False, 0.0
         self.ranks: set[int] = set()
-        self._families: dict[str, _Union] = defaultdict(_Union)
+        # The starts and the ends of the phases of each family.
+        self._families = defaultdict(lambda: (array("d"), array("d")))
         self._names: dict[int | str, str] = {}
         self._numbers: dict[str, int] = {}
         self._phases: dict[str, int] = {}
@@ -170,7 +153,9 @@ class Recording:
         begin, depth = ended
         pid, phase = event["pid"], begin["name"]
         start, end = (moment["ts"] * timeline.MICROSECONDS for moment in (begin, event))
-        self._families[timeline.family(phase)].add(start, end)
+        starts, ends = self._families[timeline.family(phase)]
+        starts.append(start)
+        ends.append(end)
         if depth:
             return
         if phase.startswith("NEGOTIATE_"):
@@ -231,8 +216,8 @@ class Recording:
         return pd.DataFrame({name: np.array(values) for name, values in self._waits.items()})
 
     def intervals(self, family: str) -> np.ndarray:
-        """Return when a phase of a family lasted, joined, of shape (number, 2)."""
-        return self._families[family].intervals()
+        """Return start and end of each phase of a family in seconds, of shape (number, 2)."""
+        return np.column_stack(self._families[family])
 
     def find_unfinished(self) -> tuple[Unfinished, ...]:
         """Return the innermost phase of each tensor that did not end, in order of their begin."""
