@@ -72,8 +72,9 @@ def _main() -> int | None:
         argcomplete.autocomplete(parser, always_complete_options=False)
     words = sys.argv[1:] or ["--help"]
     module, arguments = parse(words)
-    # A shell may call it where it starts; and the jobs of a call have its environment.
-    if words[0] != "completion" and environment.SESSION_VARIABLE not in os.environ:
+    # A shell may call `completion` where it starts. A job has the environment of its call.
+    if words[0] != "completion" and not getattr(arguments, "in_call", False):
+        os.environ.pop(environment.SESSION_VARIABLE, None)
         folder = Path.cwd()
         root = folder if is_project(folder) else ROOT
         environment.prepare(root)

@@ -41,13 +41,15 @@ def add(parser: Parser) -> None:
     parser.add_argument("--lost", action="store_true", help=text)
     text = "measure nothing: write the table of the runs that are there"
     parser.add_argument("--table", action="store_true", help=text)
+    # Of the workflow: the session is that of the call that started this process.
+    parser.add_argument("--in-call", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.plan.is_file():
         remedy = f"name .escala/plans/NAME/session/plan.json, which {call('run')} writes"
         raise InputError("plan", str(arguments.plan), "no such file", remedy)
-    if os.environ.get(SESSION_VARIABLE):
+    if arguments.in_call:
         # Ranks must not go on after Snakemake was killed: it would start them again alongside.
         die_with_parent()
     plan, called = Plan.read(arguments.plan), session()

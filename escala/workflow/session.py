@@ -209,9 +209,8 @@ class Session:
                 if interrupts.was_signalled():
                     lost.forget(plan.runs)
                 elif lost.find_marks(plan.runs):
-                    subprocess.run(
-                        [sys.executable, "-m", "escala.command", "measure", file, "--lost"]
-                    )
+                    words = ["-m", "escala.command", "measure", file, "--lost", "--in-call"]
+                    subprocess.run([sys.executable, *words])
                 self._plans.tell_what_is_there(plan)
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)

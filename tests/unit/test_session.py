@@ -542,7 +542,7 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     monkeypatch.setattr("escala.record.run.measure", measure)
     monkeypatch.setenv(SESSION_VARIABLE, "s0")
     monkeypatch.setattr(script, "die_with_parent", lambda: None)
-    _, arguments = command.parse(["measure", str(path)])
+    _, arguments = command.parse(["measure", str(path), "--in-call"])
     assert script.run(arguments) == console.DONE
     data = Path("results/small/data/small/split4")
     assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2
