@@ -23,7 +23,7 @@ from escala.workflow.call import ROOT, is_project, make
 #: The subcommands, with one sentence on each.
 COMMANDS = {
     "run": "measure an experiment, or make single results of it",
-    "report": "write the report of an experiment",
+    "report": "write report.html, all figures and tables of an experiment in one file",
     "predict": "predict times of layouts, or classes of your own data",
     "study": "measure a scaling study, and write the document to hand in",
     "try": "measure your own training script: do more processes, or more threads, pay?",
