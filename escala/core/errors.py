@@ -73,9 +73,10 @@ def place_in(error: BaseException, folder: Path) -> str | None:
 
     TensorFlow raises a new error for a compiled function; the file and line are in its text.
     """
-    raised = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    raised += re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    inside = [place for place in raised if folder in Path(place[0]).parents]
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    places += re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    inside = [place for place in places if folder in Path(place[0]).parents]
     return "{}, line {}".format(*inside[-1]) if inside else None
 
 
@@ -93,13 +94,9 @@ def text_of(error: BaseException) -> str:
     return kind + text
 
 
-#: Characters of the column of names.
-WIDTH = 22
-
-
 @dataclass(frozen=True)
 class Answer:
-    """The result of a check: `detail` is the finding, or the reason for a no."""
+    """The answer to a check: yes or no (`able`), and the finding, or the reason for a no."""
 
     name: str
     able: bool
@@ -108,7 +105,7 @@ class Answer:
 
     def __str__(self) -> str:
         remedy = "" if self.able else f". Remedy: {self.remedy}"
-        return f"{self.name:<{WIDTH}}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
+        return f"{self.name:<22}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
 
 
 class Refused(Exception):
@@ -120,7 +117,13 @@ class Refused(Exception):
 
 
 def answer_of(name: str, check: Callable[[Any], str], subject: Any, folder: Path) -> Answer:
-    """Return what a check finds; the code of a user, in a folder, may raise anything."""
+    """Return the answer to a check; the code of the user that it calls may raise anything.
+
+    Parameters
+    ----------
+    check : takes the subject, and returns the finding.
+    folder : holds the code of the user.
+    """
     try:
         return Answer(name, True, check(subject))
     except Refused as error:

@@ -147,7 +147,7 @@ class Session:
 
     def _end_programs(self) -> None:
         """End the jobs of an interrupted call on this machine, and say how far it came."""
-        interrupts.end(child.pid for child in psutil.Process().children())
+        interrupts.end_processes(child.pid for child in psutil.Process().children())
         if self.runs():
             with chdir(self._folder):
                 print(f"{self._plans.progress()}; {self._allocated.remedy}.", flush=True)
