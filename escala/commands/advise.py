@@ -87,8 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _plans(folder: Path, file: str | None) -> dict:
     """Return the plans of a measured experiment: of a file, or of the one that has its name."""
     from escala.analysis.cost_model.works import Works, plans, with_rows
-    from escala.experiment import load
-    from escala.experiment.files import find_files
+    from escala.experiment import find_files, load
 
     name = folder.resolve().name
     if file is None and (file := find_files(Path.cwd()).get(name)) is None:

@@ -107,7 +107,7 @@ def is_project(folder: Path) -> bool:
 
 def experiments() -> list[str]:
     """Return the files of the experiments in the working directory."""
-    from escala.experiment.files import is_experiment
+    from escala.experiment import is_experiment
 
     files = [*Path().glob("*.yaml"), *Path("experiments").rglob("*.yaml")]
     return sorted(map(str, filter(is_experiment, files)))

@@ -33,7 +33,7 @@ from snakemake.exceptions import (
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.experiment.files import files_by_name
+from escala.experiment import files_by_name
 from escala.workflow import internals
 
 #: Words by which a process is known as a call of Snakemake.

@@ -20,8 +20,7 @@ from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
 from escala.data.settings import derive
-from escala.experiment import Experiment, Run, check_name, load_by_name, read
-from escala.experiment.files import files_by_name
+from escala.experiment import Experiment, Run, check_name, files_by_name, load_by_name, read
 
 Wildcards = Any
 
