@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan,
         measure_run,
         write_lost,
-        late=allocated.late,
+        lack_of_time=allocated.lack_of_time,
         remedy=lambda: allocated.remedy,
         decide=decide,
         tell=Forming().tell,

@@ -27,12 +27,12 @@ from escala.measure.plan import (
     Plan,
     by_nodes,
     group_of,
+    partial_table_file,
     plan_runs,
     plan_session,
     run_file,
     session_file,
     table_of,
-    there_file,
     within_pilot,
 )
 from escala.record.schema import read_result
@@ -124,7 +124,7 @@ class Plans:
 
     def table_of_what_is_there(self, e: Experiment) -> str:
         """Return the table of an experiment; if other runs are there, one of these."""
-        plan, file = within_pilot(self._plan(e.name, None)), there_file(e.name)
+        plan, file = within_pilot(self._plan(e.name, None)), partial_table_file(e.name)
         if _is_current(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
         if self._is_main and (text := table.text(plan)) != _content(file):

@@ -180,10 +180,10 @@ def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(
     """The job of 10 minutes is long over: nothing more fits into it."""
     inside(SAID)
     allocated = call()
-    assert allocated.late([None, None], False) is None, (
+    assert allocated.lack_of_time([None, None], False) is None, (
         "nothing is known: the first repeat is begun"
     )
-    why = allocated.late([minutes * 30.0, minutes * 30.0], has_measured)
+    why = allocated.lack_of_time([minutes * 30.0, minutes * 30.0], has_measured)
     assert "the runs of the repeat take" in why
     assert remedy in allocated.remedy
 
