@@ -53,12 +53,12 @@ def add_experiment(parser: Parser) -> None:
 
 
 def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
-    """Return a call of Snakemake, which is printed as it is made.
+    """Return the words of a call of Snakemake.
 
     Parameters
     ----------
     arguments : as `add_options` or `add_experiment` reads them, with further words as `extra`.
-    words : its targets, or what else is to stand first.
+    words : its targets, or other words that are to stand first.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def make(call: list[str]) -> NoReturn:
             f"{PROFILE}: {profile} is not read, as it decides how other work runs. "
             f"To use it here: --profile {shlex.quote(profile)}"
         )
-    # The same, but errors of Snakemake have one message each.
+    # As `snakemake`, but with one message for each error.
     os.execv(sys.executable, [sys.executable, "-m", "escala.workflow.called", *call[1:]])
 
 

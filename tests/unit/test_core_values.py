@@ -30,7 +30,7 @@ from escala.core.files import atomic, read_yaml, temporary_folder, write_json
 from escala.core.text import open_text, read_text
 from escala.core.yaml12 import Dumper, read
 from escala.experiment import load
-from escala.workflow.study import Study
+from escala.workflow.experiments import Experiments
 from tests.conftest import ROOT
 
 TEXT = "one\ntwo – three\n"
@@ -125,14 +125,14 @@ def test_a_call_of_snakemake_reads_a_file_as_every_other_call(tmp_path, monkeypa
     whole = yaml.safe_dump(SMALL | {"time_limit_minutes": "LIMIT"})
     file = tmp_path / "small.yaml"
     file.write_text(whole.replace("LIMIT", "010"))
-    for e in (load(file), Study(ROOT, tmp_path, [file], {}).default):
+    for e in (load(file), Experiments(ROOT, tmp_path, [file], {}).default):
         assert e.settings["time_limit_minutes"] == 10
     file.write_text(whole.replace("LIMIT", "1:30"))
     named = r"small\.yaml: time_limit_minutes: '1:30': is not a (whole )?number"
     with pytest.raises(InputError, match=named):
         load(file)
     with pytest.raises(SystemExit, match=named):
-        Study(ROOT, tmp_path, [file], {})
+        Experiments(ROOT, tmp_path, [file], {})
 
 
 BOUNDS = {
