@@ -1,6 +1,7 @@
 """Advise which configuration of an experiment to use, or not to distribute the training at all.
 
-It measures nothing: an answer takes seconds. Without a calibration it is among what was measured.
+It measures nothing: an answer takes seconds. Without a calibration it is one of the measured
+configurations.
 docs/how-to/advise.md explains it.
 """
 
