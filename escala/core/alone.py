@@ -80,21 +80,16 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
             return
         try:
             _held.append(what)
-            _write(descriptor, json.dumps(_describe_process() | dict(what)))
+            user = str(os.getuid())
+            with suppress(KeyError, OSError):  # The password database may have no entry for it.
+                user = getpass.getuser()
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            holder = {"pid": os.getpid(), "started": proc.start_time(), "user": user}
+            _write(descriptor, json.dumps({**holder, "since": since, **what}))
             yield
         finally:
             _held.clear()
             _write(descriptor, "")
-
-
-def _describe_process() -> dict:
-    """Return `pid`, `started` (`proc.start_time`), `user` and `since` (UTC) of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # The password database has no entry for the user.
-        user = str(os.getuid())
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "started": proc.start_time(), "user": user, "since": since}
 
 
 def _take(descriptor: int, wait: bool) -> None:

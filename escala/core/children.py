@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import signal
 import subprocess
@@ -81,7 +80,12 @@ def start(
     with contextlib.ExitStack() as stack:
         is_file = isinstance(output, Path)
         log = stack.enter_context(open(output, "ab")) if is_file else output
-        started = []
+        started, parent = [], os.getpid()
+
+        def set_up_child() -> None:
+            die_with_parent(parent)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
         try:
             # A handler that raised inside Popen would leave a process that nobody knows.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -94,7 +98,7 @@ def start(
                     stdout=log,
                     stderr=None if log is None else subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=functools.partial(_set_up, os.getpid(), mask),
+                    preexec_fn=set_up_child,
                 )
                 started.append(process)
             finally:
@@ -103,12 +107,6 @@ def start(
             stop(started)
             raise
         return process
-
-
-def _set_up(parent: int, mask: Iterable[int]) -> None:
-    """Let this new child die with its parent, and block only the signals of a mask."""
-    die_with_parent(parent)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 #: A guard process. When its input ends without a word, it kills all processes that have a variable.

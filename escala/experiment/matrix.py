@@ -173,12 +173,13 @@ class Experiment:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             if (probe := wanted.instrument) in PROBES:
+                any_repeat = replace(wanted, repeat=None)
+                of_probe = {replace(known, repeat=None) for known in self._places[probe]}
                 timed = {replace(known, repeat=None, series=None) for known in self.timed}
-                probed = {replace(known, repeat=None) for known in self._places[probe]}
-                plain = replace(wanted, repeat=None)
-                if plain not in probed and replace(plain, instrument=None) in timed:
-                    about = PROBES[probe].settings["description"]
-                    reason, remedy = f"{probe} does not apply to it: {about}", "leave it out"
+                if any_repeat not in of_probe and replace(any_repeat, instrument=None) in timed:
+                    description = PROBES[probe].settings["description"]
+                    reason = f"{probe} does not apply to it: {description}"
+                    remedy = "leave it out"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
         return run
 

@@ -121,8 +121,18 @@ def file_of(arguments: argparse.Namespace) -> str:
     InputError : see `call_of`.
     """
     if arguments.experiment is None:
-        _require_default()
-        return "config.yaml"
+        # Only the folder of a project has a default experiment.
+        folder = Path.cwd()
+        project = next((parent for parent in (folder, *folder.parents) if is_project(parent)), None)
+        if project == folder:
+            return "config.yaml"
+        remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
+        if here := experiments():
+            remedy = f"name a file: --experiment {shlex.quote(here[0])}"
+        if project:
+            remedy = f"for the default one: cd {shlex.quote(os.path.relpath(project))}; or {remedy}"
+        reason = "no experiment is named, and only the folder of the project has a default one"
+        raise InputError("working directory", str(folder), reason, remedy)
     file = find_file(arguments.experiment)
     if not Path(file).is_file():
         import difflib
@@ -138,18 +148,3 @@ def file_of(arguments: argparse.Namespace) -> str:
     if not isinstance(read(file), dict):
         raise InputError(file, None, "has no keys", "write one by `escala try` or `escala new`")
     return file
-
-
-def _require_default() -> None:
-    """Refuse a call without an experiment outside the folder of a project."""
-    folder = Path.cwd()
-    project = next((parent for parent in (folder, *folder.parents) if is_project(parent)), None)
-    if project == folder:
-        return
-    remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
-    if here := experiments():
-        remedy = f"name a file: --experiment {shlex.quote(here[0])}"
-    if project:
-        remedy = f"for the default one: cd {shlex.quote(os.path.relpath(project))}; or {remedy}"
-    reason = "no experiment is named, and only the folder of the project has a default one"
-    raise InputError("working directory", str(folder), reason, remedy)
