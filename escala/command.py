@@ -23,7 +23,7 @@ from escala.workflow.call import ROOT, is_project, make
 #: The subcommands, with one sentence on each.
 COMMANDS = {
     "run": "measure an experiment, or make single results of it",
-    "report": "write the report of an experiment",
+    "report": "write report.html, all figures and tables of an experiment in one file",
     "predict": "predict times of layouts, or classes of your own data",
     "study": "measure a scaling study, and write the document to hand in",
     "try": "measure your own training script: do more processes, or more threads, pay?",
@@ -72,8 +72,9 @@ def _main() -> int | None:
         argcomplete.autocomplete(parser, always_complete_options=False)
     words = sys.argv[1:] or ["--help"]
     module, arguments = parse(words)
-    # A shell may call it where it starts; and the jobs of a call have its environment.
-    if words[0] != "completion" and environment.SESSION_VARIABLE not in os.environ:
+    # A shell may call `completion` where it starts. A job has the environment of its call.
+    if words[0] != "completion" and not getattr(arguments, "in_call", False):
+        os.environ.pop(environment.SESSION_VARIABLE, None)
         folder = Path.cwd()
         root = folder if is_project(folder) else ROOT
         environment.prepare(root)

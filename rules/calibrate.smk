@@ -14,9 +14,9 @@
 # The report shows predictions alongside what was measured, as soon as predictions.json exists.
 
 from escala.analysis.cost_model.works import plan_works, plans
-from escala.workflow.calibrations import Calibrations, times_of_tables
+from escala.workflow.inputs import Calibrations, times_of_tables
 
-CALIBRATIONS = Calibrations(STUDY, has_links)
+CALIBRATIONS = Calibrations(EXPERIMENTS, has_links)
 
 
 rule calibration:

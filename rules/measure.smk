@@ -56,7 +56,7 @@ rule measure:
         """
         unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS \
             VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS
-        exec python -m escala.command measure {input.plan:q} > >(tee -i {log:q}) 2>&1
+        exec python -m escala.command measure {input.plan:q} --in-call > >(tee -i {log:q}) 2>&1
         """
 
 
@@ -90,7 +90,7 @@ if EXPERIMENT.settings["jobs_by_nodes"] and internals.jobs_on_cluster(workflow):
         message:
             "Join the tables of measurements of {wildcards.experiment}"
         shell:
-            "python -m escala.command measure {input.plan:q} --table 2>&1 | tee -i {log:q}"
+            "python -m escala.command measure {input.plan:q} --table --in-call 2>&1 | tee -i {log:q}"
 
 
 # One run, with those that it is compared with. Its file stays while others are measured.

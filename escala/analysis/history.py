@@ -55,6 +55,7 @@ _NAME = re.compile(
     rf"\.(?P<digest>[0-9a-f]{{{_DIGITS}}})\.parquet"
 )
 _SQL = {"string": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+#: See `is_measurement`.
 _MEASUREMENTS = (
     "CREATE VIEW measurements AS SELECT * FROM runs "
     "WHERE status = 'ok' AND instrument IS NULL AND resumptions = 0"
@@ -65,6 +66,11 @@ _CONFIG = {"autoinstall_known_extensions": False, "autoload_known_extensions": F
 _THREADS = 4
 
 Row = Mapping[str, Any]
+
+
+def is_measurement(row: Row) -> bool:
+    """Return whether a row of `runs` is in `measurements`: a timing run that ended ok at once."""
+    return row["status"] == "ok" and row["instrument"] is None and row["resumptions"] == 0
 
 
 class Files(NamedTuple):

@@ -1,5 +1,6 @@
-"""The subcommands of `escala`, a module each: `add(parser)` adds its options, `run` takes them.
+"""The subcommands of `escala`, one module each.
 
-The docstring of a module is its description in the help, and `EXAMPLES` the end of this. `run`
-returns an exit code, None for 0, or the call of Snakemake that is to take the place of the process.
+`add(parser)` adds the options, and `run(arguments)` does the work. The docstring of a module is its
+description in the help, and `EXAMPLES` ends the help. `run` returns an exit code, None for 0, or
+the words of a call of Snakemake, which replaces the process.
 """

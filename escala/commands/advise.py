@@ -1,6 +1,7 @@
 """Advise which configuration of an experiment to use, or not to distribute the training at all.
 
-It measures nothing: an answer takes seconds. Without a calibration it is among what was measured.
+It measures nothing: an answer takes seconds. Without a calibration it is one of the measured
+configurations.
 docs/how-to/advise.md explains it.
 """
 
@@ -86,8 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _plans(folder: Path, file: str | None) -> dict:
     """Return the plans of a measured experiment: of a file, or of the one that has its name."""
     from escala.analysis.cost_model.works import Works, plans, with_rows
-    from escala.experiment import load
-    from escala.experiment.files import find_files
+    from escala.experiment import find_files, load
 
     name = folder.resolve().name
     if file is None and (file := find_files(Path.cwd()).get(name)) is None:

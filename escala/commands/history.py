@@ -20,14 +20,14 @@ from escala.core.readable import align, with_noun
 
 EXAMPLES = """\
 examples:
-  escala history add results/demo         keep its measurements
+  escala history add results/demo         keep its runs
   escala history query --sql "SELECT workload, count(*) FROM measurements GROUP BY ALL"
 """
 
 
 def add(parser: Parser) -> None:
     command = subcommands(parser)
-    keep = command("add", _add, "add the measurements of experiments")
+    keep = command("add", _add, "add the runs of experiments")
     keep.add_argument(
         "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="a folder results/NAME"
     )
@@ -47,8 +47,8 @@ def _add(folder: Path, arguments: argparse.Namespace) -> int:
     for error in added.unreadable.values():
         say(error)
     print(
-        f"{folder}: {with_noun(added.measurements, 'measurement')} of "
-        f"{with_noun(len(added.files), 'session')} added, {added.known} already there"
+        f"{folder}: {with_noun(added.runs, 'run')} of {with_noun(len(added.files), 'session')} "
+        f"added, {added.measurements} of them as measurements; {added.known} already there"
     )
     return 1 if added.unreadable else 0
 

@@ -1,9 +1,9 @@
 """Measure what is left of a plan, in one process that has the machine to itself.
 
 A plan is .escala/plans/NAME/session/plan.json, which the workflow writes: the runs of an experiment
-in their drawn order. Of it, this leaves out what stands, and measures the others with the runs that
-they are compared with, repeat after repeat. The same call goes on where one was ended: by Ctrl-C,
-by a failure, or by the end of its job.
+in their drawn order. Runs that were measured are left out. The others are measured with the runs
+that they are compared with, repeat after repeat. The same call goes on where an earlier one was
+ended: by Ctrl-C, by a failure, or by the end of its job.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ def add(parser: Parser) -> None:
     parser.add_argument("--lost", action="store_true", help=text)
     text = "measure nothing: write the table of the runs that are there"
     parser.add_argument("--table", action="store_true", help=text)
+    # Of the workflow: the session is that of the call that started this process.
+    parser.add_argument("--in-call", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.plan.is_file():
         remedy = f"name .escala/plans/NAME/session/plan.json, which {call('run')} writes"
         raise InputError("plan", str(arguments.plan), "no such file", remedy)
-    if os.environ.get(SESSION_VARIABLE):
+    if arguments.in_call:
         # Ranks must not go on after Snakemake was killed: it would start them again alongside.
         die_with_parent()
-    plan, called = Plan.read(arguments.plan), session()
+    plan, session_of_call = Plan.read(arguments.plan), session()
     if arguments.lost:
         lost.record(plan.runs, write_lost)
         return console.DONE
@@ -58,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_text(plan.table, table.text(within_pilot(plan)))
         return console.DONE
     if number := allocation.job_number():
-        # Runs of two jobs of a call are no match: their nodes may be others.
-        os.environ[SESSION_VARIABLE] = f"{called}-{number}"
+        # Each job of a call is a session of its own: their nodes may differ, so runs of two jobs
+        # form no paired run.
+        os.environ[SESSION_VARIABLE] = f"{session_of_call}-{number}"
     allocated = Allocated(number)
     allocated.require(planned.run for planned in plan.runs)
 
@@ -79,26 +82,27 @@ def run(arguments: argparse.Namespace) -> int:
     def decide(files: list[Path]) -> int:
         from escala.report.tables import Evidence, pilot
 
-        decided = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
-        write_json(Path(plan.table).with_name("pilot.json"), decided)
-        return decided["repeats"]
+        decision = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
+        write_json(Path(plan.table).with_name("pilot.json"), decision)
+        return decision["repeats"]
 
     code = Session(
         plan,
         measure_run,
         write_lost,
-        late=allocated.late,
+        lack_of_time=allocated.lack_of_time,
         remedy=lambda: allocated.remedy,
         decide=decide,
         tell=Forming().tell,
         job=allocated.job,
     ).measure()
     if code == console.NO_TIME:
-        write_text(no_time_file(plan.experiment), called)
+        write_text(no_time_file(plan.experiment), session_of_call)
     return code
 
 
 def write_lost(planned: PlannedRun, status: str, reason: str) -> None:
+    """Write the `run.json` of a run that ended with its session."""
     from escala.record import run
 
     output = Path(planned.file)

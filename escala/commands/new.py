@@ -33,7 +33,7 @@ Then call escala run -e flowers.yaml --dry-run, and the same without --dry-run.
 
 
 def add(parser: Parser) -> None:
-    # The options on a program are others, of the same names.
+    # Programs have options of the same names with other meanings.
     if any(word.partition("=")[0] == "--command" for word in sys.argv[1:]):
         parser.description = "Write the file that `escala try` writes, and measure nothing."
         parser.add_argument("--command", required=True, metavar="TEXT", help="the program to start")
@@ -63,32 +63,33 @@ def add(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int | None:
     if "command" in arguments:
         arguments.name = arguments.name or (arguments.output and arguments.output.stem)
-        drafted = draft_program.draft([arguments.command], arguments)
-        output = arguments.output or draft_program.file_of(drafted.name)
-        return _write(drafted, output, arguments.force)
-    given = {name: value for name, value in vars(arguments).items() if value is not None}
-    force = given.pop("force")
-    if "data" not in given:
+        of_program = draft_program.draft([arguments.command], arguments)
+        output = arguments.output or draft_program.file_of(of_program.name)
+        return _write(of_program, output, arguments.force)
+    options = {name: value for name, value in vars(arguments).items() if value is not None}
+    force = options.pop("force")
+    if "data" not in options:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             reason = "is missing, and there is no terminal to ask in"
             raise InputError("--data", None, reason, f"name your data, or {SIMULATED}")
         try:
-            given = _ask(given, force)
+            options = _ask(options, force)
         except EOFError:
             print("\nescala: no answer, so nothing is written", file=sys.stderr)
             return 1
-    output = given.pop("output", None) or _default_output(given["data"])
-    return _write(draft(output.stem, **given), output, force)
+    output = options.pop("output", None) or _default_output(options["data"])
+    return _write(draft(output.stem, **options), output, force)
 
 
-def _other(output: Path) -> str:
+def _suggest_output(output: Path) -> str:
+    """Return the option that names another file, for the message on one that exists."""
     return f"--output {output.with_name('NAME.yaml')}"
 
 
-def _write(drafted: Draft, output: Path, force: bool) -> None:
-    content = drafted.content(output, force, _other(output))
+def _write(experiment: Draft, output: Path, force: bool) -> None:
+    content = experiment.content(output, force, _suggest_output(output))
     write_text(output, content)
-    print("\n".join([*drafted.sentences, f"Written: {output}"]))
+    print("\n".join([*experiment.sentences, f"Written: {output}"]))
     print(f"Next: {call('run --dry-run --experiment', output)}")
 
 
@@ -107,16 +108,16 @@ def _default_output(data: str) -> Path:
     return Path("experiments", f"{recognise(data).name}.yaml")
 
 
-def _ask(given: dict[str, Any], force: bool) -> dict[str, Any]:
-    """Return the options, with an answer of the user for each that is not given.
+def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
+    """Return options, completed by answers of the user.
 
-    Every answer is checked together with those before it, and asked again if it is refused.
+    An answer is checked together with those before it. If it is refused, the question comes again.
     """
     answers: dict[str, Any] = {}
 
     def ask(name: str, question: str, default: str | None, convert: Callable[[str], Any]) -> None:
-        if name in given:
-            answers[name] = given[name]
+        if name in options:
+            answers[name] = options[name]
             return
         while True:
             answer = input(f"{question}{f' [{default}]' if default else ''}: ").strip()
@@ -126,7 +127,7 @@ def _ask(given: dict[str, Any], force: bool) -> dict[str, Any]:
                 answers[name] = convert(answer or default)
                 settings = dict(answers)
                 if output := settings.pop("output", None):
-                    draft(output.stem, **settings).content(output, force, _other(output))
+                    draft(output.stem, **settings).content(output, force, _suggest_output(output))
                 else:
                     Experiment(draft("draft", **settings).settings, "draft")
             except ValueError as error:
@@ -135,13 +136,13 @@ def _ask(given: dict[str, Any], force: bool) -> dict[str, Any]:
                 return
 
     ask("data", f"Your data: a folder or a file, or `{SIMULATED}`", None, str)
-    # The default has further workloads alongside it, so it is not the same as its name.
-    usual = recognise(answers["data"]).workload
+    # Without an answer, the experiment also has further workloads for such data.
+    default = recognise(answers["data"]).workload
     ask(
         "workload",
         "Workload: a name, or your folder",
-        usual,
-        lambda it: None if it == usual else it,
+        default,
+        lambda answer: None if answer == default else answer,
     )
     for name, question, convert in (
         ("strategies", "Strategies to compare with one process", str.split),

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> list[str]:
 
 def _file_of(name: str) -> str | None:
     """Return the file of an experiment, None if it is the default one."""
-    from escala.experiment.files import find_files
+    from escala.experiment import find_files
 
     folder = Path.cwd()
     file = find_files(folder).get(name)

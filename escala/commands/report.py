@@ -1,4 +1,8 @@
-"""Write the report of an experiment."""
+"""Write results/NAME/report.html: all figures, tables and captions of an experiment in one file.
+
+It is Snakemake's report of what was measured. The page, results/NAME/index.html, and the tables are
+written by `escala run`, or by `escala run report` of the runs that are there.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from escala.core.arguments import Parser
 from escala.core.errors import InputError
 from escala.workflow import call as workflow
 
-#: What an experiment has after it was run.
+#: A file of the results that an experiment has only after it was run.
 SUMMARY = "summary.md"
 EXAMPLES = """\
 examples:
-  escala report                                     results/demo/report.html
-  escala report -e experiments/virus/ladder.yaml    the report of another one, after its runs
+  escala report                                     writes results/demo/report.html
+  escala report -e experiments/virus/ladder.yaml    writes results/ladder/report.html
 """
 
 

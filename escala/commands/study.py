@@ -9,7 +9,7 @@ from escala.workflow import call as workflow
 
 EXAMPLES = """\
 examples:
-  escala study -e experiments/scaling/study-cores.yaml     results/study-cores/study.html
+  escala study -e experiments/scaling/study-cores.yaml     writes results/study-cores/study.html
   escala study -e FILE --profile profiles/slurm            on a cluster
 The experiment has the key `scaling`; docs/how-to/study.md describes it.
 """
@@ -20,5 +20,5 @@ def add(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[str]:
-    """Return the call of Snakemake that makes a study."""
+    """Return the call of Snakemake that makes the document of a study."""
     return workflow.call_of(arguments, ["study"])

@@ -49,7 +49,7 @@ the three steps of an experiment on a cluster, from the login node:
 The script is written to results/NAME/job.sh. You may change it, and submit it by sbatch. What
 sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_PARTITION=cpu.
 """
-#: Options of sbatch that a site may ask for, with what they are.
+#: Options of sbatch that a site may ask for, with words on their values.
 OPTIONS = {
     "account": "the account whose compute time is used",
     "partition": "the queue",
@@ -110,8 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
     options = {name: value for name in OPTIONS if (value := getattr(arguments, name))}
     require_plain(options, arguments.time)
     e = load(workflow.file_of(arguments))
-    runs, option = select_runs(e), ["-e", arguments.experiment] if arguments.experiment else []
-    prepare, report = (call(f"run {target}", *option) for target in ("prepare", "report"))
+    runs = select_runs(e)
+    file = ["-e", arguments.experiment] if arguments.experiment else []
+    prepare, report = (call(f"run {target}", *file) for target in ("prepare", "report"))
     if not runs:
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
@@ -146,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def select_runs(e: Experiment) -> list[Run]:
-    """Return the runs that a call inside the job measures, as far as that is known here."""
+    """Return the runs that a call inside the job measures, as far as this machine knows them."""
     plan = within_pilot(plan_session(e))
     # The nodes of the job may have no network.
     provide_all(engines_of(planned.run for planned in plan.runs))
@@ -169,9 +170,9 @@ def _wait(number: str, log: Path) -> int:
 
 def format_time(minutes: int) -> str:
     """Return minutes as SLURM reads a time: `01:20:00`, or `2-01:20:00` with days."""
-    hours, rest = divmod(minutes, 60)
+    hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    return f"{f'{days}-' if days else ''}{hours:02}:{rest:02}:00"
+    return f"{f'{days}-' if days else ''}{hours:02}:{minutes:02}:00"
 
 
 def require_plain(options: Mapping[str, str], time: str | None) -> None:
@@ -198,8 +199,8 @@ def require_plain(options: Mapping[str, str], time: str | None) -> None:
 
 def _seconds(time: str) -> int:
     """Return the seconds of a time as SLURM reads it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
-    days, _, rest = time.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
+    days, _, clock = time.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
     hours, minutes, seconds, *_ = (*([0] if not days and len(parts) < 3 else []), *parts, 0, 0)
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
@@ -221,7 +222,7 @@ def write_script(
     lines : of the shell, before the environment is activated.
     command : the call of Snakemake.
     """
-    wanted = {
+    all_options = {
         "job-name": f"escala-{e.name}",
         "chdir": Path.cwd(),
         "output": _log(e, "%j"),
@@ -239,12 +240,16 @@ def write_script(
     }
     # A job has further variables of its site, which are in no key of a program.
     shell = [f"export {SHELL}={shlex.quote(os.environ[SHELL])}"] if SHELL in os.environ else []
-    named = [f"--{name}" + ("" if value is None else f"={value}") for name, value in wanted.items()]
+    words = [
+        f"--{name}" + ("" if value is None else f"={value}") for name, value in all_options.items()
+    ]
     # Double quotes where an option holds a space.
-    named = [json.dumps(it, ensure_ascii=False) if re.search(r"\s", it) else it for it in named]
+    words = [
+        json.dumps(word, ensure_ascii=False) if re.search(r"\s", word) else word for word in words
+    ]
     return _SCRIPT.format(
         name=e.name,
-        options="\n".join(f"#SBATCH {option}" for option in named),
+        options="\n".join(f"#SBATCH {word}" for word in words),
         lines="\n".join([*lines, *shell, activation()]),
         command=shlex.join(command),
     )
@@ -255,8 +260,9 @@ def activation() -> str:
     file = Path(sys.prefix, "bin", "activate")
     if not file.exists():
         return f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return f"source {shlex.quote(str(near))}"
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())
+    return f"source {shlex.quote(str(file))}"
 
 
 def submit(file: str) -> str:

@@ -32,8 +32,20 @@ _held: list[Mapping[str, str]] = []
 
 
 def path() -> Path:
-    """Return the lock file of this machine. Nodes of the lab have one each, by their host names."""
-    return Path(os.environ.get(VARIABLE) or FOLDER) / f"escala-{socket.gethostname()}.lock"
+    """Return the lock file of this machine. Nodes of the lab have one each, by their host names.
+
+    Raises
+    ------
+    InputError : the folder that `ESCALA_LOCKS` names does not exist.
+    """
+    named = os.environ.get(VARIABLE)
+    if named and not Path(named).is_dir():
+        reason, remedy = (
+            "is not a folder",
+            f"make it, or unset the variable: the default is {FOLDER}",
+        )
+        raise InputError(VARIABLE, named, reason, remedy)
+    return Path(named or FOLDER) / f"escala-{socket.gethostname()}.lock"
 
 
 @contextmanager
@@ -50,16 +62,17 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
 
     Raises
     ------
-    InputError : the process that holds the lock has started this one, so waiting would never end.
+    InputError : the process that holds the lock has started this one, so waiting would never end;
+        or as `path`.
     Unavailable : another process holds it, and `wait` is false.
     """
     if _held:
         yield
         return
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
             descriptor = _open(path())
-            opened.callback(os.close, descriptor)
+            stack.callback(os.close, descriptor)
             _take(descriptor, wait)
         except OSError as error:
             say(f"no lock on this machine, so other runs may run alongside this one: {error}")
@@ -67,20 +80,16 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
             return
         try:
             _held.append(what)
-            _write(descriptor, json.dumps(_process() | dict(what)))
+            user = str(os.getuid())
+            with suppress(KeyError, OSError):  # The password database may have no entry for it.
+                user = getpass.getuser()
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            holder = {"pid": os.getpid(), "started": proc.start_time(), "user": user}
+            _write(descriptor, json.dumps({**holder, "since": since, **what}))
             yield
         finally:
             _held.clear()
             _write(descriptor, "")
-
-
-def _process() -> dict:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # The password database has no entry for the user.
-        user = str(os.getuid())
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "started": proc.start_time(), "user": user, "since": since}
 
 
 def _take(descriptor: int, wait: bool) -> None:
@@ -91,7 +100,7 @@ def _take(descriptor: int, wait: bool) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         holder = _read(descriptor)
         described = _describe(holder)
-        # In another container another process may have the same number.
+        # A process in another container may have the same number.
         parents = {parent.pid for parent in psutil.Process().parents()}
         pid = holder.get("pid")
         if pid in parents and proc.is_running(pid, holder.get("started")):
@@ -123,13 +132,13 @@ def _open(file: Path) -> int:
             return os.open(file, flags | os.O_RDONLY)
         except FileNotFoundError:
             with suppress(FileExistsError):
-                made = os.open(file, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL)
-                os.fchmod(made, 0o666)
-                return made
+                descriptor = os.open(file, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                os.fchmod(descriptor, 0o666)
+                return descriptor
 
 
 def _read(descriptor: int) -> dict:
-    """Return what the holder wrote, empty if it has not done so yet."""
+    """Return the holder as it described itself, empty if it has not done so yet."""
     with suppress(OSError, ValueError):
         holder = json.loads(os.pread(descriptor, 4096, 0))
         return holder if isinstance(holder, dict) else {}
@@ -137,13 +146,14 @@ def _read(descriptor: int) -> dict:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write who holds the lock. The lock is valid even if this cannot be written."""
+    """Replace the content of the lock file. The lock is valid even if this cannot be written."""
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
 
 def _describe(holder: Mapping) -> str:
+    """Return words on the process that holds the lock."""
     if not holder:
         return "another run, which has just begun"
     names = ("pid", "user", "run", "experiment", "since")

@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
     hint = ""
 
     def parse_known_args(self, args=None, namespace=None):
-        # So a subcommand, which knows its options, refuses a word, and not the whole command.
+        # Refused by the subcommand, which knows its options: argparse leaves it to the command.
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
@@ -75,9 +75,9 @@ def subcommands(parser: Parser) -> Callable[[str, Callable, str], Parser]:
 
     def add(name: str, run: Callable, text: str) -> Parser:
         form = argparse.HelpFormatter
-        added = commands.add_parser(name, help=text, description=text, formatter_class=form)
-        added.set_defaults(command=run)
-        return added
+        subparser = commands.add_parser(name, help=text, description=text, formatter_class=form)
+        subparser.set_defaults(command=run)
+        return subparser
 
     return add
 

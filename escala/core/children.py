@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import signal
 import subprocess
@@ -65,7 +64,7 @@ def start(
     environment: Mapping[str, str],
     output: Path | int | None,
     folder: Path | None = None,
-    given: int = subprocess.DEVNULL,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen:
     """Start a command in a new session, so that it leads a new process group.
 
@@ -76,39 +75,38 @@ def start(
     output : file to append its stdout and stderr to, or an open descriptor. None: it inherits those
         of this process.
     folder : its working directory. None: that of this process.
-    given : descriptor of its input.
+    stdin : descriptor of its input.
     """
     with contextlib.ExitStack() as stack:
         is_file = isinstance(output, Path)
         log = stack.enter_context(open(output, "ab")) if is_file else output
-        started = []
+        started, parent = [], os.getpid()
+
+        def set_up_child() -> None:
+            die_with_parent(parent)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
         try:
             # A handler that raised inside Popen would leave a process that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             try:
                 process = subprocess.Popen(
                     command,
                     cwd=folder,
                     env=dict(environment),
-                    stdin=given,
+                    stdin=stdin,
                     stdout=log,
                     stderr=None if log is None else subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=functools.partial(_begin, os.getpid(), before),
+                    preexec_fn=set_up_child,
                 )
                 started.append(process)
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         except BaseException:
             stop(started)
             raise
         return process
-
-
-def _begin(parent: int, blocked: Iterable[int]) -> None:
-    """Die with the parent, and receive the signals that it received before it blocked all."""
-    die_with_parent(parent)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 #: A guard process. When its input ends without a word, it kills all processes that have a variable.
@@ -120,16 +118,16 @@ os.setsid()
 well, variable, tries = sys.stdin.read(), os.fsencode(sys.argv[1]), 100
 while tries and not well:
     tries -= 1
-    found = False
+    killed = False
     for number in filter(str.isdecimal, os.listdir("/proc")):
         try:
             with open(f"/proc/{number}/environ", "rb") as file:
                 if variable in file.read().split(b"\\0"):
                     os.kill(int(number), 9)
-                    found = True
+                    killed = True
         except OSError:
             pass
-    if not found:
+    if not killed:
         break
     time.sleep(0.05)
 """
@@ -149,7 +147,7 @@ def guard_processes(variable: str) -> Iterator[None]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    guard.wait()  # For the process that starts the one that waits.
+    guard.wait()  # Its child is the guard from now on.
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Exit codes of commands, and their lines on standard error.
 
-The lines are on what happens, and now and then on what takes long. Each is written with its end at
-once: lines of several processes stay apart, also if one is killed.
+A line is written in one call, with its newline: so lines of several processes stay apart, also if a
+process is killed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def shell_code(code: int) -> int:
 
 
 def exit_code_lines() -> list[str]:
-    """Return the table as lines of a text."""
+    """Return the exit codes with their meanings, as lines of a text."""
     return [f"  {code:9}{meaning}" for code, meaning in MEANINGS.items()]
 
 
-#: Seconds between two lines.
+#: Seconds between two lines of progress.
 EVERY = 5.0
 
 
@@ -59,7 +59,7 @@ def print_any_text() -> None:
 
 
 def say(text: object) -> None:
-    """Print a line of the project's own."""
+    """Print a line that begins with the name of the project."""
     with suppress(OSError):  # A closed terminal must not end the run.
         print(f"escala: {text}\n", end="", file=sys.stderr, flush=True)
 
@@ -68,10 +68,10 @@ def progress(line: str) -> Callable[..., None]:
     """Return a function that prints a line with its arguments, every 5 s at most."""
     last = time.monotonic()
 
-    def say(*values: object) -> None:
+    def show(*values: object) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
             print(f"{line % values}\n", end="", file=sys.stderr, flush=True)
 
-    return say
+    return show

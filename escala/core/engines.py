@@ -22,21 +22,21 @@ MODULES = ("engine.py", "functions.py", "strategies.py", "__init__.py")
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment of Python of an engine: whose packages, and what it is called.
+    """The Python environment of an engine.
 
     Attributes
     ----------
-    variable : names an interpreter that is used in its place.
+    variable : the environment variable that names another interpreter to use.
     folder : the name of its folder.
-    requirements : the file of its locked packages, in `envs/`.
-    extras : those of `pyproject.toml` that it holds.
-    packages : what it holds of Escala's dependencies. `scripts/lock_environments.py` locks both.
-    takes : how long it takes to make, and its size, for people.
+    requirements : the file of its locked packages, in `envs/` (`scripts/lock_environments.py`).
+    extras, packages : extras of `pyproject.toml`, and dependencies of Escala, that it holds.
+    takes : words on its size and on how long it takes to make.
     oldest : the first release of the framework with all that the engine calls, as numbers.
-    conda : the file of its environment of conda, in `envs/`; absent, the usual one.
+    conda : the file of its conda environment, in `envs/`.
     python : the release of Python that it needs. None: any from Escala's oldest on.
     backend : uv's option for the build of the framework that fits the machine, if it has one.
-    builds : pattern of what each of these builds has in another file, or brings.
+    builds : pattern of the packages in `uv.lock` that differ between these builds. The first group
+        is the framework; the others are libraries that its build brings.
     """
 
     variable: str
@@ -80,16 +80,16 @@ class Engine:
 
     Attributes
     ----------
-    position : where lists name it; the first one is meant where none is named.
+    position : its place in lists; the first engine is the default.
     title : the name of its framework, for people.
     module : the name of its models' module in the folder of a workload.
     one_process : the strategy by which one process trains.
     distributions : those whose versions decide a result.
-    required : what its environment needs of them: one of each tuple.
+    required : tuples of distributions; its environment needs one of each tuple.
     launchers : those of Escala's own environment, which start its ranks.
     keep_memory : variables with which processes keep freed memory, whatever its size.
-    compiles : the knob with which a training compiles code, so that the compiler decides a result;
-        or whether each one does.
+    compiles : the knob with which a training compiles code; true if every training does. The
+        version of the compiler then decides a result.
     collectives : the libraries by which its ranks may sum, by name.
     variables : patterns of names of variables, with words for what they are for, by their use as in
         `escala.core.variables`: `neutral`, `deciding` and `places`.
@@ -140,7 +140,7 @@ def _read(file: Path) -> Engine:
 ENGINES = dict(
     sorted(
         ((file.parent.name, _read(file)) for file in FOLDER.glob("*/engine.yaml")),
-        key=lambda named: named[1].position,
+        key=lambda item: item[1].position,
     )
 )
 DEFAULT = next(iter(ENGINES))

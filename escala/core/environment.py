@@ -147,9 +147,9 @@ def prepare(root: Path) -> None:
         say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} is used instead")
         os.environ["HOME"] = str(home)
     cache = Path(os.environ.get(_CACHE) or home / ".cache")
-    # Snakemake makes this folder in it.
-    made = cache / "snakemake" / "snakemake"
-    nearest = next(path for path in (made, *made.parents) if os.path.lexists(path))
+    # Snakemake makes this folder.
+    inner = cache / "snakemake" / "snakemake"
+    nearest = next(path for path in (inner, *inner.parents) if os.path.lexists(path))
     if not (cache.is_absolute() and nearest.is_dir() and _is_writable(nearest)):
         instead = Path.cwd() / HOME.with_name("cache")
         say(f"{_CACHE}: '{cache}' cannot be written to; {instead} is used instead")
@@ -159,8 +159,8 @@ def prepare(root: Path) -> None:
     for name, why in _NOT_PASSED.items():
         if os.environ.pop(name, None):
             say(f"{name}: is not passed on: {why}")
-    named = {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys()
-    if not named and _name(os.getuid()) is None:
+    has_name = {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys()
+    if not has_name and _user_name(os.getuid()) is None:
         os.environ["USER"] = os.environ["LOGNAME"] = f"user{os.getuid()}"
 
 
@@ -171,8 +171,8 @@ def call(arguments: str, *words: object) -> str:
     ----------
     words : more arguments, such as paths, which are quoted for a shell.
     """
-    given = " ".join([arguments, *(shlex.quote(str(word)) for word in words)])
-    return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {given}"
+    line = " ".join([arguments, *(shlex.quote(str(word)) for word in words)])
+    return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {line}"
 
 
 def require_plain(path: Path | str, where: str, remedy: str, refused: str = "{}\n") -> None:
@@ -204,15 +204,16 @@ def require_work_folder(folder: Path) -> None:
     written = [folder / name for name in _WRITTEN]
     for path in written:
         require_folder(path)
-    there = [path for path in written if path.exists()]
+    present = [path for path in written if path.exists()]
     inside = [path for path in written[0].glob("*") if path.is_dir()]
-    for path in [*there, *inside, *([folder] if len(there) < len(written) else [])]:
+    for path in [*present, *inside, *([folder] if len(present) < len(written) else [])]:
         if not _is_writable(path):
             number = path.stat().st_uid
+            owner = _user_name(number) or f"the user {number}"
             raise InputError(
                 "working directory",
                 str(path),
-                f"belongs to {_name(number) or f'the user {number}'}, and cannot be written to",
+                f"belongs to {owner}, and cannot be written to",
                 "let its owner remove it, or work in a copy of the project of your own",
             )
 
@@ -250,8 +251,8 @@ def drop_shadowing_paths(root: Path) -> None:
     installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     modules = {*sys.stdlib_module_names, *chain(*(_modules(Path(folder)) for folder in installed))}
     kept = []
-    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    for folder in dict.fromkeys(Path(name).absolute() for name in named):
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    for folder in dict.fromkeys(Path(path).absolute() for path in paths):
         if folder.resolve() == root.resolve():
             continue
         replaced = sorted(_modules(folder) & modules)
@@ -284,9 +285,9 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _name(user: int) -> str | None:
-    """Return the name of a user by its number, None without an entry."""
+def _user_name(number: int) -> str | None:
+    """Return the name of a user by its number, None without an entry in the password database."""
     try:
-        return pwd.getpwuid(user).pw_name
+        return pwd.getpwuid(number).pw_name
     except KeyError:
         return None

@@ -19,7 +19,8 @@ class InputError(ValueError):
     Parameters
     ----------
     where : the file or the key of the config that holds it, as the user wrote it.
-    value : its present content; None if it has none.
+    value : its present content; None if it has none. The message leaves it out where `where` ends
+        with it, as a path with the name of its file.
     reason : why it cannot be used.
     remedy : what to do about it.
     """
@@ -28,7 +29,8 @@ class InputError(ValueError):
         self.where, self.value, self.reason, self.remedy = where, value, reason, remedy
         text = repr(value)
         text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-        shown = "" if value is None else f" {text}:"
+        named = isinstance(value, str) and re.search(rf"(^|[/. ]){re.escape(value)}$", str(where))
+        shown = "" if value is None or (value and named) else f" {text}:"
         super().__init__(f"{where}:{shown} {reason}. Remedy: {remedy}.")
 
     def __reduce__(self):
@@ -71,9 +73,10 @@ def place_in(error: BaseException, folder: Path) -> str | None:
 
     TensorFlow raises a new error for a compiled function; the file and line are in its text.
     """
-    raised = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    raised += re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    inside = [place for place in raised if folder in Path(place[0]).parents]
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    places += re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    inside = [place for place in places if folder in Path(place[0]).parents]
     return "{}, line {}".format(*inside[-1]) if inside else None
 
 
@@ -91,13 +94,13 @@ def text_of(error: BaseException) -> str:
     return kind + text
 
 
-#: Characters of the column of names.
+#: Letters of an answer's line in which its name stands.
 WIDTH = 22
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a check: `detail` is the finding, or the reason for a no."""
+    """The answer to a check: yes or no (`able`), and the finding, or the reason for a no."""
 
     name: str
     able: bool
@@ -118,7 +121,13 @@ class Refused(Exception):
 
 
 def answer_of(name: str, check: Callable[[Any], str], subject: Any, folder: Path) -> Answer:
-    """Return what a check finds; the code of a user, in a folder, may raise anything."""
+    """Return the answer to a check; the code of the user that it calls may raise anything.
+
+    Parameters
+    ----------
+    check : takes the subject, and returns the finding.
+    folder : holds the code of the user.
+    """
     try:
         return Answer(name, True, check(subject))
     except Refused as error:

@@ -183,8 +183,8 @@ def read_yaml(path: str | Path) -> Any:
 def read_schema(path: str | Path) -> dict:
     """Return a JSON Schema of a YAML file of the project, in which every object is closed.
 
-    An object with `properties` allows no others, and requires those without `optional: true`. What
-    a condition says of them is left as it is.
+    An object with `properties` allows no others, and requires those without `optional: true`. The
+    schemas inside conditions stay as they are.
     """
     return _close_objects(read_yaml(path))
 
@@ -198,8 +198,7 @@ def _close_objects(node: Any) -> Any:
     closed = {k: v if k in conditions else _close_objects(v) for k, v in node.items()}
     if "properties" in closed:
         required = [k for k, v in closed["properties"].items() if not v.get("optional")]
-        whole = {"type": "object", "additionalProperties": False, "required": required}
-        closed = whole | closed
+        closed = {"type": "object", "additionalProperties": False, "required": required} | closed
     return closed
 
 
@@ -209,12 +208,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_format(path: Path, number: int, what: str, remedy: str, make: Callable[..., Any]) -> Any:
-    """Return what `make` makes of the values of a JSON file, which names its format.
+    """Return `make(**values)` of the values in a JSON file, whose `format` is this number.
 
     Raises
     ------
-    InputError : it is none of this format.
-    FileNotFoundError : there is none.
+    InputError : the file has another format, or no values that `make` takes.
+    FileNotFoundError : the file does not exist.
     """
     try:
         content = read_json(path)

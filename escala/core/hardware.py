@@ -96,7 +96,7 @@ def available_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
     return gpus
 
 
-#: Names in /proc/cpuinfo of what tells processors from others, on x86 and on ARM.
+#: What tells processors of different kinds apart, with its fields in /proc/cpuinfo on x86 and ARM.
 _PROCESSOR = {
     "vendor": ("vendor_id", "CPU implementer"),
     "family": ("cpu family", "CPU architecture"),
@@ -122,8 +122,8 @@ def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
     """
     fields = _first_processor(cpuinfo)
     processor = {
-        name: next((fields[field] for field in named if field in fields), None)
-        for name, named in _PROCESSOR.items()
+        name: next((fields[field] for field in candidates if field in fields), None)
+        for name, candidates in _PROCESSOR.items()
     }
     if processor["features"]:
         flags = " ".join(sorted(processor["features"].split()))

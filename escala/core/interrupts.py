@@ -34,7 +34,7 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
     before : called before `SystemExit` is raised. Exceptions in it are ignored.
     """
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def exit_once(number: int, frame: FrameType | None) -> None:
         if _received:
             return
         _received.append(number)
@@ -46,7 +46,7 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
 
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, end)
+            signal.signal(number, exit_once)
 
 
 def was_signalled() -> bool:
@@ -64,16 +64,16 @@ def end_if_received() -> None:
         sys.exit(128 + _received[0])
 
 
-def end(numbers: Iterable[int]) -> None:
+def end_processes(pids: Iterable[int]) -> None:
     """Send SIGTERM to processes and their descendants, and SIGKILL after `GRACE_SECONDS`.
 
     It does not wait: a thread sends the second signal.
 
     Parameters
     ----------
-    numbers : process ids; processes that have ended are skipped.
+    pids : ids of processes; those that have ended are skipped.
     """
-    family = children.family(numbers)
+    family = children.family(pids)
 
     def send(act: Callable[[psutil.Process], None]) -> None:
         for process in family:

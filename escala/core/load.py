@@ -1,4 +1,4 @@
-"""Read the core time of a machine: of all processes, and of those of a run.
+"""Read how much core time all programs of a machine have used, and how much those of a run.
 
 All quantities are totals since the boot of the machine or the start of a process. Reading them
 takes some hundred microseconds.
@@ -26,7 +26,7 @@ from escala.core import children
 from escala.core.hardware import control_groups
 from escala.core.proc import TICK_SECONDS, stat
 
-#: Quantities by name; None for one that cannot be read here.
+#: Quantities by name (see `read`); None for one that cannot be read here.
 Reading = dict[str, float | None]
 
 
@@ -80,13 +80,13 @@ def read(
     }
 
 
-def _read_ticks(stat: Path) -> tuple[list[int] | None, int]:
-    """Return the ticks of all cores (user, nice, system, idle, iowait, irq, softirq, steal).
+def _read_ticks(file: Path) -> tuple[list[int] | None, int]:
+    """Return the sums over cores of their ticks, None if they cannot be read; and how many cores.
 
-    With them comes the number of cores that they are of. None if they cannot be read.
+    The ticks are `user`, `nice`, `system`, `idle`, `iowait`, `irq`, `softirq` and `steal`.
     """
     with suppress(OSError, ValueError):
-        lines = stat.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
         ticks = [int(word) for word in lines[0].split()[1:9]]
         if len(ticks) == 8:
             return ticks, sum(line.startswith("cpu") for line in lines[1:])
@@ -118,24 +118,25 @@ class Load:
     """
 
     def __init__(self, roots: list[int] | None, grows: bool = False):
-        self._roots, self._grows, self._own = roots, grows, []
+        self._roots, self._grows, self._pids = roots, grows, []
         self._before, self._total, self._stretches = None, None, 0
 
     def begin(self) -> None:
         """Begin a stretch. Call it outside the timed part."""
         if self._roots is not None:
-            self._own = self._own or self._family()
-            self._before = read(self._own)
+            self._pids = self._pids or self._family()
+            self._before = read(self._pids)
 
     def _family(self) -> list[int]:
+        """Return the ids of the roots and of their descendants."""
         return sorted({process.pid for process in children.family(self._roots)})
 
     def end(self) -> None:
         """End a stretch."""
         if self._before is not None:
             if self._grows:
-                self._own = sorted({*self._own, *self._family()})
-            grown = difference(read(self._own), self._before)
+                self._pids = sorted({*self._pids, *self._family()})
+            grown = difference(read(self._pids), self._before)
             for name, earlier in (self._total or {}).items():
                 grown[name] = None if None in (earlier, grown[name]) else earlier + grown[name]
             self._total, self._before = grown, None

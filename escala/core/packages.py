@@ -13,14 +13,14 @@ from escala.core.children import capture
 #: Compiles operations for TensorFlow, and kernels for PyTorch, when they are first needed.
 COMPILER = "g++"
 #: Prints the versions of an interpreter and of each package that it finds; `read` reads them.
-#: Only the first lines of what is known of a package are looked at: to read the rest takes long.
+#: It parses only the head of a package's metadata: the whole takes long.
 ASK = r"""
 import importlib.metadata as m, json, platform, re
 texts = (d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in m.distributions())
 heads = (re.split(r"\n\s*\n", text, maxsplit=1)[0] for text in texts)
 fields = (dict(re.findall(r"^(Name|Version): *(.*\S)", head, re.M)) for head in heads)
-found = {each["Name"]: each.get("Version") for each in fields if "Name" in each}
-print("\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
+packages = {head["Name"]: head.get("Version") for head in fields if "Name" in head}
+print("\nescala " + json.dumps({"python": platform.python_version(), "packages": packages}))
 """
 #: The version of a distribution that is not installed.
 ABSENT = "not installed"
@@ -40,7 +40,7 @@ def _version(name: str) -> str:
 
 
 def compiler(name: str = COMPILER) -> str | None:
-    """Return what a compiler says of its version, None if it is not there."""
+    """Return the line with which a compiler names its version, None if there is none."""
     try:
         return capture([name, "--version"]).stdout.partition("\n")[0]
     except OSError:
@@ -48,6 +48,6 @@ def compiler(name: str = COMPILER) -> str | None:
 
 
 def read(printed: str) -> dict | None:
-    """Return the `python` and the `packages` that `ASK` printed, None if it did not."""
+    """Return the versions `python` and `packages` that `ASK` printed, None if it printed none."""
     lines = [line for line in printed.splitlines() if line.startswith("escala ")]
     return json.loads(lines[-1].partition(" ")[2]) if lines else None

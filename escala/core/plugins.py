@@ -54,12 +54,14 @@ class _Finder(MetaPathFinder):
     """Find the package of a folder; the modules in it are then found by its path."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        known = {
-            package(part, name): f for part in DECLARATIONS for name, f in folders(part).items()
+        by_package = {
+            package(part, known): folder
+            for part in DECLARATIONS
+            for known, folder in folders(part).items()
         }
-        if name not in known:
+        if name not in by_package:
             return None
-        folder = known[name]
+        folder = by_package[name]
         code, inside = folder / "__init__.py", [str(folder)]
         if code.is_file():
             return spec_from_file_location(name, code, submodule_search_locations=inside)

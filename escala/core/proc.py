@@ -1,4 +1,4 @@
-"""Read from the kernel when processes began, what they used, and what they may read.
+"""Read from the kernel when processes began, and what they used; test whether memory can be read.
 
 The first access to a page of memory that the kernel gave to a process is a *minor fault*: the
 kernel clears the page, in time that counts as its own (man 2 getrusage, man 5 proc).
@@ -49,7 +49,9 @@ def is_running(pid: int, began: float) -> bool:
 
 
 def stat(folder: Path) -> list[str]:
-    """Return what the kernel tells of a process or a thread in its folder, from the state on.
+    """Return the fields of `stat` of a process or a thread, from the state on (man 5 proc).
+
+    The state, field 3 in the manual, has the place 0.
 
     Raises
     ------
@@ -100,6 +102,7 @@ def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
     """
     folder = proc / str(pid)
     try:
+        # Without the state, so field 10 of the manual has the place 6.
         fields, first = (
             [*map(int, stat(of)[1:])] for of in (folder, folder / "task" / folder.name)
         )
@@ -110,9 +113,10 @@ def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
         ]
     except (OSError, ValueError):
         return []
+    # The places of minflt and utime, and of cminflt and cutime; stime and cstime follow.
     itself, ended = (
-        Usage(fields[faults], fields[cores] * TICK_SECONDS, fields[cores + 1] * TICK_SECONDS)
-        for faults, cores in ((6, 10), (7, 12))
+        Usage(fields[faults], fields[user] * TICK_SECONDS, fields[user + 1] * TICK_SECONDS)
+        for faults, user in ((6, 10), (7, 12))
     )
     process = Process(pid, itself, (first[10] + first[11]) * TICK_SECONDS, ended)
     return [process, *chain.from_iterable(family_usage(child, proc) for child in children)]

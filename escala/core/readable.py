@@ -9,7 +9,7 @@ from numbers import Real
 from escala.core.errors import InputError
 
 UNAVAILABLE = "unavailable"
-#: Numbers below are shown as such.
+#: A smaller number is shown as `< 0.0001`.
 _LEAST = 1e-4
 
 
@@ -118,12 +118,12 @@ def with_interval(
 ) -> str:
     """Return a number with its interval: `0.53 (0.48–0.60)`, `1.8 ms (-3.2 to 6.8)`.
 
-    Without one if an end is unknown.
+    The interval is left out if one of its ends is unknown.
 
     Parameters
     ----------
     form : as that of `number`.
-    unit, kind : what stands after the number and before the ends.
+    unit, kind : words after the number, and before the ends.
     """
     text, *ends = (number(bound, form) for bound in (value, low, high))
     if text == UNAVAILABLE:

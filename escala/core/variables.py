@@ -27,7 +27,7 @@ Environment = Mapping[str, str]
 
 #: The profile of Snakemake that a user has for all work.
 PROFILE = "SNAKEMAKE_PROFILE"
-#: Hold PATH and PYTHONPATH as the user had them: so programs of users get them.
+#: Hold PATH and PYTHONPATH of the user's shell, for programs of users.
 CALLERS_PATH, CALLERS_MODULES = "ESCALA_PATH", "ESCALA_PYTHONPATH"
 #: Holds the names of the variables of the shell that made a call, divided by commas. What libraries
 #: and jobs add later is in no key of a program.
@@ -142,12 +142,12 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 def for_ranks(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach the ranks."""
-    named = re.split("[, ]+", environment.get(PASS, ""))
+    passed = re.split("[, ]+", environment.get(PASS, ""))
     allowed = re.compile(f"{_NEUTRAL.pattern}|{_DECIDING.pattern}")
     return {
         name: value
         for name, value in environment.items()
-        if name in named or (allowed.fullmatch(name) and not _SECRET.search(name))
+        if name in passed or (allowed.fullmatch(name) and not _SECRET.search(name))
     }
 
 

@@ -20,8 +20,7 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.yaml12 import Dumper
-from escala.experiment import folders
-from escala.experiment.files import owners
+from escala.experiment import folders, owners
 from escala.experiment.matrix import Experiment
 from escala.experiment.schema import SCHEMA, compose_schema
 from escala.workloads import WORKLOADS

@@ -62,7 +62,7 @@ class _Elsewhere:
                 [python, "-P", "-m", __name__, *words],
                 environments.variables(python, os.environ),
                 None,
-                given=other_end.fileno(),
+                stdin=other_end.fileno(),
             )
         weakref.finalize(self, _end, self._connection, child)
         self._python, self._words, self._child = python, words, child

@@ -39,25 +39,26 @@ Fault = tuple[str, object, str, str]
 
 
 def faults_of_names(settings: Settings) -> Iterator[Fault]:
-    """Yield names that stand for nothing, for what is not trained, or for data that nothing reads.
+    """Yield the faults of names: unknown ones, workloads without data, and data without a workload.
 
     Parameters
     ----------
     settings : those that the schema allows, with every default.
     """
     kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
-    read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
+    kinds_read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
     for name, dataset in settings["datasets"].items():
         kind = dataset["kind"]
-        if kind not in read.values():
+        if kind not in kinds_read.values():
             usable = [
                 name for name, workload in settings.knows.items() if workload.data_kind == kind
             ]
             reason = "no workload of the experiment reads data of this kind"
-            named = f"one of {', '.join(usable)} to workloads"
-            remedy = f"add {named if usable else f'a workload with data_kind: {kind}'}"
+            remedy = f"add a workload with data_kind: {kind}"
+            if usable:
+                remedy = f"add one of {', '.join(usable)} to workloads"
             yield f"datasets.{name}.kind", kind, reason, remedy
-    for name, kind in read.items():
+    for name, kind in kinds_read.items():
         if kind not in kinds:
             reason = f"reads data of the kind {kind}, and the experiment has no such dataset"
             yield f"workloads.{name}", name, reason, "add one, or leave the workload out"
@@ -69,43 +70,43 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
             yield from check_names(f"{key}.{part}", names, part.removesuffix("s"), known)
         workloads = entry.get("workloads", settings["workloads"])
         known = [name for name in workloads if name in settings["workloads"]]
-        yield from _without_model(f"{key}.strategy", strategy, known, settings)
+        yield from _check_models(f"{key}.strategy", strategy, known, settings)
     for position, reference in enumerate(settings.get("references", [])):
-        yield from _names_of_parts(settings, f"references.{position}", reference)
+        yield from _check_parts(settings, f"references.{position}", reference)
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
             key, strategy = f"ladders.{name}.{position}", rung["strategy"]
-            yield from _names_of_parts(settings, key, rung)
-            yield from _without_model(f"{key}.strategy", strategy, settings["workloads"], settings)
+            yield from _check_parts(settings, key, rung)
+            yield from _check_models(f"{key}.strategy", strategy, settings["workloads"], settings)
 
 
 def faults_of_runs(settings: Settings) -> Iterator[Fault]:
-    """Yield what does not fit together in settings of which all names are known."""
+    """Yield the faults of settings whose names are all known: what does not fit together."""
     runs = [*timing_runs(settings), *ladder_runs(settings)]
     files = Counter(run.file for run in runs if run.series is None)
     if repeated := [file for file, times in files.items() if times > 1]:
         remedy = "name each strategy, layout, variant and network once"
         yield "configurations", min(repeated), "this run is listed twice", remedy
-    measured = {run.configuration for run in runs if run.series is None and is_compared(run)}
+    compared = {run.configuration for run in runs if run.series is None and is_compared(run)}
     for position, reference in enumerate(settings.get("references", [])):
-        if measured and all(
-            resolve(reference, configuration) != configuration for configuration in measured
+        if compared and all(
+            resolve(reference, configuration) != configuration for configuration in compared
         ):
             name = " ".join(reference[part] for part in Configuration._fields if part in reference)
-            remedy = f"add it there, or name one of {', '.join(sorted(map(str, measured)))}"
+            remedy = f"add it there, or name one of {', '.join(sorted(map(str, compared)))}"
             yield f"references.{position}", name, "is not among the configurations", remedy
     for position, entry in enumerate(settings["configurations"]):
         for number, layout in enumerate(entry["layouts"]):
             key = f"configurations.{position}.layouts.{number}"
-            yield from _layout(key, entry["strategy"], layout)
-    yield from _ladders(settings)
-    yield from _pilot(settings)
+            yield from _check_layout(key, entry["strategy"], layout)
+    yield from _check_ladders(settings)
+    yield from _check_pilot(settings)
     for run in runs:
-        yield from _run(settings, run)
-    yield from _slow_ranks(settings, runs)
-    yield from _every_workload_runs(settings)
-    yield from _programs(settings)
-    # What needs the accuracy or the loss after each epoch.
+        yield from _check_run(settings, run)
+    yield from _check_slow_ranks(settings, runs)
+    yield from _check_that_all_run(settings)
+    yield from _check_programs(settings)
+    # These settings need the accuracy or the loss after each epoch.
     for name, workload in settings["workloads"].items():
         if not settings.knows[name].takes_steps or workload["validate"]:
             continue
@@ -119,8 +120,8 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
             yield key, monitor, f"{reason} computed", "set validate: true, or monitor: training"
     for run in runs:
         workload, ranks = run.declared.workload, run.layout.ranks
-        by_rows = workload.is_program and {"rows", "rows_of_rank"} & workload.program().placeholders
-        if by_rows or takes_steps(run):
+        named = workload.program().placeholders if workload.is_program else set()
+        if {"rows", "rows_of_rank"} & named or takes_steps(run):
             section, batch = f"variants.{run.variant}", run.declared.variant.get("batch")
             if batch is None:
                 section = f"workloads.{run.workload}"
@@ -130,7 +131,7 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
                 yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
 
 
-def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
+def _check_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iterator[Fault]:
     """Refuse a reference or a rung that names an unknown strategy, variant or network."""
     networks = settings["networks"]
     multi_node = Layout.parse(parts["layout"]).nodes > 1
@@ -144,16 +145,18 @@ def _names_of_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> I
             yield from check_names(f"{key}.{part}", [parts[part]], part, names)
 
 
-def _ladders(settings: Settings) -> Iterator[Fault]:
-    """Refuse ladders if no workload is trained by steps, and rungs that cannot be compared.
+def _check_ladders(settings: Settings) -> Iterator[Fault]:
+    """Refuse ladders if no workload is trained by steps, and wrong rungs.
 
-    Such a rung has a layout that its strategy cannot have, or a network that sets `steps`, or is
+    A rung is wrong if its strategy cannot have its layout, if its network sets `steps`, or if it is
     listed twice.
     """
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
             key, network = f"ladders.{name}.{position}", rung["network"]
-            yield from _layout(f"{key}.layout", rung["strategy"], configuration_of(rung).layout)
+            yield from _check_layout(
+                f"{key}.layout", rung["strategy"], configuration_of(rung).layout
+            )
             multi_node = configuration_of(rung).layout.nodes > 1
             if multi_node and settings["networks"][network]["steps"]:
                 reason = "sets `steps`, so its epochs are cut short; a ladder needs whole epochs"
@@ -170,12 +173,14 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
             for name, workload in settings.knows.items()
             if workload.takes_steps and workload.data_kind in kinds
         ]
-        adding = f"add one of the workloads {', '.join(usable)}, or " if usable else ""
         reason = "no workload is trained by gradient steps, and a fit has no epochs to compare"
-        yield "ladders", list(settings["ladders"]), reason, f"{adding}leave ladders out"
+        remedy = "leave ladders out"
+        if usable:
+            remedy = f"add one of the workloads {', '.join(usable)}, or {remedy}"
+        yield "ladders", list(settings["ladders"]), reason, remedy
 
 
-def _pilot(settings: Settings) -> Iterator[Fault]:
+def _check_pilot(settings: Settings) -> Iterator[Fault]:
     """Refuse `pilot` if it contradicts `repeats` or itself, with ladders, or with several jobs."""
     pilot = settings.get("pilot")
     if not pilot:
@@ -194,7 +199,7 @@ def _pilot(settings: Settings) -> Iterator[Fault]:
         yield "jobs_by_nodes", True, reason, "leave jobs_by_nodes out, or pilot"
 
 
-def _layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
+def _check_layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
     """Refuse a layout with more ranks or nodes than the strategy can have."""
     strategy = STRATEGIES[name]
     if strategy.layouts.one_rank and layout.ranks > 1:
@@ -203,7 +208,7 @@ def _layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
         yield key, layout, "this strategy stays on one node", "use a layout 1xN"
 
 
-def _run(settings: Settings, run: Run) -> Iterator[Fault]:
+def _check_run(settings: Settings, run: Run) -> Iterator[Fault]:
     """Refuse what the launcher cannot start, and knobs that a run cannot have."""
     strategy, variant, layout = run.declared.strategy, run.declared.variant, run.layout
     several = layout.nodes > 1 or (strategy.meets_by == "mpi" and layout.ranks > 1)
@@ -214,9 +219,9 @@ def _run(settings: Settings, run: Run) -> Iterator[Fault]:
         reason = "slowdown needs a synchronous strategy with one process per rank"
         remedy = "use busy_neighbours, or another strategy"
         yield where_listed(run), run.variant, reason, remedy
-    leaving = f"leave {run.strategy} {layout} {run.variant} out"
-    # Where ranks exchange while they compute: ranks of an asynchronous strategy make no step
-    # together, and with `accumulation` one with fewer rows than parts would exchange less often.
+    leave_out = f"leave {run.strategy} {layout} {run.variant} out"
+    # Knobs with which ranks exchange while they compute. Ranks of an asynchronous strategy make no
+    # step together. With `accumulation`, a rank with fewer rows than parts would exchange less.
     for name, knob in workload_knobs(run.workload).items():
         if variant[name] not in knob.synchronous:
             continue
@@ -227,47 +232,47 @@ def _run(settings: Settings, run: Run) -> Iterator[Fault]:
         else:
             continue
         allowed = [knob.default, *knob.schema.get("enum", ())]
-        usual = [value for value in allowed if value not in knob.synchronous]
-        remedy = f"use {usual[0]}, or {leaving}" if usual else leaving
+        usable = [value for value in allowed if value not in knob.synchronous]
+        remedy = f"use {usable[0]}, or {leave_out}" if usable else leave_out
         yield f"variants.{run.variant}.{name}", variant[name], reason, remedy
     if takes_steps(run):
-        training = run_settings(settings, run)
-        every = training["training"].get("checkpoint_epochs")
-        for name, reason, remedy in strategy.find_refusals(training["knobs"], every):
-            key, value = f"variants.{run.variant}.{name}", training["knobs"][name]
-            yield key, value, reason, f"{remedy}, or {leaving}"
+        wanted = run_settings(settings, run)
+        knobs, every = wanted["knobs"], wanted["training"].get("checkpoint_epochs")
+        for name, reason, remedy in strategy.find_refusals(knobs, every):
+            key, value = f"variants.{run.variant}.{name}", knobs[name]
+            yield key, value, reason, f"{remedy}, or {leave_out}"
     fractions = variant["fractions"]
     if reads(run.strategy, "fractions") and fractions is not None:
         remedy = f"give a fraction for each rank of {layout}, or leave this knob out"
         key, reason = f"variants.{run.variant}.fractions", "gives no rank any rows"
         if len(fractions) != layout.ranks:
-            given = with_noun(len(fractions), "fraction")
-            reason = f"has {given}, and {layout} has {with_noun(layout.ranks, 'rank')}"
+            number = with_noun(len(fractions), "fraction")
+            reason = f"has {number}, and {layout} has {with_noun(layout.ranks, 'rank')}"
         if len(fractions) != layout.ranks or not sum(fractions):
             yield key, fractions, reason, remedy
 
 
-def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
+def _check_slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse `slowdown` and `busy_neighbours` for ranks that no layout has."""
     most_ranks: Counter[str] = Counter()
     for run in runs:
         most_ranks[run.variant] = max(most_ranks[run.variant], run.layout.ranks)
     for name, ranks in most_ranks.items():
         variant = settings["variants"][name]
-        named = max(variant["busy_neighbours"], default=-1) + 1
+        busy = max(variant["busy_neighbours"], default=-1) + 1
         for knob, needed, remedy in (
             ("slowdown", len(variant["slowdown"]), f"give at most {ranks} factors"),
-            ("busy_neighbours", named, f"name ranks 0 to {ranks - 1}"),
+            ("busy_neighbours", busy, f"name ranks 0 to {ranks - 1}"),
         ):
             if needed > ranks:
                 reason = f"applies to rank {needed - 1}, which no layout of this variant has"
                 yield f"variants.{name}.{knob}", variant[knob], reason, f"{remedy}, or add a layout"
 
 
-def _programs(settings: Settings) -> Iterator[Fault]:
+def _check_programs(settings: Settings) -> Iterator[Fault]:
     """Refuse a program that cannot be started, or that names data which its dataset does not have.
 
-    Its batch and the steps of an epoch are its own, so an epoch cannot be cut to some of its steps.
+    A network may not set `steps`: Escala cannot cut an epoch of a program to some of its steps.
     """
     for name in settings["workloads"]:
         workload = settings.knows[name]
@@ -291,10 +296,10 @@ def _programs(settings: Settings) -> Iterator[Fault]:
                 yield f"networks.{network}.steps", link["steps"], reason, "leave steps out"
 
 
-def _without_model(
+def _check_models(
     key: str, name: str, workloads: Iterable[str], settings: Settings
 ) -> Iterator[Fault]:
-    """Refuse a strategy that a key names, if its engine has no model of one of some workloads."""
+    """Refuse the strategy `name` under `key` if its engine has no model of a workload."""
     strategy = STRATEGIES.get(name)
     if strategy is None or not strategy.engine:
         return
@@ -305,14 +310,14 @@ def _without_model(
             continue
         reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
         usable = [
-            name
-            for name, other in STRATEGIES.items()
-            if other.engine and other.engine.partition(".")[0] in declared.engines
+            other
+            for other, candidate in STRATEGIES.items()
+            if candidate.engine and candidate.engine.partition(".")[0] in declared.engines
         ]
         yield key, name, reason, f"use one of {', '.join(usable)}, or write that file"
 
 
-def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
+def _check_that_all_run(settings: Settings) -> Iterator[Fault]:
     """Refuse a workload without a run, and a strategy that trains none of the workloads."""
     for position, entry in enumerate(settings["configurations"]):
         workloads = entry.get("workloads", settings["workloads"])
@@ -342,15 +347,16 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
 
 
 def _strategies_for(workloads: Iterable[Workload]) -> list[str]:
+    """Return the names of the strategies that train at least one of some workloads."""
     return [name for name, strategy in STRATEGIES.items() if any(map(strategy.runs, workloads))]
 
 
 def find_unread(experiment: Experiment) -> Iterator[str]:
     """Yield a sentence on each knob and each probe that an experiment sets and no run of it reads.
 
-    A probe that is on by default is not asked for.
+    A probe that is on by default counts as not set.
     """
-    read: dict[str, set[str]] = {}
+    read: dict[str, set[str]] = {}  # The knobs that runs read, by variant.
     known = all_knobs()
     for run in experiment.timed:
         read.setdefault(run.variant, set()).update(experiment.settings_of(run)["knobs"])

@@ -28,7 +28,7 @@ from escala.experiment.runs import (
     configuration_of,
     is_compared,
 )
-from escala.experiment.scaling import weak
+from escala.experiment.scaling import weak_growth
 from escala.experiment.schema import Settings, program_schema
 from escala.probes import PROBES
 from escala.programs.environment import identity
@@ -56,8 +56,8 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     """Return the configurations that a workload runs in, of the strategies that can train it.
 
     An entry that names workloads is for them alone. Only layouts of several nodes use a network. A
-    fit is one process, and no knob changes its result: it runs as `single` `1x1`, under the first
-    variant of that configuration.
+    fit is one process, and no knob changes its result. It runs as `single` `1x1`, with the first
+    variant that is listed for this layout.
     """
     declared = settings.knows[workload]
     cells = [
@@ -79,13 +79,12 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
 def references(settings: Settings) -> list[Reference]:
     """Return the references of an experiment, the main one first.
 
-    If an experiment lists no references, and has no run of one process of the first engine, it is
-    compared with that of the first engine that has one, and programs with their own strategies on
-    one process.
+    If an experiment lists none, its reference is one process of the first engine for which it has
+    such a run. Programs without such a run are compared with their own strategies on one process.
     """
     if listed := settings.get("references"):
         return listed
-    programs = all(settings.knows[name].is_program for name in settings["workloads"])
+    only_programs = all(settings.knows[name].is_program for name in settings["workloads"])
     alone = {
         entry["strategy"]
         for entry in settings["configurations"]
@@ -94,28 +93,30 @@ def references(settings: Settings) -> list[Reference]:
     for strategy, layout in ALONE.values():
         if strategy in alone:
             return [{"strategy": strategy, "layout": layout}]
-    if not programs or not alone:
+    if not only_programs or not alone:
         return list(DEFAULT_REFERENCES)
     return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]
 
 
-def _run(
-    settings: Settings, dataset: str, workload: str, configuration: Configuration, **last: Any
+def _make_run(
+    settings: Settings, dataset: str, workload: str, configuration: Configuration, **names: Any
 ) -> Run:
+    """Return a run of a configuration; `names` are its repeat, and its instrument or its series."""
     declared = Declared(
         settings.knows[workload],
         STRATEGIES[configuration.strategy],
         settings["variants"][configuration.variant],
         settings["networks"][configuration.network] if configuration.layout.nodes > 1 else NO_LINK,
     )
-    names = settings["experiment"], dataset, workload, *configuration
-    return Run(*names, **last, declared=declared)
+    first = settings["experiment"], dataset, workload, *configuration
+    return Run(*first, **names, declared=declared)
 
 
-def _cells(settings: Settings, **last: Any) -> Iterator[Run]:
+def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
+    """Yield a run of each configuration of each task; `names` as of `_make_run`."""
     for dataset, workload in tasks(settings):
         for configuration in configurations(settings, workload):
-            yield _run(settings, dataset, workload, configuration, **last)
+            yield _make_run(settings, dataset, workload, configuration, **names)
 
 
 def timing_runs(settings: Settings) -> list[Run]:
@@ -180,7 +181,7 @@ def ladder_runs(settings: Settings) -> list[Run]:
     """
     all_rungs = rungs(settings)
     return [
-        _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
+        _make_run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
         if not settings.knows[workload].is_fitted
         for rung in all_rungs
@@ -230,10 +231,10 @@ def interleave(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]])
 
 
 def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
-    """Return the place of each timing run in its repeat, from 1, and the number of runs there.
+    """Return of each timing run its `place` in its repeat, from 1, and the number `of` runs there.
 
-    The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
-    match. Their number and order hold if all are measured.
+    A repeat has the runs of one dataset and workload, or the two sides of a ladder's rung. The
+    places are those of a session that measures all of them.
     """
 
     def group(run: Run) -> tuple:
@@ -252,15 +253,18 @@ def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
 
 
 def request(settings: Settings, run: Run) -> dict:
-    """Return the request of a run. A probe run takes one epoch, or some steps of it."""
+    """Return the request of a run. A probe run takes one epoch, or some steps of it.
+
+    That of a program also holds `program`, which determines its results, and `start`, with the
+    paths of the program and of its data, which do not.
+    """
     about_program = {}
     if run.declared.workload.is_program:
-        # What determines the results of a program, and where it and its data are.
         dataset, program = settings["datasets"][run.dataset], run.declared.workload.program()
         package = kind_of(dataset).settings
         paths = package.paths(dataset) if hasattr(package, "paths") else {}
-        where = {name: str(path) for name, path in paths.items()}
-        start = {"program": program.as_plan(), "paths": where}
+        texts = {name: str(path) for name, path in paths.items()}
+        start = {"program": program.as_plan(), "paths": texts}
         about_program = {"program": identity(program), "start": start}
     return {
         **run.names,
@@ -275,15 +279,16 @@ def request(settings: Settings, run: Run) -> dict:
 def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     """Return how a run trains: its settings, the knobs it reads, its link and number of steps."""
     declared, variant = run.declared.workload, run.declared.variant
-    # The content of the folder determines the run, not its path; so does that of a program.
-    apart = {folders.PATH, *(program_schema()["properties"] if declared.is_program else ())}
+    # The content of a workload's folder or of a program determines the run, not its path.
+    ignored = {folders.PATH, *(program_schema()["properties"] if declared.is_program else ())}
     workload = settings["workloads"][run.workload]
-    training = {key: value for key, value in workload.items() if key not in apart}
-    overridden = ("batch",) if declared.is_program else ()
-    overridden = _OVERRIDDEN if declared.takes_steps else overridden
+    training = {key: value for key, value in workload.items() if key not in ignored}
+    overridden = _OVERRIDDEN if declared.takes_steps else ()
+    if declared.is_program:
+        overridden = ("batch",)
     training |= {key: variant[key] for key in overridden if key in variant}
-    if rows := weak(settings, run.layout, declared):
-        training["weak"] = rows
+    if growth := weak_growth(settings, run.layout, declared):
+        training["weak"] = growth
     link = run.declared.link
     steps = link["steps"]
     if run.instrument:
@@ -305,7 +310,7 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
 def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
     """Return the settings that determine a run of a probe; None for a timing run.
 
-    Those that are declared with `determines_run: false` do not, and neither does `enabled`.
+    Left out are `enabled`, and settings that the probe declares with `determines_run: false`.
     """
     if run.instrument is None:
         return None

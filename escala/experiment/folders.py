@@ -40,13 +40,13 @@ GUIDES = {
 
 @dataclass(frozen=True)
 class Part:
-    """The plug-ins of one sort that a folder may hold.
+    """A part of an experiment that plug-ins in folders extend: its kinds or its workloads.
 
     Attributes
     ----------
-    key : of the experiment, where they are named.
-    word : what one of them is, for messages.
-    files : what each folder holds at least, besides its declaration: of each tuple one file.
+    key : of the experiment, under which the plug-ins are named.
+    word : for one of them, in messages.
+    files : tuples of files; besides its declaration, a folder needs one file of each tuple.
     known : the registry.
     add : adds a folder to the registry.
     """
@@ -63,12 +63,12 @@ class Part:
 
 
 _ARRAYS = (("__init__.py",), ("arrays.py",))
+KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
 _FIT = f"{workloads.FIT}.py"
 _MODELS = ((*(f"{engine.module}.py" for engine in ENGINES.values()), _FIT),)
-KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
-#: Programs of the experiments that were read: a module of their name would be taken for theirs.
-PROGRAMS: dict[str, workloads.Workload] = {}
 WORKLOADS = Part(plugins.WORKLOADS, "workload", _MODELS, workloads.WORKLOADS, workloads.add)
+#: Programs of the experiments that this process has read. No workload may have the name of one.
+PROGRAMS: dict[str, workloads.Workload] = {}
 
 
 def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
@@ -94,14 +94,14 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
             if PATH in entry:
                 program = add(part, name, entry[PATH], where)
             elif part is WORKLOADS and COMMAND in entry:
-                program = _program(name, entry, where)
+                program = _read_program(name, entry, where)
             if program:
                 programs[name] = program
     PROGRAMS.update(programs)
     return programs
 
 
-def _program(name: str, entry: Mapping[str, Any], where: str) -> workloads.Workload:
+def _read_program(name: str, entry: Mapping[str, Any], where: str) -> workloads.Workload:
     """Return a program that an experiment declares; its schema checks it afterwards."""
     _require_name(name, where)
     if name in workloads.WORKLOADS:
@@ -214,15 +214,15 @@ def check_declaration(part: Part, folder: Path) -> None:
             raise InputError(file.with_name(_FIT), None, f"stands beside {networks[0]}", remedy)
         trained_by = "steps" if networks else "fit"
         if declared.get("trained_by", trained_by) not in (None, trained_by):
-            where, reason = f"{file}: trained_by", "is told by the names of the modules, here "
+            where, reason = f"{file}: trained_by", "follows from the names of the modules, here "
             remedy = (
                 f"remove the key, or rename {present[0]}: {_FIT} is a fit, the others take steps"
             )
             raise InputError(where, declared["trained_by"], reason + present[0], remedy)
     settings = declared["settings"]
-    parts = {"settings": settings, "knobs": {"properties": declared.get("knobs", {})}}
+    schemas = {"settings": settings, "knobs": {"properties": declared.get("knobs", {})}}
     meta = Draft202012Validator(_schema("setting"))
-    for key, schema in parts.items():
+    for key, schema in schemas.items():
         if error := best_match(meta.iter_errors(schema)):
             where = ".".join(map(str, [f"{file}: {key}", *error.absolute_path]))
             reason = error.schema.get("description", f"is not JSON Schema: {error.message}")
@@ -234,8 +234,8 @@ def check_declaration(part: Part, folder: Path) -> None:
             where, remedy = f"settings.properties.{name}", "add a default, or add it to required"
             raise InputError(f"{file}: {where}", name, "is not required and has no default", remedy)
     if part is KINDS:
-        parts["settings"] = with_common(settings)
-    for where, schema in parts.items():
+        schemas["settings"] = with_common(settings)
+    for where, schema in schemas.items():
         for place, setting in _defaults(schema, where):
             if not is_allowed(setting["default"], setting):
                 reason = "is not what the schema alongside it allows"
@@ -256,9 +256,7 @@ def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[st
 
 
 def _add_code(part: Part, name: str, folder: Path) -> None:
-    """Add a folder; refuse modules that cannot be parsed, and those of a kind that do not serve.
-
-    Every start imports the package of a kind.
+    """Add a folder; refuse code that cannot be parsed, and a kind whose package does not serve.
 
     Raises
     ------

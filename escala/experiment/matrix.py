@@ -98,9 +98,9 @@ class Experiment:
 
     @cached_property
     def duplicates(self) -> list[Run]:
-        """The second run of each main reference in each repeat; their ratios give the noise floor.
+        """The second run of each main reference in each repeat.
 
-        It has the same settings, split and seeds as the first.
+        It has the same settings, split and seeds as the first. Their ratios give the noise floor.
         """
         if not self.settings["noise_floor"]:
             return []
@@ -135,24 +135,29 @@ class Experiment:
         return self.runs_under(probe) if self.settings[probe]["enabled"] else []
 
     def runs_under(self, probe: str | None) -> list[Run]:
-        """Return the timing runs, or every possible run of a probe.
+        """Return the timing runs, or every run of a probe, also of one that is not enabled.
 
-        A probe run that the whole experiment leaves out can still be requested by its path.
+        A run that the whole experiment leaves out can still be requested by its path.
         """
         return list(self._places[probe])
 
     def possible_probe_runs(self, probe: str) -> list[Run]:
+        """Return every run of a probe, also of one that is not enabled."""
         return expand.probe_runs(self.settings, probe)
 
     @cached_property
     def _places(self) -> dict[str | None, dict[Run, int]]:
-        """For the timing runs (None) and each probe, every run and its index."""
-        runs = {None: self.timed}
-        runs |= {probe: self.possible_probe_runs(probe) for probe in PROBES}
-        return {probe: {run: index for index, run in enumerate(of)} for probe, of in runs.items()}
+        """The timing runs (under None) and the runs of each probe, each run with its index."""
+        by_probe = {None: self.timed}
+        by_probe |= {probe: self.possible_probe_runs(probe) for probe in PROBES}
+        return {
+            probe: {run: index for index, run in enumerate(runs)}
+            for probe, runs in by_probe.items()
+        }
 
     @cached_property
     def _known(self) -> dict[Run, Run]:
+        """Every run, to find one by an equal run that has no `declared`."""
         return {run: run for runs in self._places.values() for run in runs}
 
     def run(self, *names: Any, **more: Any) -> Run:
@@ -168,12 +173,13 @@ class Experiment:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             if (probe := wanted.instrument) in PROBES:
+                any_repeat = replace(wanted, repeat=None)
+                of_probe = {replace(known, repeat=None) for known in self._places[probe]}
                 timed = {replace(known, repeat=None, series=None) for known in self.timed}
-                probed = {replace(known, repeat=None) for known in self._places[probe]}
-                plain = replace(wanted, repeat=None)
-                if plain not in probed and replace(plain, instrument=None) in timed:
-                    about = PROBES[probe].settings["description"]
-                    reason, remedy = f"{probe} does not apply to it: {about}", "leave it out"
+                if any_repeat not in of_probe and replace(any_repeat, instrument=None) in timed:
+                    description = PROBES[probe].settings["description"]
+                    reason = f"{probe} does not apply to it: {description}"
+                    remedy = "leave it out"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
         return run
 
@@ -185,9 +191,9 @@ class Experiment:
     def position(self, run: Run) -> float | None:
         """Return the place of a run in the order of execution, None for a run after all others.
 
-        That of a timing run is its index in `timed`. The first repeat of a probe comes before all
-        repeats of the timing runs, the last after them, and the others at equal distances between.
-        A single repeat, and a probe without `repeats`, come after them.
+        The place of a timing run is its index in `timed`. The first repeat of a probe comes before
+        all repeats of the timing runs, the last after them, and the others at equal distances
+        between. A single repeat, and the runs of a probe without `repeats`, come after them.
         """
         if run.instrument is None:
             return self._places[None][run]
@@ -203,11 +209,10 @@ class Experiment:
         return expand.references(self.settings)
 
     def references_of(self, run: Run) -> list[Run]:
-        """Return the runs that a run's ratios are formed with, all of its repeat.
+        """Return the runs of the same repeat that a run is compared with.
 
-        A run without its references has no ratio. A duplicate has the first run of its
-        configuration, and each side of a ladder's rung the other side. A probe run has some only if
-        its probe is `compared`.
+        A duplicate is compared with the first run of its configuration, and a side of a ladder's
+        rung with the other side. A probe run has references only if its probe is `compared`.
         """
         if not is_compared(run) or (run.instrument and not PROBES[run.instrument].compared):
             return []
@@ -223,7 +228,7 @@ class Experiment:
 
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
-        """For each configuration, those it is compared with, whether or not they are measured."""
+        """For each configuration, those that it is compared with, measured or not."""
         study = self.settings.get("scaling") if self.settings["jobs_by_nodes"] else None
         compared = {}
         for workload in self.settings["workloads"]:

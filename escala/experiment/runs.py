@@ -66,7 +66,7 @@ def resolve(reference: Reference, configuration: Configuration) -> Configuration
 
 
 def reference_number(configuration: Configuration, references: Sequence[Reference]) -> int | None:
-    """If a configuration is a reference, return its position from 1, else None."""
+    """Return the position of a configuration among the references, from 1; None if it is none."""
     for number, reference in enumerate(references, start=1):
         if resolve(reference, configuration) == configuration:
             return number
@@ -87,7 +87,7 @@ def references_for(
         seen.add(other)
 
 
-#: A layout of one node uses no network, even if the experiment defines a network `native`.
+#: The link of a layout of one node, even if the experiment defines a network `native`.
 NO_LINK = {"interface": None, "rate": None, "steps": None}
 #: Value of `Run.series` for the duplicate run of a reference.
 DUPLICATE = "duplicate"
@@ -111,13 +111,15 @@ class Declared:
 
 @dataclass(frozen=True)
 class Run:
-    """One cell of the matrix.
+    """One run of an experiment, identified by names.
 
-    `instrument` is the name of the probe, None for a timing run. `repeat` is None for a run of a
-    probe without `repeats`.
-    `series` is the name of the ladder's rung that the run is one side of, or `DUPLICATE`
-    for the second run of a reference; None for all others. `declared` is what the names stand for;
-    it makes no run another.
+    Attributes
+    ----------
+    repeat : from 1; None for a run of a probe without `repeats`.
+    instrument : the name of the probe; None for a timing run.
+    series : the ladder's rung that the run is a side of, or `DUPLICATE` for the second run of a
+        reference; None for all others.
+    declared : what the names stand for; not compared.
     """
 
     experiment: str
@@ -204,11 +206,11 @@ def is_compared(run: Run) -> bool:
     return not run.declared.workload.is_fitted
 
 
-def configuration_of(place: dict) -> Configuration:
-    """Return the configuration of a place on a ladder; one node uses no network."""
-    layout = Layout.parse(place["layout"])
-    network = place["network"] if layout.nodes > 1 else NATIVE
-    return Configuration(place["strategy"], layout, place["variant"], network)
+def configuration_of(side: Mapping[str, str]) -> Configuration:
+    """Return the configuration that is listed as a side of a ladder's rungs."""
+    layout = Layout.parse(side["layout"])
+    network = side["network"] if layout.nodes > 1 else NATIVE
+    return Configuration(side["strategy"], layout, side["variant"], network)
 
 
 def strategy_in_words(name: str) -> str:
@@ -222,7 +224,7 @@ def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:
     Parameters
     ----------
     strategy : some hold all ranks of a node in one process.
-    threads : of each process; one is not told.
+    threads : of each process; they are left out if there is one.
     """
     parsed, known = Layout.parse(layout), STRATEGIES.get(strategy)
     ranks, several = in_words(parsed.ranks), parsed.ranks > 1

@@ -13,18 +13,19 @@ from escala.strategies import STRATEGIES
 from escala.workloads import Workload
 
 STRONG, WEAK = "strong", "weak"
-#: What the rule of a site compares a size with, and the time that it is about; the first are the
-#: defaults.
+#: With what the rule of a site compares a size: with the smallest one (the default), or half of it.
 BASELINE, DOUBLING = "baseline", "doubling"
+#: The time that the rule is about: that of whole runs (the default), or of steps.
 RUN, STEPS = "run", "steps"
+#: Keys by which a study has only some of those of the experiment.
 _NARROWED = ("variants", "networks", "workloads")
 
 
 def layouts_of(scaling: Settings) -> list[Layout]:
     """Return the layouts of a scaling study, by their ranks and then their nodes.
 
-    Those of `up_to` halve the nodes of the largest one as long as there are several, rounded up,
-    and else its processes.
+    With `up_to`, the nodes of the largest layout are halved down to one, rounded up; if it has one
+    node, its processes are.
     """
     if "layouts" in scaling:
         layouts = map(Layout.parse, scaling["layouts"])
@@ -45,10 +46,10 @@ def smaller_size(configuration: Configuration, scaling: Settings) -> list[Config
     """
     strategy, layout, _, network = configuration
     layouts = layouts_of(scaling)
-    sizes = [other for other in layouts if other.ranks < layout.ranks]
-    if strategy not in scaling["strategies"] or layout not in layouts or not sizes:
+    smaller_layouts = [other for other in layouts if other.ranks < layout.ranks]
+    if strategy not in scaling["strategies"] or layout not in layouts or not smaller_layouts:
         return []
-    smaller = sizes[-1]
+    smaller = smaller_layouts[-1]
     network = network if smaller.nodes > 1 else NATIVE
     alone = [one_process(strategy)[0]] if smaller.ranks == 1 else []
     return [
@@ -60,7 +61,7 @@ def smaller_size(configuration: Configuration, scaling: Settings) -> list[Config
 def with_scaling(settings: Settings) -> Settings:
     """Return checked settings with the configurations and the references of their scaling study.
 
-    Settings without `scaling` are returned as they are. `faults` finds nothing in these.
+    Settings without `scaling` are returned as they are. The others have no `faults`.
     """
     scaling = settings.get("scaling")
     if scaling is None:
@@ -76,21 +77,22 @@ def with_scaling(settings: Settings) -> Settings:
         for layout in layouts:
             runs_as = alone if layout.ranks == 1 else strategy
             by_strategy.setdefault(runs_as, []).append(layout)
-        for name, wanted in by_strategy.items():
+        for name, layouts_of_name in by_strategy.items():
             same = [entry for entry in listed if entry["strategy"] == name]
-            whole, new = {"strategy": name, "layouts": wanted, **narrowed}, []
-            for layout in wanted:
-                there = {cell for entry in same for cell in _cells(entry, layout, settings)}
-                if not there:
-                    new.append(layout)
+            entry_of_study = {"strategy": name, "layouts": layouts_of_name, **narrowed}
+            unlisted = []
+            for layout in layouts_of_name:
+                present = {cell for entry in same for cell in _cells(entry, layout, settings)}
+                if not present:
+                    unlisted.append(layout)
                     continue
-                # What is listed of a layout may be of some variants or workloads only.
-                for cell in _cells(whole, layout, settings):
-                    if cell not in there:
-                        parts = {part: [of] for part, of in zip(_NARROWED, cell, strict=True)}
+                # The experiment may list a layout for some variants or workloads only.
+                for cell in _cells(entry_of_study, layout, settings):
+                    if cell not in present:
+                        parts = {key: [value] for key, value in zip(_NARROWED, cell, strict=True)}
                         listed.append({"strategy": name, "layouts": [layout], **parts})
-            if new:
-                listed.append(whole | {"layouts": new})
+            if unlisted:
+                listed.append(entry_of_study | {"layouts": unlisted})
     result = settings | {"configurations": listed}
     if "references" not in settings and layouts[0].ranks > 1:
         result["references"] = [
@@ -100,7 +102,7 @@ def with_scaling(settings: Settings) -> Settings:
 
 
 def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[str, ...]]:
-    """Return each variant, network and workload in which an entry trains a layout."""
+    """Return each combination of variant, network and workload in which an entry has a layout."""
     if layout not in entry["layouts"]:
         return []
     strategy = STRATEGIES[entry["strategy"]]
@@ -146,9 +148,9 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     for part in _NARROWED:
         names = scaling.get(part, [])
         yield from check_names(f"scaling.{part}", names, part.removesuffix("s"), settings[part])
-    both = "layouts" in scaling, "up_to" in scaling
-    if both[0] == both[1]:
-        reason = "are given by both layouts and up_to" if all(both) else "are not given"
+    has_layouts, has_largest = "layouts" in scaling, "up_to" in scaling
+    if has_layouts == has_largest:
+        reason = "are given by both layouts and up_to" if has_layouts else "are not given"
         yield "scaling", scaling["kind"], f"its layouts {reason}", "write one of layouts and up_to"
     elif len(layouts_of(scaling)) < 2:
         yield "scaling.up_to", scaling["up_to"], "is a single layout", "name a larger one"
@@ -166,8 +168,8 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
         yield "scaling", WEAK, reason, remedy
     # The rows of a rank have to stay the same.
-    unfitted = [name for name in workloads if not knows[name].is_fitted]
-    sections = {f"workloads.{name}": workloads[name] for name in unfitted}
+    names = [name for name in workloads if not knows[name].is_fitted]
+    sections = {f"workloads.{name}": workloads[name] for name in names}
     sections |= {f"variants.{name}": content for name, content in settings["variants"].items()}
     for section, content in sections.items():
         if content.get("batch", {}).get("per") == "global":
@@ -178,12 +180,12 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
             yield f"{section}.shard", content["shard"], reason, "leave shard out, or kind: strong"
 
 
-def weak(settings: Settings, layout: Layout, workload: Workload) -> dict[str, int] | None:
-    """Return how the rows of an epoch grow in a run; None if the scaling of its rows is not weak.
+def weak_growth(settings: Settings, layout: Layout, workload: Workload) -> dict[str, int] | None:
+    """Return how the rows of an epoch grow with the ranks; None if the scaling is not weak.
 
     Returns
     -------
-    The `ranks`, and of a workload that is trained by steps the training `rows_per_rank`.
+    The `ranks` of the layout, and the `rows_per_rank` if the workload is trained by steps.
     """
     scaling = settings.get("scaling")
     if scaling is None or scaling["kind"] != WEAK or workload.is_fitted:

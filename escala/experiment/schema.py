@@ -259,7 +259,7 @@ def program_schema() -> dict:
 
 
 def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
-    """Return the definition of each workload's settings."""
+    """Return the schema of each workload's settings, as `workload_NAME`."""
     training = definitions["training"]["properties"]
     program = {name: training[name] for name in _TRAINING_OF_PROGRAMS}
     program["epochs"] = program["epochs"] | {"default": 2}
@@ -334,9 +334,9 @@ def _require_text_keys(content: Any, origin: str, path: str = "") -> None:
 
 
 def _faults(errors: Iterable[ValidationError], schema: dict, origin: str) -> Iterator[InputError]:
-    """Yield a message on each violation that is no consequence of another one.
+    """Yield a message on each violation, but for consequences of another one.
 
-    A misspelt key causes a missing key. A source of another kind of dataset causes unknown keys.
+    A misspelt key also makes a missing key, and a source of another kind of dataset unknown keys.
 
     Parameters
     ----------
@@ -360,13 +360,13 @@ def _faults(errors: Iterable[ValidationError], schema: dict, origin: str) -> Ite
         elif error.validator == "additionalProperties":
             faults = _key_faults(error, name_pattern)
         elif error.validator == "required":
-            meant = {
+            descriptions = {
                 name: _in_brackets(setting.get("description", ""))
                 for name, setting in error.schema.get("properties", {}).items()
                 if isinstance(setting, Mapping)
             }
             faults = [
-                ([name], None, "the key is missing", f"add {name}{meant.get(name, '')}")
+                ([name], None, "the key is missing", f"add {name}{descriptions.get(name, '')}")
                 for name in error.validator_value
                 if name not in error.instance
             ]

@@ -1,4 +1,4 @@
-"""The nodes of the SLURM job that this process is inside, and the time that is left of it."""
+"""The SLURM job that this process is inside: its nodes, and the time that is left of it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from escala.runtime import allocation
 #: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
 #: 120 seconds before the end a minute earlier.
 RESERVE_SECONDS = 180
-#: Seconds that a run takes besides its measurement, and how much longer it may take than before.
-BESIDES_SECONDS, MARGIN = 5, 1.1
+#: Seconds that a run takes besides its measurement.
+BESIDES_SECONDS = 5
+#: By which factor a run may take longer than before.
+MARGIN = 1.1
 #: Seconds at the beginning of a job until its first run begins.
 BEGIN_SECONDS = 120
 
 
 class Allocated:
-    """The job that this process is inside, if any.
-
-    Of several nodes, it is given to the runs as job steps.
+    """The job that this process is inside, if any. In one of several nodes, runs are job steps.
 
     Parameters
     ----------
-    number : SLURM's number of it; None outside of a job.
-    is_here : returns whether the runs are measured in it, and not in jobs that it submits.
+    number : SLURM's number of the job; None outside of a job.
+    is_here : returns whether the runs are measured in this job, and not in jobs that it submits.
     """
 
     def __init__(self, number: str | None, is_here: Callable[[], bool] = lambda: True):
@@ -81,15 +81,15 @@ class Allocated:
                 remedy = f"submit the job with --nodes={layout.nodes}, or leave the layout out"
                 raise InputError("layout", layout, reason, remedy)
 
-    def late(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
-        """Return why runs would not end within the job, None if they may.
+    def lack_of_time(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
+        """Return why runs would not end within the job; None if they may.
 
         SLURM is asked each time, because the end of a job may be changed. If this call has measured
-        nothing, and the whole job is too short for them, the remedy is a longer one.
+        nothing, and the whole job is too short for the runs, `remedy` becomes a longer job.
 
         Parameters
         ----------
-        seconds : that each of them took before.
+        seconds : that each run took before; None if it is unknown.
         has_measured : whether this call has measured other runs.
         """
         takes = seconds_needed(seconds)
@@ -123,10 +123,9 @@ class Allocated:
 
 
 def seconds_needed(seconds: Sequence[float | None]) -> float | None:
-    """Return the seconds to leave for runs that took these before.
+    """Return the seconds to leave for runs that took `seconds` before; None if none is known.
 
-    A run of which nothing is known counts as long as the longest of the others. None if nothing is
-    known of any.
+    A run of unknown time counts as the longest of the others.
     """
     known = [time for time in seconds if time is not None]
     if not known:

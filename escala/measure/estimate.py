@@ -36,11 +36,10 @@ def sentence(runs: list[Run]) -> str:
 
 
 def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
-    """Return a function from one of `runs` to its median seconds before, None if there are none.
+    """Return a function that gives the median seconds of earlier runs like one of `runs`, or None.
 
-    They are those of its configuration, or else of its dataset and workload, in the sessions in
-    which they ended ok. A run of a probe that was not run before takes about the time of a timing
-    run. Each file is read once.
+    Earlier runs are those that ended ok, of the same configuration, or else of the same dataset and
+    workload. For a probe that was never run, timing runs count. Each file is read once.
     """
     measured: dict[tuple, list[float]] = defaultdict(list)
     for folder in dict.fromkeys(_task_folder(run) for run in runs):
@@ -53,12 +52,12 @@ def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
                     measured[folder, probe, names].append(record["wall_seconds"])
 
     def median(run: Run) -> float | None:
-        candidates = (
+        nearest_first = (
             measured[_task_folder(run), probe, names]
             for probe in (run.instrument, None)
             for names in (tuple(run.configuration), ())
         )
-        return next((statistics.median(seconds) for seconds in candidates if seconds), None)
+        return next((statistics.median(seconds) for seconds in nearest_first if seconds), None)
 
     return median
 
@@ -70,7 +69,7 @@ def _task_folder(run: Run) -> Path:
 
 #: Minutes to ask for where nothing alike was measured before.
 UNKNOWN_MINUTES = 60
-#: How much longer than estimated runs may take; seconds to start a run; minutes to start the job.
+#: By which factor runs may take longer; seconds to start a run; minutes to start the job.
 _MARGIN, _START_SECONDS, BEGIN_MINUTES = 1.25, 15, 5
 #: Minutes are rounded up to a multiple of this.
 _STEP = 5
@@ -113,7 +112,7 @@ def time_of(runs: Sequence[Run]) -> Time:
             "begins it in any case, and its times tell which further repeats fit"
         )
         return Time(UNKNOWN_MINUTES, why)
-    # Runs of which nothing is known count as much as the others.
+    # A run of unknown time counts as the mean of the others.
     seconds = sum(known) / len(known) * len(runs)
     minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
     rounded = _STEP * ceil(minutes / _STEP)

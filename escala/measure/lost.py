@@ -56,11 +56,11 @@ def mark_run(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
 
 
 def record(runs: Iterable[PlannedRun], write: Record) -> None:
-    """Record the runs whose session is gone, each with a line.
+    """Record the marked runs whose session is gone as failed, each with a line.
 
-    A run whose job was cancelled, as by its user, or lost a node, has not failed: only its mark is
-    removed. Nor has one of other settings than those that were killed, nor one whose whole call was
-    killed: a call that goes on records the runs of its session itself.
+    Of three kinds of runs only the mark is removed, as they have not failed: those whose job was
+    cancelled or lost a node, those whose settings have changed since, and those whose whole call
+    was killed. A call that goes on records the runs of its session itself.
     """
     for planned in find_marks(runs):
         mark = read_json(_mark(planned))
@@ -92,24 +92,27 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
 
 
 def find_marks(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """Return those of some runs that are marked."""
+    """Return the runs that are marked."""
     return [planned for planned in runs if _mark(planned).exists()]
 
 
 def forget(runs: Iterable[PlannedRun]) -> None:
     """Remove the marks of this session, which was interrupted: no run of it has failed."""
     for planned in find_marks(runs):
-        # That of a job begins with that of its call.
+        # The session of a job begins with the name of its call's session.
         if f"{read_json(_mark(planned))['session']}-".startswith(f"{session()}-"):
             _mark(planned).unlink(missing_ok=True)
 
 
 def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
-    """Return a status, None if the run has not failed, and a reason; None while it goes on."""
+    """Return how a marked run ended, as a status and a reason; None while it goes on.
+
+    The status is None if the run has not failed.
+    """
     is_here = same_host(mark["host"], socket.gethostname())
     if is_here and proc.is_running(mark["pid"], mark["started"]):
         return None
-    # A job that SLURM has started again has the number that it had.
+    # A job that SLURM has started again keeps its number.
     if mark["job"] and mark["job"] != allocation.job_number():
         log = Path(mark["log"]) if mark["log"] else None
         return slurm.job_ending(mark["job"], log, mark["interrupted"])

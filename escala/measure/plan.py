@@ -31,7 +31,7 @@ PLANS = Path(".escala/plans")
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """A run to measure, with all that is told to what measures it.
+    """A run to measure, with all that measuring it takes.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class PlannedRun:
     turn : its place in its repeat (`escala.experiment.expand.turns`); None for a run of a probe.
     references : files of the runs that its ratios are formed with, all of its group.
     place : its place among the runs as the experiment lists them.
-    run : with what its names stand for; where the plan was read, as far as the request tells it.
+    run : in a plan that was read from a file, its `declared` holds only what the request tells.
     """
 
     request: Mapping[str, Any]
@@ -70,11 +70,11 @@ class Plan:
     experiment : its name.
     references : of its configurations, the main one first.
     pilot : `half_width`, `repeats` and `at_most` of the experiment, if the session decides after
-        its pilot how many repeats it measures; the plan then has as many as that may be.
+        its pilot how many repeats it measures. The plan then has the most that it may decide on.
     groups : in the order of execution, the runs of each in their drawn order.
-    table : the table of measurements to write (`escala.measure.table`); None of some runs only.
+    table : the table of measurements to write (`escala.measure.table`); None for some runs.
     since : the first session whose measurements count; empty: all do.
-    call : the session of the call that found something to do, so that its plan differs from others.
+    call : the session of the call that made the plan because there is something to do; else empty.
     """
 
     experiment: str
@@ -90,7 +90,7 @@ class Plan:
         return [planned for group in self.groups for planned in group]
 
     def within(self, repeats: int) -> Plan:
-        """Return this plan without the timing runs of further repeats; probes have their own."""
+        """Return this plan without the timing runs of further repeats; probes count their own."""
         return replace(
             self, groups=tuple(group for group in self.groups if is_within(group, repeats))
         )
@@ -132,13 +132,13 @@ class Plan:
 
 
 def is_within(group: Group, repeats: int) -> bool:
-    """Return whether a group is of one of the first repeats, or of a probe, which has its own."""
+    """Return whether a group is of one of the first repeats; those of probes always count."""
     run = group[0].run
     return run.instrument is not None or run.repeat <= repeats
 
 
 def words_of(run: Run) -> str:
-    """Return what is done by measuring a run, in words. Data called `none` are no data."""
+    """Return a line on what measuring a run does. Data called `none` are no data."""
     verb = "Run" if run.declared.workload.is_program else "Train"
     what = f"Capture the {run.instrument} of" if run.instrument else verb
     data = "" if run.dataset == "none" else f" on {run.dataset}"
@@ -146,7 +146,7 @@ def words_of(run: Run) -> str:
 
 
 def within_pilot(plan: Plan) -> Plan:
-    """Return a plan without the repeats that its pilot does not ask for, if that is known."""
+    """Return a plan with the repeats that its pilot asks for; with all until that is known."""
     file = Path(f"results/{plan.experiment}/pilot.json")
     if plan.pilot is None or not file.exists():
         return plan
@@ -168,8 +168,8 @@ def no_time_file(experiment: str) -> Path:
     return PLANS / experiment / "session" / "no-time"
 
 
-def there_file(experiment: str) -> Path:
-    """Return the file of the table of the runs that are there, of a report before all are."""
+def partial_table_file(experiment: str) -> Path:
+    """Return the file of the table for a report before all runs are measured."""
     return PLANS / experiment / "there" / "measurements.json"
 
 
@@ -179,7 +179,7 @@ def table_of(experiment: str, nodes: int | None = None) -> str:
 
 
 def plan_session(e: Experiment) -> Plan:
-    """Return the plan of all runs of an experiment, with all repeats that its pilot may ask for."""
+    """Return the plan of all runs of an experiment, with the most repeats that its pilot allows."""
     runs = [*e.largest.timed, *(run for probe in PROBES for run in e.probe_runs(probe))]
     return replace(plan_runs(e, runs, table_of(e.name)), pilot=e.settings.get("pilot"))
 
@@ -191,25 +191,25 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
     ----------
     table : see `Plan`.
     """
-    whole, references = e.largest, {}
+    largest, references = e.largest, {}
     waiting = list(runs)
     while waiting:
         run = waiting.pop()
         if run not in references:
-            references[run] = whole.references_of(run)
+            references[run] = largest.references_of(run)
             waiting += references[run]
-    positions = {run: whole.position(run) for run in references}
-    places_in_repeat = turns(whole.timed)
+    positions = {run: largest.position(run) for run in references}
+    places_in_repeat = turns(largest.timed)
     groups: dict[tuple, list[PlannedRun]] = {}
-    timed = [*whole.runs, *whole.duplicates, *whole.rung_runs]
-    probed = [run for probe in PROBES for run in whole.runs_under(probe)]
+    timed = [*largest.runs, *largest.duplicates, *largest.rung_runs]
+    probed = [run for probe in PROBES for run in largest.runs_under(probe)]
     places = {run: place for place, run in enumerate([*timed, *probed]) if run in references}
-    # Runs without a place in the order come last.
+    # Runs without a position come last.
     for run in sorted(places, key=lambda run: math.inf if (at := positions[run]) is None else at):
         planned = PlannedRun(
-            request=whole.request(run),
-            data=whole.split_of_repeat(run.dataset, run.repeat),
-            seconds=60 * whole.settings["time_limit_minutes"],
+            request=largest.request(run),
+            data=largest.split_of_repeat(run.dataset, run.repeat),
+            seconds=60 * largest.settings["time_limit_minutes"],
             turn=places_in_repeat.get(run),
             references=tuple(other.file for other in references[run]),
             place=places[run],
@@ -222,7 +222,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
 def by_nodes(plan: Plan) -> dict[int, list[Run]]:
     """Return the runs of a plan by the nodes that a run and its references need.
 
-    A number of nodes on which there are only references of others is left out.
+    A number of nodes is left out if all its runs are references of runs on more nodes.
     """
     nodes = {planned.file: planned.run.layout.nodes for planned in plan.runs}
     references = {file for planned in plan.runs for file in planned.references}
@@ -238,7 +238,7 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
 
 
 def group_of(run: Run) -> tuple:
-    """Return what the runs have in common that are measured together."""
+    """Return a key that is equal for the runs that are measured together, as a group."""
     if run.instrument and not PROBES[run.instrument].compared:
         return (run,)
     ladder = run.series if is_of_ladder(run) else None

@@ -32,11 +32,11 @@ from escala.record.disturbance import attempt, cores_of_others, disturbance, ear
 from escala.record.schema import read_result
 from escala.runtime import allocation
 
-#: Environment variable: how many times a disturbed group is measured again, and the default.
+#: Environment variable for how many times a disturbed group is measured again, and its default.
 VARIABLE, TIMES = "ESCALA_MEASURE_DISTURBED", 2
-#: Environment variable: for how many seconds to wait for quiet before that, and the default.
+#: Environment variable for how many seconds to wait for quiet before that, and its default.
 WAIT_VARIABLE, WAIT_SECONDS = "ESCALA_WAIT_FOR_QUIET", 60
-#: The folder in a run's folder where it is measured again.
+#: The folder in a run's folder in which the run is measured again.
 _FOLDER = "again"
 #: A machine is quiet after so many stretches of so many seconds without other work.
 _STRETCHES, _STRETCH_SECONDS = 3, 1.0
@@ -61,7 +61,7 @@ def _number(variable: str, default: int, unit: str) -> int:
 
 
 def is_left(run: Mapping[str, Any]) -> bool:
-    """Return whether a measurement was disturbed and may be replaced by another one."""
+    """Return whether a measurement was disturbed, and its run may be measured again."""
     timing = run["instrument"] is None and run["status"] == "ok"
     return timing and is_disturbed(run) and len(earlier(run)) < times_again()
 
@@ -70,13 +70,13 @@ def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
     """Measure all runs of a group again; return whether these measurements replaced the others.
 
     They replace them if all ended ok and they were disturbed less: fewer of them, or as many by
-    fewer cores. The times of the runs do not decide. What does not stand is recorded in what does.
-    Until all are measured, and if that is interrupted, the earlier measurements stand.
+    fewer cores. The times of the runs do not decide. A measurement that stands lists the others as
+    `earlier`. Until all are measured, and if that is interrupted, the earlier measurements stand.
 
     Parameters
     ----------
-    group : by the run.json of each run, in order, what measures the run and writes the file that
-        it is given.
+    group : by the run.json of each run, in order, a function that measures the run and writes the
+        file that it is given.
     """
     repeated = {output: output.parent / _FOLDER / output.name for output in group}
     try:
@@ -88,13 +88,15 @@ def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
         )
         stands = all(run["status"] == "ok" for run in after) and _weight(after) < _weight(before)
         for (output, measured), old, new in zip(repeated.items(), before, after, strict=True):
-            kept, left = (new, old) if stands else (old, new)
-            others = [*earlier(old), attempt(left)]
-            kept["disturbance"]["earlier"] = sorted(others, key=lambda other: other["started"])
+            standing_run, other_run = (new, old) if stands else (old, new)
+            attempts = [*earlier(old), attempt(other_run)]
+            attempts.sort(key=lambda other: other["started"])
+            standing_run["disturbance"]["earlier"] = attempts
             if stands:
                 _move(measured.parent, output)
-            write_json(output.parent / "sessions" / f"{kept['session']}.json", kept)
-            write_json(output, kept)
+            session_file = output.parent / "sessions" / f"{standing_run['session']}.json"
+            write_json(session_file, standing_run)
+            write_json(output, standing_run)
     finally:
         for path in repeated.values():
             shutil.rmtree(path.parent, ignore_errors=True)
@@ -107,7 +109,7 @@ def _weight(attempt: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
 
 
 def _move(folder: Path, output: Path) -> None:
-    """Move what a run left in a folder alongside its run.json, all but that and older sessions."""
+    """Move the files of a repeated run alongside its run.json, but for that and its sessions."""
     shutil.rmtree(folder / "sessions", ignore_errors=True)
     for path in sorted(folder.iterdir()):
         if path.name != output.name:
@@ -118,11 +120,11 @@ def _move(folder: Path, output: Path) -> None:
 
 
 def wait_for_quiet() -> bool:
-    """Wait until no other work uses this machine, with progress; return whether that came.
+    """Wait until no other work uses this machine; return whether that came in time.
 
     Raises
     ------
-    InputError : `ESCALA_WAIT_FOR_QUIET` is no number. With 0 it does not wait.
+    InputError : `ESCALA_WAIT_FOR_QUIET` is no number. With 0 nothing is awaited.
     """
     bound = _number(WAIT_VARIABLE, WAIT_SECONDS, "seconds")
     began, quiet = time.monotonic(), 0
@@ -155,21 +157,23 @@ class Session:
     measure_run : measures a run, and writes the `run.json` that it is given, whatever happens to
         the run.
     write_lost : writes the `run.json` of a run that ended with its session (`escala.measure.lost`).
-    late : returns why runs that took these seconds before would not end in the time that there is,
-        None if they may. It is also told whether this session has measured others. None in place
-        of seconds is unknown.
+    lack_of_time : returns why runs would not end in the time that is left, None if they may. It
+        gets the seconds that each run took before, None if unknown, and whether this session has
+        measured others.
     remedy : returns what to do about runs that were not begun.
     decide : returns the number of repeats that the runs of the pilot ask for, by their files.
-    tell : is called at the begin and after each group, with the plan as far as it is asked for and
-        the runs that are left. The plan has its pilot as long as that may ask for more.
-    job : that the session is inside, if any. Its nodes may be others than those of earlier ones,
-        so all runs of a group are measured if one is.
+    tell : is called at the begin and after each group, with the plan of the repeats known to be
+        needed and the runs that are left. The plan has its `pilot` until that has decided.
+    job : the job that the session is inside, if any. Its nodes may differ from those of an earlier
+        job, so all runs of a group are measured if one is.
     """
 
     plan: Plan
     measure_run: Callable[[PlannedRun, Path], Any]
     write_lost: lost.Record
-    late: Callable[[Sequence[float | None], bool], str | None] = lambda seconds, has_measured: None
+    lack_of_time: Callable[[Sequence[float | None], bool], str | None] = (
+        lambda seconds, has_measured: None
+    )
     remedy: Callable[[], str] = lambda: "the same call goes on"
     decide: Callable[[list[Path]], int] = lambda files: 1
     tell: Callable[[Plan, list[PlannedRun]], None] = lambda plan, left: None
@@ -189,7 +193,7 @@ class Session:
             job measures it.
         SystemExit : a signal ended the session. The run in progress then has no `run.json`.
         """
-        times_again()  # It may be no number.
+        times_again()  # Refused before anything is measured.
         lost.record(self.plan.runs, self.write_lost)
         lost.require_ended(self.plan.runs)
         present = standing.Present(variables.describe(), self.plan.since)
@@ -204,7 +208,7 @@ class Session:
             pilot = self.plan.pilot
             for group in list(waiting):
                 del waiting[group]
-                # Further repeats are measured if the pilot asks for them.
+                # Repeats after the pilot are measured if it asks for them.
                 if (
                     pilot is None
                     or is_within(group, pilot["repeats"])
@@ -233,7 +237,7 @@ class Session:
         """Serve or measure what is left of a group; return whether there was time for it."""
         waiting = self._serve(group, present)
         runs = [stored.planned for stored in waiting]
-        if runs and (why := self._late(runs)):
+        if runs and (why := self._lack_of_time(runs)):
             files = [planned.file for planned in self._current_plan().runs]
             done = f"{sum(file in self._rows for file in files)} of {len(files)} runs measured"
             say(f"{runs[0].file}: not begun: {why}: {done}; {self.remedy()}.")
@@ -264,26 +268,27 @@ class Session:
             self.tell(plan, left)
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
-        """Serve what the store holds of a group with its matches; return the runs to measure."""
-        left = partial(standing.runs_left, group, present, whole=self.job is not None)
-        stored = {planned.file: Stored(planned) for planned in left()}
+        """Serve runs that the store holds with their matches; return the runs to measure."""
+        find_left = partial(standing.runs_left, group, present, whole=self.job is not None)
+        stored = {planned.file: Stored(planned) for planned in find_left()}
         for run in stored.values():
             run.copy_sessions()
-        held = {file: run.sessions for file, run in stored.items() if run.sessions}
-        if self.plan.since:  # What was measured before does not count.
-            held = {}
-        to_serve = held.keys() - {run.file for run in standing.runs_left(group, present, held)}
-        for file in (planned.file for planned in standing.find_missing(group, present)):
-            if file in to_serve and stored[file].serve():
+        # With `since`, no earlier measurement counts.
+        sessions = {} if self.plan.since else {file: run.sessions for file, run in stored.items()}
+        sessions = {file: names for file, names in sessions.items() if names}
+        without_match = {run.file for run in standing.runs_left(group, present, sessions)}
+        for planned in standing.find_missing(group, present):
+            file = planned.file
+            if file in sessions.keys() - without_match and stored[file].serve():
                 print(f"{file}: served from the store", flush=True)
-        return [stored[planned.file] for planned in left()]
+        return [stored[planned.file] for planned in find_left()]
 
-    def _late(self, runs: Sequence[PlannedRun]) -> str | None:
+    def _lack_of_time(self, runs: Sequence[PlannedRun]) -> str | None:
         before = estimate.medians(planned.run for planned in runs)
-        return self.late([before(planned.run) for planned in runs], self._measured > 0)
+        return self.lack_of_time([before(planned.run) for planned in runs], self._measured > 0)
 
     def _measure_group(self, runs: Sequence[PlannedRun]) -> None:
-        """Measure runs of a group, and again as long as other work disturbed a timing run."""
+        """Measure a group; repeat all timing runs while other work disturbs one of them."""
         first = runs[0].run
         with alone.hold({"experiment": first.experiment, "run": first.folder}):
             for planned in runs:
@@ -295,7 +300,7 @@ class Session:
             }
             while any(is_left(read_result(file)) for file in measures):
                 say("other work disturbed this repeat")
-                if why := self._late(runs):
+                if why := self._lack_of_time(runs):
                     say(f"it is not measured again: {why}")
                     return
                 if not wait_for_quiet():

@@ -28,7 +28,7 @@ from escala.strategies.base import TIMELINE_FILES
 
 
 class Present:
-    """The code, the data and the environment of this moment; only measurements of these count.
+    """The present code, data and environment; only measurements of these count.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Present:
         self._source, self._data = cache(key.code_sha256), cache(self._data)
 
     def identity(self, planned: PlannedRun) -> dict[str, Any]:
-        """Return what the `run.json` of a run tells of it if it is measured now."""
+        """Return the values that identify a run's code, data and environment in its `run.json`."""
         run, data = planned.run, self._data(planned.data)
         identity = {
             "request_sha256": key.request_sha256(planned.request),
@@ -51,7 +51,7 @@ class Present:
         return identity | ({} if self._environment is None else {"environment": self._environment})
 
     def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
-        """Return whether a measurement is of an identity, and of a session that counts."""
+        """Return whether a measurement has an `identity`, and is of a session that counts."""
         known = {**record, "data": (record.get("data") or {}).get("sha256")}
         same = all(known.get(name) == value for name, value in identity.items())
         return same and record["session"] >= self._since
@@ -72,16 +72,19 @@ def runs_left(
 
     A run stands if its `run.json` is of the present code, data and environment. It needs a match
     with each of its references: a session that measured both, this one included. A failed run is a
-    gap until its `run.json` is removed: it is not measured, and nothing waits for a match with it.
+    gap until its `run.json` is removed: it is not measured, and no other run needs a match with it.
 
     Parameters
     ----------
-    stored : sessions in which runs, by their files, count as measured, as if they were served.
-    whole : whether all of them are, if any is, but for those that this session has measured.
+    stored : by the files of runs, sessions that count as if the store had served them.
+    whole : if a run must be measured, so must all that this session has not measured.
     """
-    states = {p.file: _State(p, present, (stored or {}).get(p.file)) for p in group}
+    states = {
+        planned.file: _State(planned, present, (stored or {}).get(planned.file))
+        for planned in group
+    }
     measured, before = {file for file, state in states.items() if not state.stands}, -1
-    while before < len(measured):
+    while before < len(measured):  # A run that is added may need further ones.
         before = len(measured)
         for planned in group:
             for reference in planned.references:
@@ -91,7 +94,8 @@ def runs_left(
                 if planned.file not in measured:
                     if not run.is_matched(other):
                         measured |= {planned.file, reference}
-                elif other.session != session():  # Else an earlier plan of this call measured it.
+                # An earlier plan of this call may have measured the reference.
+                elif other.session != session():
                     measured.add(reference)
     if measured and whole:
         measured |= {
@@ -108,7 +112,7 @@ def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
 
 
 def find_failed(group: Group, present: Present) -> list[PlannedRun]:
-    """Return the runs of a group that stand as gaps."""
+    """Return the runs of a group that have failed, and stand as gaps."""
     return [planned for planned in group if _State(planned, present).has_failed]
 
 
@@ -118,12 +122,13 @@ def find_missing(group: Group, present: Present) -> list[PlannedRun]:
 
 
 class _State:
-    """State of a run's results on disk.
+    """The state of a run's results on disk.
 
     Attributes
     ----------
-    stands, has_failed : whether its `run.json` counts, and is of a failure.
-    session : of a `run.json` that counts and is ok, else None.
+    stands : whether its `run.json` counts, or the store can serve it.
+    has_failed : whether its `run.json` counts, and is of a failure.
+    session : that of a `run.json` that counts and is ok, else None.
     """
 
     def __init__(self, planned: PlannedRun, present: Present, stored: set[str] | None = None):
@@ -147,7 +152,7 @@ class _State:
 
     def is_matched(self, other: _State) -> bool:
         """Return whether a session measured both."""
-        # Mostly the last one, without a look at the others.
+        # The last session mostly has, so the files of the others are not read.
         if self.session and self.session == other.session:
             return True
         return bool(self._sessions & other._sessions)
@@ -174,7 +179,7 @@ _RESULT = "run.json"
 
 
 class Stored:
-    """Entries of the store for a run, under its present key.
+    """The measurements of a run in the store, under its present key.
 
     Attributes
     ----------
@@ -196,28 +201,28 @@ class Stored:
         products = PROBES[probe].products if probe else ()
         names = dict.fromkeys((_RESULT, *STORED_FILES, *products))
         self._outputs = {name: Path(planned.run.folder, name) for name in names}
-        # Of one session the last counts: its repeat was measured again.
-        self._held = {
-            json.loads(written)["session"]: (entry, written)
-            for entry, written in self._shelf.measurements(_RESULT)
+        # Of one session the last measurement counts, as its repeat was measured again.
+        self._measurements = {
+            json.loads(content)["session"]: (entry, content)
+            for entry, content in self._shelf.measurements(_RESULT)
         }
-        self.sessions = set(self._held)
+        self.sessions = set(self._measurements)
 
     def copy_sessions(self) -> None:
-        """Put all measurements alongside the run's own, so that it keeps its matches in them."""
-        for name, (_, written) in self._held.items():
+        """Copy all measurements into the run's `sessions/`, so that it keeps their matches."""
+        for name, (_, content) in self._measurements.items():
             path = Path(self.planned.run.folder, "sessions", f"{name}.json")
             if not path.exists():
                 with atomic(path) as temporary:
-                    temporary.write_bytes(written)
+                    temporary.write_bytes(content)
 
     def serve(self) -> bool:
         """Replace the run by the newest measurement; return whether that is undamaged."""
-        entry, _ = list(self._held.values())[-1]
+        entry, _ = list(self._measurements.values())[-1]
         return bool(self._shelf.serve(self._outputs, entry.path.name))
 
     def keep(self) -> None:
-        """Store the run, if it ended ok and is of what the plan asks for."""
+        """Store the run if it ended ok, and if its code, program and data are still the same."""
         run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
         is_present = run["status"] == "ok" and run["source_sha256"] == code

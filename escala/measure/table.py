@@ -1,8 +1,7 @@
 """The table of measurements of an experiment: a row for each run that has a `run.json`.
 
-It says of each its file, its status and the reason, its session and repeat, when it started, its
-seconds in all, whether other work disturbed it, and of which probe or series it is. The rows are in
-the order in which the experiment lists the runs.
+A row has the `file`, the values of `_TAKEN` from it, and `disturbed`: whether other work disturbed
+the run. The rows are in the order in which the experiment lists the runs.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from escala.probes import PROBES
 from escala.record.disturbance import is_disturbed
 from escala.record.schema import read_result
 
-#: Of a table. Others are refused.
+#: The format of a table. Tables of others are refused.
 FORMAT = 1
-#: What a row takes from `run.json`.
+#: The keys that a row takes from `run.json`.
 _TAKEN = (
     "status", "reason", "session", "repeat", "instrument", "series", "started", "wall_seconds",
 )  # fmt: skip
@@ -31,20 +30,20 @@ Row = dict[str, Any]
 
 
 def text(plan: Plan, rows: Mapping[str, Row] | None = None) -> str:
-    """Return what the file of a table holds.
+    """Return the content of the file of a table.
 
     Parameters
     ----------
     rows : by the files of runs; those that are not of the plan are left out. None: they are read.
     """
     rows = rows_of(plan.runs) if rows is None else rows
-    listed = sorted(plan.runs, key=lambda planned: planned.place)
-    listed_rows = [rows[planned.file] for planned in listed if planned.file in rows]
-    return json.dumps({"format": FORMAT, "runs": listed_rows}, indent=1) + "\n"
+    files = [planned.file for planned in sorted(plan.runs, key=lambda planned: planned.place)]
+    content = {"format": FORMAT, "runs": [rows[file] for file in files if file in rows]}
+    return json.dumps(content, indent=1) + "\n"
 
 
 def rows_of(runs: Iterable[PlannedRun]) -> dict[str, Row]:
-    """Return the rows of runs by their files, of those that have a `run.json` that can be read."""
+    """Return the rows of the runs whose `run.json` can be read, by their files."""
     rows = {}
     for planned in runs:
         with suppress(InputError, FileNotFoundError):
@@ -59,8 +58,8 @@ def read(path: Path) -> list[Row]:
 
     Raises
     ------
-    InputError : it is none of this format.
-    FileNotFoundError : there is none.
+    InputError : the file holds no table of this format.
+    FileNotFoundError : the file does not exist.
     """
     remedy = "remove it, and make the call again that wrote it"
     return read_format(path, FORMAT, "table", remedy, lambda runs: runs)

@@ -1,4 +1,4 @@
-"""Collect the reports of the processes of a run into its result."""
+"""Make the result of a run from the reports of its processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from escala.workloads import models, scores_module
 
 
 def read_steps(folder: Path, ranks: int) -> pd.DataFrame:
-    """Return the steps of all ranks, in the columns each rank wrote and `rank`."""
+    """Return the steps of all ranks, with the columns that each rank wrote, and `rank`."""
     return pd.concat(
         [pd.read_csv(folder / f"rank{r}.steps.csv").assign(rank=r) for r in range(ranks)],
         ignore_index=True,
@@ -35,8 +35,12 @@ def read_steps(folder: Path, ranks: int) -> pd.DataFrame:
 def summarize_steps(steps: pd.DataFrame) -> dict:
     """Summarise steady-state steps, in seconds, input included.
 
-    A step lasts as long as its slowest rank takes: the median and the 90th percentile over steps
-    are of that maximum. The first, compiling step is not among them (it is a warm-up).
+    A step lasts as long as its slowest rank takes. The first step, in which code is compiled, is
+    not among `steps`.
+
+    Returns
+    -------
+    `median` and `p90` of the steps, their `count`, and `per_rank` the same quantiles of each rank.
     """
     seconds = (steps["input_seconds"] + steps["step_seconds"]).rename("seconds")
     table = pd.concat([steps[["rank", "epoch", "step"]], seconds], axis=1)
@@ -57,16 +61,16 @@ def _quantiles(seconds: pd.Series) -> dict[str, float]:
 
 
 PREDICTIONS = "predictions.npy"
-#: Parts of the report of an epoch that are only checked.
+#: Keys of the report of an epoch that only the checks of invariants need.
 _FOR_CHECKS = ("row_moments", "began", "usage")
 
 
 def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
-    """Return the result of a run, if it kept the invariants of every run.
+    """Return the outcome of a run whose processes ended ok: what was measured, if it is a result.
 
-    The epochs of a program are those of the processes with the best reports. An epoch takes as long
-    as in the slowest process. A run whose workload gives a score that is not a finite number
-    has failed, and keeps the rest.
+    A run that broke an invariant has failed, and holds nothing that was measured. One with a score
+    that is not a finite number has failed, and holds the rest. The epochs of a program are those of
+    the processes with the best reports. An epoch takes as long as in the slowest process.
 
     Parameters
     ----------
@@ -76,28 +80,30 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     reports: list[Measurements] = [read_json(folder / f"rank{rank}.json") for rank in ranks]
     training = invariants.best_reports(reports)
     first, strategy, is_program = training[0], STRATEGIES[plan["strategy"]], "start" in plan
+    # Whether all processes that trained have the best kind of report.
     are_all_known = training == [report for report in reports if report["epochs"]]
     steps_made = [epoch["steps"] for report in training for epoch in report["epochs"]]
     are_steps_known = are_all_known and None not in steps_made
     table = read_steps(folder, len(training)) if are_steps_known else pd.DataFrame()
     if is_program:
-        problem = invariants.program_fault(plan, reports, folder)
+        fault = invariants.program_fault(plan, reports, folder)
     else:
         arrays, planned = reader(data), plan_epochs(plan, first)
         alike = strategy.exchanges(plan["knobs"])
-        problem = invariant_fault(planned, training, table, arrays.rows("test"), alike)
-    if problem := placement_fault(plan, reports) or problem:
-        return Outcome("failed", problem)
-    epochs = [
-        _join_epochs(list(same)) for same in zip(*(e["epochs"] for e in training), strict=True)
-    ]
+        fault = invariant_fault(planned, training, table, arrays.rows("test"), alike)
+    if fault := placement_fault(plan, reports) or fault:
+        return Outcome("failed", fault)
+    same_epochs = zip(*(report["epochs"] for report in training), strict=True)
+    epochs = [_join_epochs(list(same)) for same in same_epochs]
     if is_program:
-        scores = {name: score for e in reversed(training) for name, score in e["scores"].items()}
+        scores = {}
+        for report in reversed(training):
+            scores |= report["scores"]
         evaluation = {"rows": None, "scores": scores} if scores else None
     else:
-        for epoch, alone, rows in zip(epochs, first["epochs"], planned, strict=True):
+        for epoch, of_first, rows in zip(epochs, first["epochs"], planned, strict=True):
             # The others wait for the first process, which also writes.
-            wall = alone["epoch_wall_seconds"]
+            wall = of_first["epoch_wall_seconds"]
             epoch |= {"distinct_rows": rows.distinct, "epoch_wall_seconds": wall}
         evaluation = _score(plan, arrays, folder, len(training))
         saved = folder / models.WEIGHTS  # By rank 0, if it is to be kept.
@@ -109,7 +115,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
                 first["weights_sha256"][0], plan["engine"],
             )  # fmt: skip
     if not are_all_known:
-        # What the others trained on is not known.
+        # The rows of the other processes are not known.
         epochs = [epoch | {"rows": None} for epoch in epochs]
     rows = [epoch["rows"] for epoch in epochs]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
@@ -118,6 +124,8 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     undefined = not_finite((evaluation or {}).get("scores", {}))
     probe, gpus = probe_of_plan(plan, folder), [report["gpus"] or [] for report in reports]
     evaluated = [report["evaluated"] for report in training if report["evaluated"]]
+    parameters = [report["parameters"] for report in training]
+    evaluating = sum(stop > start for start, stop in evaluated)
     parts = {name: [report["seconds"][name] for report in training] for name in PARTS}
     slowest = {name: None if None in part else max(part) for name, part in parts.items()}
     measured = {
@@ -131,11 +139,11 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
             "obtained": first["ranks"],
             "fractions": first["fractions"],
             "one_clock": len({report["boot"] for report in reports}) == 1,
-            **({"evaluating": sum(b > a for a, b in evaluated)} if evaluated else {}),
+            **({"evaluating": evaluating} if evaluated else {}),
             **({"gpus": gpus} if any(gpus) else {}),
         },
         "training": {
-            "parameters": next((int(e["parameters"]) for e in training if e["parameters"]), None),
+            "parameters": next(map(int, filter(None, parameters)), None),
             "optimizer": first["optimizer"],
             "epochs_done": epochs[-1]["epoch"],
             "stopped_early": bool(first["stopped_early"]),
@@ -157,7 +165,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
 
 
 def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an epoch of all processes from that of each."""
+    """Return an epoch of the whole run from the reports of the same epoch by all processes."""
     joined = {key: value for key, value in same[0].items() if key not in _FOR_CHECKS}
     for name in ("loss", "accuracy", "validation_accuracy", "validation_loss"):
         joined[name] = next((epoch[name] for epoch in same if epoch[name] is not None), None)
@@ -177,5 +185,5 @@ def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
     scores = scores_module(plan["workload"])
     if scores is None:
         return evaluate(targets, predictions, arrays.description["classes"])
-    score_of_rows = scores.score(targets, predictions, arrays.description)
-    return {"rows": len(targets), "scores": score_of_rows}
+    by_name = scores.score(targets, predictions, arrays.description)
+    return {"rows": len(targets), "scores": by_name}

@@ -80,17 +80,17 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     if not (folder / "launcher.log").exists():
         reason = "the folder of the run was removed while it ran. Remedy: let the program write "
         return Outcome("failed", f"{reason}only below {{output}}")
-    outcome = _failure(code, folder, kills)
-    # What is wrong with this machine or its files may be the cause.
+    outcome = _find_cause(code, folder, kills)
+    # A fault of this machine, or of its files, may be behind that.
     hints = []
     for place in (SHARED_MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")):
         with suppress(OSError):
             free = shutil.disk_usage(place).free
             if free < _SHARED_BYTES:
                 hints.append(f"{place} is full ({size(free)} free): make space there")
-    read = [name for name in variables.describe()["files"] if "mca-params" in name]
-    if read and "the launcher ended" in outcome.reason:
-        hints.append(f"Open MPI also reads {', '.join(read)}: try without these lines")
+    settings = [name for name in variables.describe()["files"] if "mca-params" in name]
+    if settings and "the launcher ended" in outcome.reason:
+        hints.append(f"Open MPI also reads {', '.join(settings)}: try without these lines")
     return Outcome(outcome.status, "; ".join([outcome.reason, *hints]))
 
 
@@ -130,13 +130,16 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
     return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{hangs}{lines}")
 
 
-def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
-    errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
-    ended = _find_ended_rank(folder, bool(errors))
+def _find_cause(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
+    """Return the outcome of a failed run, from the reports of its ranks and the launcher's log."""
+    errors = {
+        int(re.search(r"\d+", path.name)[0]): path for path in folder.glob("rank*.error.json")
+    }
+    ended_rank, ended_code = _find_ended_rank(folder, bool(errors)) or (None, 0)
     # A killed rank makes the other ranks fail, so their errors are not the cause. They also report
     # an error if they could not reach a rank that ended and reported none.
-    if ended and (ended[1] < 0 or ended[0] not in errors):
-        rank, code = ended
+    if ended_rank is not None and (ended_code < 0 or ended_rank not in errors):
+        rank, code = ended_rank, ended_code
         who, lines = f"rank {rank}", tail(folder, rank)
         how = f"{who} ended with exit code {code} and reported no error"
         if code < 0:
@@ -156,8 +159,8 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
             or (killed and _is_short_of_memory(folder, kills))
         ):
             return _out_of_memory(f"rank {rank}: {reason}", lines)
-        if before := sorted(folder.glob("rank*[0-9].json")):
-            lines = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{lines}"
+        if finished := sorted(folder.glob("rank*[0-9].json")):
+            lines = f"; rank {finished[0].stem.removeprefix('rank')} had ended before it{lines}"
         return Outcome(error["status"], f"rank {rank}: {reason}{lines}")
     else:
         how, who = f"the launcher ended with exit code {code}", "the launcher"
@@ -176,21 +179,24 @@ def _out_of_memory(how: str, lines: str) -> Outcome:
 
 def _is_short_of_memory(folder: Path, before: Mapping[str, int]) -> bool:
     """Return whether the kernel, or a scheduler on another node, says that memory ran out."""
-    risen = any(count > before.get(name, 0) for name, count in memory_kills().items())
+    if any(count > before.get(name, 0) for name, count in memory_kills().items()):
+        return True
     log = folder / "launcher.log"
-    return risen or bool(
-        log.exists() and _NO_MEMORY.search(log.read_text(encoding="utf-8", errors="replace"))
-    )
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return bool(_NO_MEMORY.search(text))
 
 
 def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
-    """Return the first rank that ended without success, from the launcher's output.
+    """Return the first rank that ended without success, as the launcher's output names it.
 
-    Where no rank reported an error, mpirun and srun may tell why one ended, in other messages.
+    Parameters
+    ----------
+    others_failed : whether a rank reported an error. If none did, the summaries of mpirun and srun
+        on exit codes are not read: their other messages tell more.
 
     Returns
     -------
-    The rank and its exit code, or minus the signal that ended it.
+    The rank and its exit code, or minus the signal that ended it. None if no rank is named.
     """
     log = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
     # mpirun, and `escala.runtime.spawn`, which uses the same words.
@@ -223,6 +229,7 @@ def tail(folder: Path, rank: int) -> str:
 
 
 def _launchers_cause(folder: Path) -> str:
+    """Return what the launcher said of the cause, as a clause; empty if it said nothing."""
     log = folder / "launcher.log"
     text = cause(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ""
     return f"; it said: {text}" if text else ""

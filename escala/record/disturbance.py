@@ -49,11 +49,11 @@ _TIMES = 2
 
 
 class Kernel:
-    """The times of the kernel before and after a run.
+    """The times of the fixed kernel before and after a run.
 
     Parameters
     ----------
-    cores : of the run; None if some are of another machine than this one.
+    cores : of the run; None if some are of another machine.
     """
 
     def __init__(self, cores: Sequence[int] | None):
@@ -80,13 +80,14 @@ class Kernel:
 
         Returns
         -------
-        `slowdown` is the largest quotient of a time and the usual one of its core, divided by what
-        that usually is, since the slowest of many cores is slower than that of one. It is None if
-        there is no usual one yet, or if the kernel is unavailable.
+        The `cores`; of each core `before_ms`, `after_ms` and the usual time `usual_ms`; `slowdown`
+        and `unavailable`, why the kernel was not timed. `slowdown` is the largest quotient of a
+        time and the usual time of its core. This is divided by its own usual value, since the
+        slowest of many cores is slower than a single one. None: no usual time is known yet.
         """
-        names = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
+        keys = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
         if self._unavailable:
-            return dict.fromkeys(names) | {"unavailable": self._unavailable}
+            return dict.fromkeys(keys) | {"unavailable": self._unavailable}
         times = read_json(log) if log.exists() else {}
         earlier = times.setdefault(",".join(map(str, self._cores)), [])
         usual, slowdown = None, None
@@ -98,18 +99,18 @@ class Kernel:
         earlier += self._times
         write_json(log, times, durable=False)
         values = list(self._cores), *self._times, usual, slowdown
-        return dict(zip(names, values, strict=True)) | {"unavailable": None}
+        return dict(zip(keys, values, strict=True)) | {"unavailable": None}
 
 
 #: The services of an idle machine take less, and a program that computes alongside a run more: even
 #: where it shares each core with several threads of the run.
 THRESHOLD_CORES = 0.1
-#: Of a large machine this fraction of its cores, because its services grow with it.
+#: On a large machine the limit is this fraction of its cores, because its services grow with it.
 THRESHOLD_FRACTION = 0.01
-#: Counts of `/proc/stat` in the idle time, each cut to whole ticks at both ends of a stretch.
+#: Counts of `/proc/stat` that are summed, each cut to whole ticks at both ends of a stretch.
 _CUT_COUNTS = 5
 
-#: Quantities that decide, with what they tell of a node.
+#: Quantities that decide, with words on their value on a node.
 _TEXTS = {
     "foreign": "{:.2f} core of other processes",
     "steal": "{:.2f} core taken by other virtual machines",
@@ -153,26 +154,26 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
     }
 
 
-def with_kernel(judged: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
-    """Return a disturbance, judged by the result of `Kernel.judge` as well."""
-    judged = {**judged, "kernel": dict(kernel)}
+def with_kernel(record: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
+    """Return the record of `disturbance` with the result of `Kernel.judge` and its verdict."""
+    record = {**record, "kernel": dict(kernel)}
     if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
-        return judged
+        return record
     text = f"a fixed kernel on the run's cores took {slowdown:.2f} times its usual time"
-    return _add_reason(judged, text)
+    return _add_reason(record, text)
 
 
-def with_stops(judged: Mapping[str, Any], seconds: float) -> dict:
-    """Return a disturbance, judged by the seconds for which processes of the run stood still."""
+def with_stops(record: Mapping[str, Any], seconds: float) -> dict:
+    """Return the record of `disturbance`, disturbed if processes of the run stood still."""
     text = (
         f"processes of the run were stopped for {seconds:.1f} s, as by SIGSTOP or a suspended job"
     )
-    return _add_reason(judged, text) if seconds else dict(judged)
+    return _add_reason(record, text) if seconds else dict(record)
 
 
-def _add_reason(judged: Mapping[str, Any], reason: str) -> dict:
-    reasons = [judged["reason"]] if judged["disturbed"] else []
-    return {**judged, "disturbed": True, "reason": "; ".join([*reasons, reason])}
+def _add_reason(record: Mapping[str, Any], reason: str) -> dict:
+    reasons = [record["reason"]] if record["disturbed"] else []
+    return {**record, "disturbed": True, "reason": "; ".join([*reasons, reason])}
 
 
 def cores_of_others(run: Mapping[str, Any]) -> float | None:
@@ -183,7 +184,10 @@ def cores_of_others(run: Mapping[str, Any]) -> float | None:
 
 
 def _node(members: list[Mapping]) -> dict:
-    """Return the load of one machine, and the reasons why it disturbed the run."""
+    """Return what a run.json holds of one machine, from its processes that read the load.
+
+    The key `reason` says why it disturbed the run; None if it did not.
+    """
     first = members[0]["load"]
     run_seconds = sum(member["load"]["own"] for member in members)
     seconds = first["seconds"]
@@ -206,15 +210,12 @@ def _node(members: list[Mapping]) -> dict:
     error = 3 * TICK_SECONDS * math.sqrt(_CUT_COUNTS * first["stretches"] / 6) / seconds
     taken = sum(known.values())
     limit = max(THRESHOLD_CORES, THRESHOLD_FRACTION * first["cores"], error)
+    reasons = [_TEXTS[name].format(cores) for name, cores in known.items() if round(cores, 2)]
     return {
         "host": members[0]["host"],
         "seconds": seconds,
         "unavailable": unavailable,
-        "reason": " and ".join(
-            _TEXTS[name].format(cores) for name, cores in known.items() if round(cores, 2)
-        )
-        if taken > limit
-        else None,
+        "reason": " and ".join(reasons) if taken > limit else None,
         "own_cores": run_seconds / seconds,
         **{f"{name}_cores": known.get(name) for name in quantities},
         "taken_cores": taken if known else None,
@@ -223,7 +224,7 @@ def _node(members: list[Mapping]) -> dict:
 
 
 def attempt(run: Mapping[str, Any]) -> dict:
-    """Return what a later measurement of a run keeps of this one."""
+    """Return the summary of a measurement that a later one of the same run keeps."""
     now = run.get("disturbance") or {}
     return {
         "started": run["started"],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: Scores of single classes, and the matrix whose size is their square, are kept of no more classes.
+#: With more classes, scores by class and the confusion matrix are left out.
 MOST_CLASSES = 100
 
 
@@ -18,7 +18,7 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     Accuracy; precision, recall, F1 and support per class; their macro and weighted averages; the
     confusion matrix with true classes in rows and predicted ones in columns. A class that is never
     predicted has precision 0. A class without test rows has no scores (None), and averages are over
-    the other classes. Of more than `MOST_CLASSES` classes there is neither scores by class nor a
+    the other classes. With more than `MOST_CLASSES` classes there are no scores by class and no
     matrix.
     """
     # Imported here, because it takes a second that other processes need not spend.
@@ -32,7 +32,7 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
             labels, predictions, labels=among, average=average, zero_division=0
         )
 
-    scored = {
+    evaluation = {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
@@ -42,11 +42,11 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     if len(classes) <= MOST_CLASSES:
         per_class = zip(classes, zip(*scores(None, numbers), strict=True), strict=True)
         matrix = confusion_matrix(labels, predictions, labels=numbers)
-        scored["per_class"] = {name: _scores_by_name(*row) for name, row in per_class}
-        scored["confusion_matrix"] = matrix.tolist()
-    return scored
+        evaluation["per_class"] = {name: _scores_by_name(*row) for name, row in per_class}
+        evaluation["confusion_matrix"] = matrix.tolist()
+    return evaluation
 
 
 def _scores_by_name(precision: float, recall: float, f1: float, support: int) -> dict:
-    values = {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
-    return (values if support else dict.fromkeys(values)) | {"support": int(support)}
+    scores = {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
+    return (scores if support else dict.fromkeys(scores)) | {"support": int(support)}

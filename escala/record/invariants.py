@@ -1,4 +1,4 @@
-"""Invariants of a run, checked before its result counts; what a program's processes did."""
+"""Check the invariants of a run, and describe what the processes of a program did."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def invariant_fault(
 
     Parameters
     ----------
-    planned : of each epoch.
+    planned : the rows of each epoch.
     ranks : the measurements of each rank.
     table : the steps of all ranks.
-    test_rows : of the split.
+    test_rows : the number of test rows of the split.
     alike : whether the ranks exchange, and so hold the same weights.
     """
     digests = {digest for r in ranks for digest in r["weights_sha256"]}
@@ -84,7 +84,7 @@ def invariant_fault(
 
 
 def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
-    """Return what the plan gives the ranks to train on in each epoch.
+    """Return the rows that the plan gives the ranks to train on, for each epoch.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def best_reports(reports: list[Measurements]) -> list[Measurements]:
 def program_fault(plan: Plan, reports: list[Measurements], folder: Path) -> str | None:
     """Return why the reports of a program's processes are no result, or None."""
     program = Program.from_plan(plan["start"]["program"])
-    if ran := mismatch(plan, program.placeholders, reports):
-        return f"{ran}{tail(folder, 0)}"
+    if difference := mismatch(plan, program.placeholders, reports):
+        return f"{difference}{tail(folder, 0)}"
     known_by = best_reports(reports)[0]["known_by"]
     patterns = [key for key in ("epoch_ends", "step_ends") if getattr(program, key)]
     if known_by == WHOLE and patterns:
@@ -157,7 +157,7 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
 def _notes_on_steps(
     known_by: str, training: list[Measurements], named: Collection[str]
 ) -> Iterator[str]:
-    """Yield that the processes made different numbers of steps, and what is not known of them."""
+    """Yield notes on different numbers of steps, and on numbers that no process told."""
     made = [sum(epoch["steps"] or 0 for epoch in process["epochs"]) for process in training]
     if len(set(made)) > 1:
         yield f"the ranks made different numbers of steps: from {min(made)} to {max(made)}"
@@ -175,7 +175,7 @@ def _notes_on_steps(
 
 
 def summarize_processes(reports: list[Measurements]) -> dict:
-    """Return what the processes of a run did, in the form of `program.ran` of a `run.json`.
+    """Return a summary of what the processes of a run did: `program.ran` of a `run.json`.
 
     Parameters
     ----------
@@ -201,6 +201,7 @@ def summarize_processes(reports: list[Measurements]) -> dict:
 
 
 def _places(ran: list[dict]) -> set[tuple[int, int]]:
+    """Return the rank and the world size of each process that joined a group."""
     return {(rank, world) for process in ran for rank, world in process["places"]}
 
 
@@ -213,10 +214,11 @@ def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) ->
     """
     processes, ranks = [report["ran"] for report in reports], plan["ranks"]
     worlds = {world for _, world in _places(processes)}
-    by_itself = STRATEGIES[plan["strategy"]].layouts.process_per_node
-    several = max(len(process["places"]) for process in processes)
-    most = max([several, *worlds])
-    if not by_itself and (several > 1 or most > ranks == 1):
+    # Whether one start of the command starts all ranks of a node.
+    starts_ranks = STRATEGIES[plan["strategy"]].layouts.process_per_node
+    ranks_of_start = max(len(process["places"]) for process in processes)
+    most = max([ranks_of_start, *worlds])
+    if not starts_ranks and (ranks_of_start > 1 or most > ranks == 1):
         ways = ", ".join(
             option.name for name, option in OPTIONS.items() if STRATEGIES[name].numbers
         )
@@ -226,7 +228,7 @@ def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) ->
             f"and say how its processes find each other ({ways}); or let it "
             "name {ranks_of_node} in place of their number, with --launcher (strategy own-launcher)"
         )
-    if by_itself and worlds - {ranks}:
+    if starts_ranks and worlds - {ranks}:
         return (
             f"the command was asked for {ranks} ranks, and {most} ran. Remedy: let it take their "
             "number from {ranks_of_node} or {ranks}"
@@ -237,12 +239,12 @@ def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) ->
             f"each of the {ranks} processes {alone}. Remedy: let all join one group, by the "
             "library whose launcher starts them: of MPI, the one that mpirun of the PATH belongs to"
         )
-    ran = summarize_processes(reports)
-    if ranks == 1 or worlds or ran["idle"]:
+    summary = summarize_processes(reports)
+    if ranks == 1 or worlds or summary["idle"]:
         return None
-    worked, begun = ran["processes"], all(process["begun"] for process in processes)
+    worked, begun = summary["processes"], all(process["begun"] for process in processes)
     threads = any(process["threads"] for process in processes)
-    if by_itself and worked and worked < ranks and begun and not threads:
+    if starts_ranks and worked and worked < ranks and begun and not threads:
         return (
             f"the command was asked for {ranks} ranks, and {worked} of its processes worked, in "
             "one thread. Remedy: let it start as many as {ranks_of_node} says; accelerate launch "
@@ -253,7 +255,7 @@ def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) ->
     # A library of MPI is known at the end only.
     has_ended = all(process["ended"] for process in processes)
     is_known = STRATEGIES[plan["strategy"]].meets_by != MPI or has_ended
-    if not by_itself and did_the_same and is_known and plan["places"][0]["nodes"] == 1:
+    if not starts_ranks and did_the_same and is_known and plan["places"][0]["nodes"] == 1:
         return (
             f"none of the {ranks} processes asked which of them it is (RANK, TF_CONFIG, …) or "
             "joined a group, so each did the whole work. "

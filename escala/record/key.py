@@ -40,7 +40,7 @@ from escala.workloads import WORKLOADS
 RECORD = 2
 #: The key of a request that holds locations. It is no part of the cache key.
 WHERE = "start"
-#: What the declaration of a strategy says to people, or before they measure.
+#: Attributes of a strategy's declaration that determine no result: they are for people.
 FOR_PEOPLE = ("position", "title", "option")
 
 
@@ -103,7 +103,7 @@ def request_sha256(request: dict) -> str:
 
 
 def parameters(request: dict) -> dict:
-    """Return what tells the measurement of a request from others of its split and its code."""
+    """Return the settings that determine a measurement, besides its split and its code."""
     settings = _result_settings(request) | {
         "record": RECORD,
         "entry": _entry(request["strategy"]),
@@ -123,7 +123,7 @@ def _result_settings(request: dict) -> dict:
 
 
 def machine() -> dict:
-    """Return what tells this kind of machine from others.
+    """Return the properties by which kinds of machines differ.
 
     A measurement of one machine is also used for others of its kind. Memory is what is installed
     (`escala.core.hardware.memory_gib`), as in `escala.analysis.comparable`. Where processes may not
@@ -146,8 +146,8 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
     """
     if WHERE not in request:
         return []
-    known, now = request["program"]["files"], _digests_now(request)
-    changes = [name for name, digest in known.items() if now.get(name) != digest]
+    before, now = request["program"]["files"], _digests_now(request)
+    changes = [name for name, digest in before.items() if now.get(name) != digest]
     settings = KINDS[read_json(data / DESCRIPTION)["kind"]].settings
     return changes + (settings.find_changes(data) if hasattr(settings, "find_changes") else [])
 
@@ -159,9 +159,9 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
     ----------
     request, data : as of `find_changes`.
     """
-    if others := find_changes(request, data):
+    if names := find_changes(request, data):
         yield (
-            f"{name_first(others)} changed since this call began. The run may have used the old or "
+            f"{name_first(names)} changed since this call began. The run may have used the old or "
             "the new content, and is not stored. Remedy: make the same call again"
         )
     if WHERE in request and (
@@ -175,6 +175,7 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
 
 
 def _digests_now(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return the present digests of a program's files, by name; empty if one cannot be read."""
     try:
         return digests(Program.from_plan(request[WHERE]["program"]))
     except (InputError, OSError):  # A file is gone.

@@ -1,4 +1,4 @@
-"""Nodes of a run, places of its processes, links between the nodes, and what MPI used between them.
+"""The nodes of a run, the places of its processes, and the links and transports between nodes.
 
 Open MPI selects a component of its framework `pml`: `ucx`, which uses InfiniBand and other RDMA
 whatever the interface, `cm`, or `ob1`. With `ob1` a component of `btl` carries the messages to each
@@ -41,7 +41,7 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
 
     Returns
     -------
-    How it is started, and what its run.json holds of its ranks.
+    The launcher and the nodes, and `ranks` of the run.json.
 
     Raises
     ------
@@ -49,10 +49,10 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
     """
     layout, strategy = request["layout"], STRATEGIES[request["strategy"]]
     per_process = plan["knobs"]["cores_per_process"]
-    started = launch.survey(
+    choice = launch.survey(
         layout, strategy, request["link"]["interface"], request["launcher"], request["nodes"]
     )
-    fewest = min(started.nodes, key=lambda node: len(node.cores))
+    fewest = min(choice.nodes, key=lambda node: len(node.cores))
     needed, available = layout.processes * per_process, len(fewest.cores)
     if needed > available and not request["oversubscribe"]:
         raise InputError(
@@ -63,24 +63,24 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
             "ask for fewer processes or set oversubscribe: true",
         )
     if "start" in plan:
-        plan["start"]["interface"] = started.nodes[0].interface
-    plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
+        plan["start"]["interface"] = choice.nodes[0].interface
+    plan["places"] = places(layout, strategy, plan["knobs"], choice.nodes)
     # Nodes of the lab are parts of one machine, and may have a physical core in common.
-    taken = [{min(hardware_threads(core)) for core in node.cores} for node in started.nodes]
+    taken = [{min(hardware_threads(core)) for core in node.cores} for node in choice.nodes]
     are_shared = len(set().union(*taken)) < sum(map(len, taken))
     ranks = {
-        "launcher": started.launcher,
-        "hosts": [node.host for node in started.nodes],
-        "machines": [node.machine for node in started.nodes],
-        "interface": started.nodes[0].interface,
+        "launcher": choice.launcher,
+        "hosts": [node.host for node in choice.nodes],
+        "machines": [node.machine for node in choice.nodes],
+        "interface": choice.nodes[0].interface,
         "oversubscribed": needed > available or (links is not None and are_shared),
         # The lab may be up beside runs that do not use it.
         "emulated": links is not None and allocation.job_number() is not None,
         "cores": [place["cores"] for place in plan["places"]],
     }
     if strategy.meets_by == "mpi" and layout.processes > 1:
-        ranks["single_copy"] = launch.single_copy(started.nodes)
-    return started, {"ranks": ranks}
+        ranks["single_copy"] = launch.single_copy(choice.nodes)
+    return choice, {"ranks": ranks}
 
 
 def experiment_folder(request: dict, folder: Path) -> Path:
@@ -88,7 +88,7 @@ def experiment_folder(request: dict, folder: Path) -> Path:
     return next((path for path in folder.parents if path.name == request["experiment"]), folder)
 
 
-def set_links(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
+def set_links(request: dict, choice: Launch, links: Links | None, folder: Path) -> Outcome:
     """Set the links between nodes to the requested rate, and measure it.
 
     Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
@@ -97,7 +97,7 @@ def set_links(request: dict, started: Launch, links: Links | None, folder: Path)
     ----------
     folder : of the run, in that of its experiment.
     """
-    rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
+    rate, hosts = request["link"]["rate"], [node.host for node in choice.nodes]
     if len(hosts) == 1:
         return Outcome("ok")
     if rate and links is None:
@@ -109,10 +109,10 @@ def set_links(request: dict, started: Launch, links: Links | None, folder: Path)
     if links is not None:
         links.shape(rate or "native")
         link |= links.measure(hosts[0], hosts[1])
-    elif started.job and request["link"].get("transport") != "ucx":
-        name = f"link-{started.job}-{started.nodes[0].interface}.json"
+    elif choice.job and request["link"].get("transport") != "ucx":
+        name = f"link-{choice.job}-{choice.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        link |= asking.measure_link(started, known) | {"measured_by": asking.LINK_MEASURED_BY}
+        link |= asking.measure_link(choice, known) | {"measured_by": asking.LINK_MEASURED_BY}
     return Outcome("ok", measured={"link": link})
 
 
@@ -120,7 +120,7 @@ _PML = re.compile(r"^\[\S+:\d+\] select: component (\w+) selected$", re.MULTILIN
 _BTL = re.compile(
     r"^\[(\S+):\d+\] mca: bml: Using (\w+) btl for send to \S+ on node (\S+)$", re.MULTILINE
 )
-#: The component of `pml`, and those of `btl` between nodes, that a transport of an experiment has.
+#: The component of `pml` of each transport, and the components of `btl` between nodes.
 _COMPONENTS = {"tcp": ("ob1", {"tcp"}), "ucx": ("ucx", set())}
 
 
@@ -130,7 +130,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     Parameters
     ----------
     folder : the ranks' folder, with their logs.
-    interface : of the ranks, unless it is UCX that chooses.
+    interface : of the ranks, unless UCX chooses it.
     """
     transport = request["link"].get("transport")
     if STRATEGIES[request["strategy"]].meets_by != "mpi":
@@ -160,9 +160,9 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
 
 
 def read_transport(folder: Path) -> tuple[str | None, set[str]]:
-    """Return the component of `pml` of all ranks, and those of `btl` that carried between nodes.
+    """Return the component of `pml`, and those of `btl` that carried messages between nodes.
 
-    Ranks without the same component have all of them, joined by a comma; None without any line.
+    If ranks have several components of `pml`, they are joined by commas. None: no log names one.
     """
     selected, between = set(), set()
     for log in sorted(folder.glob("rank*.log")):

@@ -1,5 +1,6 @@
-"""What is known of a run before it starts: its plan, which the ranks read as `ranks/plan.json`, and
-a valid run.json but for a status.
+"""Make what is known of a run before it starts: its plan, and a run.json without a status.
+
+The ranks read the plan as `ranks/plan.json`.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ def split_description(data: Path) -> dict:
     description = base.description(data)
     try:
         damaged = [
-            n
-            for n, digest in description["sha256"].items()
-            if digest_file(data / n, location()) != digest
+            name
+            for name, digest in description["sha256"].items()
+            if digest_file(data / name, location()) != digest
         ]
     except (KeyError, AttributeError, FileNotFoundError) as error:
         damaged = [str(error)]
@@ -158,8 +159,8 @@ def resumption(plan: Plan, description: dict, folder: Path) -> dict:
     return {"digest": digest, "resume_after": epoch or 0}
 
 
-def identity(request: dict, plan: Plan, description: dict, started: datetime) -> dict:
-    """Return the content of a run.json without a status, in which nothing is measured yet.
+def describe_start(request: dict, plan: Plan, description: dict, started: datetime) -> dict:
+    """Return the run.json of a run at its start: without a status, and with nothing measured.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
 
 
 def sha256_of(description: dict) -> dict[str, str]:
-    """Return the digests of a split's arrays, and of what a program reads itself, by name."""
+    """Return the digests of a split's arrays, and of the paths that a program reads, by name."""
     paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
     return description.get("sha256", {}) | paths
 
@@ -225,12 +226,12 @@ def _versions(request: dict) -> dict[str, str]:
         versions = request["program"]["versions"]
         return ({"python": versions["python"]} | versions["packages"]) if versions else {}
     code = key.code(request["workload"], request["strategy"])
-    return packages.versions(AROUND) | code.versions
+    return packages.versions(SHARED_PACKAGES) | code.versions
 
 
 def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
-    # A fit takes none, and those of a program are its affair.
-    steps = None
+    """Return `training` of a run.json before the run."""
+    steps = None  # A fit takes none, and those of a program are not known.
     if plan["engine"]:
         steps = Shards.of_plan(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
     return {
@@ -274,8 +275,8 @@ def _describe_program(request: dict, result: dict) -> None:
         result["seeds"] = {"weights": None, "shuffle": None}
 
 
-#: Distributions that prepare data, start ranks and score them.
-AROUND = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
+#: Distributions that all runs use, to prepare data, start ranks and score them.
+SHARED_PACKAGES = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
 
 
 def describe_job() -> dict | None:

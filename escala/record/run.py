@@ -33,7 +33,7 @@ from escala.record.place import (
     place_ranks,
     set_links,
 )
-from escala.record.plan import identity, make_plan, resumption, split_description
+from escala.record.plan import describe_start, make_plan, resumption, split_description
 from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
@@ -94,18 +94,18 @@ def measure(
 
     Raises
     ------
-    InputError : the layout does not fit the machines there are, or the arrays are not those their
-        description tells of, and nothing was started; or the job has lost a node of the run.
+    InputError : the layout does not fit the machines, or an array is not as its description says,
+        and nothing was started; or the job has lost a node of the run.
     """
     folder = output.parent
-    # Where another run has the machine, this one has not begun: neither its time nor its limit.
+    # While this waits for another run, the run has not begun: neither its time nor its limit.
     with alone.hold({"experiment": request["experiment"], "run": str(folder)}):
         started, clock = datetime.now(UTC), time.monotonic()
-        request = _whole(request, turn) | {"nodes": list(nodes)}
+        request = _complete(request, turn) | {"nodes": list(nodes)}
         description = split_description(data)
         plan = make_plan(request, description, data)
         plan |= resumption(plan, description, folder)
-        known = identity(request, plan, description, started)
+        known = describe_start(request, plan, description, started)
         attempt = _Attempt(request, plan, data, folder, links)
         try:
             outcome = attempt.run(time_limit_seconds)
@@ -151,17 +151,17 @@ def write_lost(
     status, reason : of an `Outcome`.
     """
     started, description = datetime.now(UTC), split_description(data)
-    request = _whole(request, turn)
+    request = _complete(request, turn)
     # What the ranks logged tells how far it got.
     _tidy(output.parent / "ranks")
     _remove(output.parent, *PRODUCTS)
     plan = make_plan(request, description, data)
-    known = identity(request, plan, description, started)
+    known = describe_start(request, plan, description, started)
     _write(_record(known, [], Outcome(status, reason), 0.0, output.parent), output)
 
 
-def _whole(request: dict, turn: dict[str, int] | None) -> dict:
-    """Return a request with its own digest and the run's turn."""
+def _complete(request: dict, turn: dict[str, int] | None) -> dict:
+    """Return a request with its digest `sha256` and the run's `turn`."""
     return request | {"sha256": key.request_sha256(request), "turn": turn}
 
 
@@ -170,9 +170,9 @@ class _Attempt:
 
     Attributes
     ----------
-    parts : what is found of the run, as parts of its run.json in the order of time.
-    aside : seconds of what looks at nodes, links and cores, and of copies of a folder, which are no
-        part of a run.
+    parts : parts of the run.json, in the order in which they were measured.
+    aside : seconds of work that is no part of the run: looking at nodes, links and cores, and
+        copying the folder of a program.
     """
 
     def __init__(self, request: dict, plan: Plan, data: Path, folder: Path, links: Links | None):
@@ -207,7 +207,7 @@ class _Attempt:
         }
         with self._set_aside():
             try:
-                started, ranks = place_ranks(request, plan, self.links)
+                choice, ranks = place_ranks(request, plan, self.links)
             except InputError:
                 raise  # What the last attempt left stays.
             except Exception:
@@ -215,22 +215,22 @@ class _Attempt:
                 raise
             _clean(self.folder)
             self.parts.append(ranks)
-            outcome = set_links(request, started, self.links, self.folder)
+            outcome = set_links(request, choice, self.links, self.folder)
             self.parts.append(outcome.measured)
             if outcome.status != "ok":
                 return outcome
         with self._copy_of_program() as refused:
             with self._set_aside():
                 write_json(self._ranks / "plan.json", plan, durable=False)
-                here = all(same_host(node.host, socket.gethostname()) for node in started.nodes)
+                here = all(same_host(node.host, socket.gethostname()) for node in choice.nodes)
                 cores = {core for place in plan["places"] for core in place["cores"]}
                 kernel = Kernel(sorted(cores) if here else None)
                 kernel.time()
-            outcome = supervise(request, plan, started, self._ranks, limit_seconds, refused)
+            outcome = supervise(request, plan, choice, self._ranks, limit_seconds, refused)
         stopped_seconds = outcome.stopped_seconds
         timeline.keep(self._ranks)
         if outcome.status == "ok":
-            outcome = check_transport(request, self._ranks, started.nodes[0].interface)
+            outcome = check_transport(request, self._ranks, choice.nodes[0].interface)
             self.parts.append(outcome.measured)
         if outcome.status == "ok":
             with self._set_aside():
@@ -287,7 +287,7 @@ class _Attempt:
 def _record(
     known: dict, parts: Sequence[Mapping], outcome: Outcome, wall_seconds: float, folder: Path
 ) -> dict:
-    """Return the content of a run.json: what was known before, what was found, and the outcome."""
+    """Return a run.json of what was known before the run, what was measured, and the outcome."""
     reason, kept = outcome.reason, checkpoint.latest(folder)
     if kept and outcome.status != "ok":
         reason = f"{reason}; repeated, it goes on after epoch {kept}"

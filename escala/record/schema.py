@@ -20,13 +20,13 @@ from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
-#: Of a run.json. Files of others are refused.
+#: The format of a run.json. Files of others are refused.
 FORMAT = 10
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 
 def compose_schema(schema: dict) -> dict:
-    """Return the schema of run.json with the knobs, the probes' names and what each measures."""
+    """Return the schema of run.json, completed by knobs, and by names and results of probes."""
     names = {"instrument": {"enum": [None, *PROBES]}}
     results = {name: probe.result for name, probe in PROBES.items() if probe.result}
     declared = schema["properties"]["knobs"]
@@ -57,14 +57,14 @@ def validate_run(result: dict) -> None:
 
 
 _say_once = cache(say)
-#: What each file held when this process last read it, by its path, with what tells that it changed.
+#: By path, the content of each file that this process has read, with its time, size and inode.
 _READ: dict[Path, tuple[tuple[int, int, int], dict]] = {}
 
 
 def read_result(path: Path) -> dict:
     """Return the content of a run.json, or of a copy of it in `sessions/`.
 
-    A process reads a file once, and again when it has changed. What is inside it is shared.
+    A process reads a file once, and again when it has changed. Callers share the values in it.
 
     Raises
     ------
@@ -110,10 +110,14 @@ def _validator() -> Draft202012Validator:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run or of a part of it: a status of the run schema, and why it is not ok.
+    """The outcome of a run, or of a part of it.
 
-    Of a run that is ok, `stopped_seconds` are those for which processes of it stood still.
-    `measured` is a part of its run.json.
+    Attributes
+    ----------
+    status : as of a run.json.
+    reason : why the status is not ok.
+    stopped_seconds : for which processes of a run that is ok stood still.
+    measured : a part of the run.json.
     """
 
     status: str

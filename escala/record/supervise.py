@@ -24,9 +24,10 @@ from escala.strategies.base import RAW_TIMELINE
 from escala.training.process import Plan
 
 POLL_SECONDS = 0.1
-#: Seconds between two looks at whether processes of the run are stopped, and how much later than it
-#: asked for this process goes on only if it was stopped, too.
-_LOOK_SECONDS, _LATE_SECONDS = 0.5, 2.0
+#: Seconds between two looks at whether processes of the run are stopped.
+_LOOK_SECONDS = 0.5
+#: A sleep of this process that lasts so much longer shows that it was stopped, too.
+_LATE_SECONDS = 2.0
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
 
@@ -34,7 +35,7 @@ SIGNAL_DELAY_SECONDS = 0.5
 def supervise(
     request: dict,
     plan: Plan,
-    launch_choice: Launch,
+    choice: Launch,
     folder: Path,
     limit_seconds: float,
     refused: Callable[[], str | None],
@@ -44,21 +45,21 @@ def supervise(
     Parameters
     ----------
     plan : the run's knobs, and the place of each process.
-    launch_choice : the launcher and the nodes, selected before anything is started.
+    choice : the launcher and the nodes.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
     refused : returns why the run must end, None if it may go on.
 
     Returns
     -------
-    The outcome: `ok`, `timeout` after `limit_seconds`, `unavailable` if the launcher's program is
-    missing, else the status of the rank that failed first. With the seconds for which processes
-    stood still.
+    The outcome: `ok`, with the seconds for which processes stood still; `timeout` after
+    `limit_seconds`; `unavailable` if the launcher's program is missing; else the status of the rank
+    that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
     python = engines.interpreter(plan["engine"])
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
-    environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
-    if strategy.meets_by == "mpi" and len(launch_choice.nodes) > 1:
+    environment = launch.environment(request["strategy"], plan["knobs"], choice, program)
+    if strategy.meets_by == "mpi" and len(choice.nodes) > 1:
         link = request["link"]
         environment |= mpi.transport(link.get("transport"), link["interface"])
     if plan["knobs"]["timeline"]:
@@ -69,7 +70,7 @@ def supervise(
     command = [python, "-m", "escala.training.rank", str(folder / "plan.json")]
     deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
     progress = _Progress(folder / "rank0.log", request)
-    launched = launch.command_line(launch_choice, strategy, plan["places"], command, program)
+    launched = launch.command_line(choice, strategy, plan["places"], command, program)
     with launched as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
             return _unavailable(arguments[0], program)
@@ -79,9 +80,9 @@ def supervise(
             launcher = children.start(arguments, variables, folder / "launcher.log")
             started.append(launcher)
             if probe and probe.program:
-                sampler = probe.program(launch_choice.nodes[0].interface)
+                sampler = probe.program(choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
-                started.append(launch.start_on_nodes(launch_choice, sampler, environment, log))
+                started.append(launch.start_on_nodes(choice, sampler, environment, log))
             stops = _Stops(launcher.pid)
             while launcher.poll() is None:
                 interrupts.end_if_received()
@@ -97,7 +98,7 @@ def supervise(
                 time.sleep(SIGNAL_DELAY_SECONDS)
         finally:
             children.stop(started)
-            launch.end_job_step(launch_choice)
+            launch.end_job_step(choice)
             progress.show()
     if code:
         return diagnose.failure(code, folder, kills)

@@ -41,27 +41,28 @@ class SessionRows(NamedTuple):
 
 
 class Added(NamedTuple):
-    """Files and measurements added to a history.
+    """What was added to a history.
 
     Attributes
     ----------
     files : the new files.
-    measurements : the number of measurements in them.
-    known : the number of measurements that the history already held.
+    runs, measurements : the number of new rows in the tables of these names.
+    known : the number of runs that the history already held.
     unreadable : run.json files that are not whole, each with the error.
     """
 
     files: list[Path]
+    runs: int
     measurements: int
     known: int
     unreadable: dict[Path, InputError]
 
 
 def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
-    """Add all measurements of experiments to a history, as a file for each session.
+    """Add all runs of experiments to a history, as a file for each session.
 
-    Measurements that the history already holds are not added again, except those that have got a
-    ratio since, because their reference was measured.
+    A run that the history already holds is written again only if it now has a ratio, because its
+    reference was measured since. It still counts as one run.
 
     Parameters
     ----------
@@ -73,26 +74,26 @@ def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     ------
     InputError : a folder holds no runs.
     """
-    measurements = rows(
+    session_rows = rows(
         run_file for experiment in experiments for run_file in run_files(experiment)
     )
     with history.read(folder, **keywords) as database:
         query = "SELECT run_sha256, ratio IS NOT NULL FROM runs"
         has_ratio = dict(history.query(database, query).rows)
-    added = Added([], 0, 0, measurements.unreadable)
-    for session, of_session in sorted(measurements.sessions.items()):
-        new = []
-        for measurement in of_session:
-            digest, ratio = measurement["run_sha256"], measurement["ratio"]
-            if digest not in has_ratio or (ratio is not None and not has_ratio[digest]):
-                new.append(measurement)
-        if new:
-            added.files.append(history.write(folder, session, new))
-        added = added._replace(
-            measurements=added.measurements + len(new),
-            known=added.known + len(of_session) - len(new),
-        )
-    return added
+    files, new = [], []
+    for session, of_session in sorted(session_rows.sessions.items()):
+        unknown = [row for row in of_session if row["run_sha256"] not in has_ratio]
+        with_new_ratio = [
+            row
+            for row in of_session
+            if row["ratio"] is not None and has_ratio.get(row["run_sha256"]) is False
+        ]
+        if unknown or with_new_ratio:
+            files.append(history.write(folder, session, [*unknown, *with_new_ratio]))
+        new += unknown
+    runs = sum(map(len, session_rows.sessions.values()))
+    measurements = sum(map(history.is_measurement, new))
+    return Added(files, len(new), measurements, runs - len(new), session_rows.unreadable)
 
 
 def run_files(experiment: Path) -> list[Path]:
@@ -127,11 +128,7 @@ def rows(files: Iterable[Path]) -> SessionRows:
         sessions[run["session"]].append(_row(run, digest))
     for of_session in sessions.values():
         with_runs = [(runs[row["run_sha256"]], row) for row in of_session]
-        timed = [
-            (run, row)
-            for run, row in with_runs
-            if run["instrument"] is None and row["status"] == "ok" and row["resumptions"] == 0
-        ]
+        timed = [(run, row) for run, row in with_runs if history.is_measurement(row)]
         by_names = defaultdict(list)
         for run, row in timed:
             names = tuple(run[key] for key in (*_TASK, *Configuration._fields))

@@ -53,12 +53,12 @@ def add_experiment(parser: Parser) -> None:
 
 
 def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
-    """Return a call of Snakemake, which is printed as it is made.
+    """Return the words of a call of Snakemake.
 
     Parameters
     ----------
     arguments : as `add_options` or `add_experiment` reads them, with further words as `extra`.
-    words : its targets, or what else is to stand first.
+    words : its targets, or other words that are to stand first.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def make(call: list[str]) -> NoReturn:
             f"{PROFILE}: {profile} is not read, as it decides how other work runs. "
             f"To use it here: --profile {shlex.quote(profile)}"
         )
-    # The same, but errors of Snakemake have one message each.
+    # As `snakemake`, but with one message for each error.
     os.execv(sys.executable, [sys.executable, "-m", "escala.workflow.called", *call[1:]])
 
 
@@ -107,7 +107,7 @@ def is_project(folder: Path) -> bool:
 
 def experiments() -> list[str]:
     """Return the files of the experiments in the working directory."""
-    from escala.experiment.files import is_experiment
+    from escala.experiment import is_experiment
 
     files = [*Path().glob("*.yaml"), *Path("experiments").rglob("*.yaml")]
     return sorted(map(str, filter(is_experiment, files)))
@@ -121,8 +121,18 @@ def file_of(arguments: argparse.Namespace) -> str:
     InputError : see `call_of`.
     """
     if arguments.experiment is None:
-        _require_default()
-        return "config.yaml"
+        # Only the folder of a project has a default experiment.
+        folder = Path.cwd()
+        project = next((parent for parent in (folder, *folder.parents) if is_project(parent)), None)
+        if project == folder:
+            return "config.yaml"
+        remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
+        if here := experiments():
+            remedy = f"name a file: --experiment {shlex.quote(here[0])}"
+        if project:
+            remedy = f"for the default one: cd {shlex.quote(os.path.relpath(project))}; or {remedy}"
+        reason = "no experiment is named, and only the folder of the project has a default one"
+        raise InputError("working directory", str(folder), reason, remedy)
     file = find_file(arguments.experiment)
     if not Path(file).is_file():
         import difflib
@@ -138,18 +148,3 @@ def file_of(arguments: argparse.Namespace) -> str:
     if not isinstance(read(file), dict):
         raise InputError(file, None, "has no keys", "write one by `escala try` or `escala new`")
     return file
-
-
-def _require_default() -> None:
-    """Refuse a call without an experiment outside the folder of a project."""
-    folder = Path.cwd()
-    project = next((parent for parent in (folder, *folder.parents) if is_project(parent)), None)
-    if project == folder:
-        return
-    remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
-    if here := experiments():
-        remedy = f"name a file: --experiment {shlex.quote(here[0])}"
-    if project:
-        remedy = f"for the default one: cd {shlex.quote(os.path.relpath(project))}; or {remedy}"
-    reason = "no experiment is named, and only the folder of the project has a default one"
-    raise InputError("working directory", str(folder), reason, remedy)

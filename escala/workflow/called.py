@@ -33,44 +33,44 @@ from snakemake.exceptions import (
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.experiment.files import files_by_name
+from escala.experiment import files_by_name
 from escala.workflow import internals
 
 #: Words by which a process is known as a call of Snakemake.
 _CALLS = ("snakemake", "escala.workflow.called")
-_UNKNOWN, _PROFILE = (
-    "unrecognized arguments: ",
-    re.compile(r"profile directory given \((.+?)\), but"),
-)
+#: Messages of Snakemake on unknown options, and on a profile that is no folder.
+_UNKNOWN = "unrecognized arguments: "
+_NO_PROFILE = re.compile(r"profile directory given \((.+?)\), but")
 
 
 def main() -> int:
+    """Make the call; return its exit code."""
     words, codes = sys.argv[1:], [console.FAILED]
 
     def tell(error: Exception, rules: Collection[str]) -> bool:
-        shown = explain(error, rules, words)
-        if shown is not None:
-            say(shown.text)
-            codes.append(shown.code)
-        return shown is not None
+        explanation = explain(error, rules, words)
+        if explanation is not None:
+            say(explanation.text)
+            codes.append(explanation.code)
+        return explanation is not None
 
     interrupts.end_if_received()
     code = internals.call(words, tell, partial(refusal_of, words))
-    if isinstance(code, str):  # By `escala.workflow.study.refuse`.
+    if isinstance(code, str):  # By `escala.workflow.experiments.refuse`.
         say(code)
         return console.WRONG
     return codes[-1] if code == console.FAILED else code or console.DONE
 
 
-class Shown(NamedTuple):
-    """What is printed of an error, and the exit code of the call."""
+class Explanation(NamedTuple):
+    """The text that is printed of an error, and the exit code of the call."""
 
     text: str
     code: int
 
 
-def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> Shown | None:
-    """Return what to print of an error; None if that is left to Snakemake.
+def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> Explanation | None:
+    """Return the explanation of an error; None if Snakemake is to print it.
 
     Parameters
     ----------
@@ -79,15 +79,16 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> S
     """
     text, is_of_input = str(error), isinstance(error, InputFunctionException)
     if isinstance(error, LockException):
-        return Shown(_holder_of_lock(Path.cwd()), console.FAILED)
+        return Explanation(_holder_of_lock(Path.cwd()), console.FAILED)
     if isinstance(error, MissingRuleException) and (
         match := re.match(r"No rule to produce (.+?) \(if you use", text)
     ):
         text = str(_target_error(match[1], rules))
     elif text.startswith("Target rules may not contain wildcards"):
-        named = next(word for word in words if re.fullmatch(r"[a-z_]+", word) and word not in rules)
+        names = (word for word in words if re.fullmatch(r"[a-z_]+", word))
+        target = next(name for name in names if name not in rules)
         reason = "is a step that makes a result of each experiment"
-        text = str(_target_error(named, rules, reason))
+        text = str(_target_error(target, rules, reason))
     elif isinstance(error, MissingInputException):
         files = text.partition("affected files:")[2].split("\n")
         missing = ", ".join(filter(None, map(str.strip, files)))
@@ -101,10 +102,10 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> S
         # Snakemake's text has the place in the rules, where the error is not.
         text = str(error.__context__)
     if isinstance(error, InputError) or "Remedy: " in text:
-        return Shown(text, console.WRONG)
+        return Explanation(text, console.WRONG)
     if is_of_input or type(error) is not WorkflowError or error.rule or not text:
         return None
-    return Shown(text, console.FAILED)
+    return Explanation(text, console.FAILED)
 
 
 def refusal_of(words: Collection[str], message: str, options: Collection[str]) -> InputError:
@@ -116,7 +117,7 @@ def refusal_of(words: Collection[str], message: str, options: Collection[str]) -
     message : of Snakemake.
     options : all that it has.
     """
-    if profile := _PROFILE.match(message):
+    if profile := _NO_PROFILE.match(message):
         reason = f"{profile[1]} is not a folder with a config.yaml"
         return InputError("--profile", None, reason, "name one, such as profiles/slurm")
     if not message.startswith(_UNKNOWN):
@@ -134,7 +135,7 @@ def refusal_of(words: Collection[str], message: str, options: Collection[str]) -
 
 
 def _holder_of_lock(folder: Path) -> str:
-    """Return who makes results in a folder that Snakemake found locked."""
+    """Return a message on the call that makes results in a folder, which Snakemake found locked."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             words = [Path(word).name for word in process.cmdline()[:3]]

@@ -23,7 +23,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from escala.core import console
 
-#: Whose rules this process has read.
+#: The workflows whose rules this process has read.
 _workflows: list[Workflow] = []
 
 
@@ -33,7 +33,7 @@ def note(workflow: Workflow) -> None:
 
 
 def jobs(dag: DAG, *rules: str, needed: bool = False) -> Iterator[Job]:
-    """Yield the jobs of some rules, or of all; `needed` yields those that are to run."""
+    """Yield the jobs of some rules, or of all; with `needed` only jobs that are to run."""
     for job in dag.jobs:
         if (not rules or job.rule.name in rules) and (not needed or dag.needrun(job)):
             yield job
@@ -62,7 +62,7 @@ def forget(workflow: Workflow, file: str) -> None:
 
 
 def watch_submissions() -> list[str]:
-    """Return a list that gets the name of all jobs which this call submits to SLURM."""
+    """Return a list that will hold the name of the jobs that this call submits to SLURM."""
     names = []
 
     def read(record: logging.LogRecord) -> bool:
@@ -74,13 +74,13 @@ def watch_submissions() -> list[str]:
 
 
 def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
-    """Let Snakemake print nothing of jobs that fail, such as those which this call has ended."""
+    """Let Snakemake print nothing of failed jobs while `when()` is true, as after an interrupt."""
 
-    def is_left(record: logging.LogRecord) -> bool:
+    def is_printed(record: logging.LogRecord) -> bool:
         of_job = getattr(record, "exception", None) == exceptions.RuleException.__name__
         return not (of_job or getattr(record, "event", None) is LogEvent.JOB_ERROR) or not when()
 
-    logger.addFilter(is_left)
+    logger.addFilter(is_printed)
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:
@@ -95,7 +95,7 @@ def experiment_settings(workflow: Workflow) -> tuple[list[Path], dict]:
 
 
 def end_dry_run(workflow: Workflow) -> bool:
-    """Return whether this process ends a dry run that has made its graph, without an error."""
+    """Return whether this process ends a dry run whose graph of jobs was made without an error."""
     if not (workflow.is_main_process and workflow.dryrun and workflow.dag is not None):
         return False
     with suppress(KeyError):  # Jobs have numbers from when all are known.
@@ -112,21 +112,21 @@ def call(
 
     Parameters
     ----------
-    tell : prints an error in its own way, and returns whether it did. It also gets the names of the
-        rules that may be targets; none before the rules are read.
-    refusal : returns an error for what Snakemake prints on words, or on keys of a profile, that it
+    tell : prints an error, and returns whether it did. It also gets the names of the rules that may
+        be targets; none before the rules are read.
+    refusal : returns an error for Snakemake's message on words, or on keys of a profile, that it
         cannot read. It also gets all options.
     """
 
-    def is_left(record: logging.LogRecord) -> bool:
-        """Return whether Snakemake prints a message: not that of an error which is told."""
+    def is_printed(record: logging.LogRecord) -> bool:
+        """Return whether Snakemake prints a message; `tell` may have printed its error already."""
         error = sys.exc_info()[1]
         if getattr(record, "exception", None) != type(error).__name__:
             return True
         rules = [rule for workflow in _workflows for rule in workflow.rules]
         return not tell(error, [rule.name for rule in rules if not rule.has_wildcards()])
 
-    logger.addFilter(is_left)
+    logger.addFilter(is_printed)
     try:
         parser, arguments = _parse(words, refusal)
         return console.DONE if cli.args_to_api(arguments, parser) else console.FAILED
@@ -136,7 +136,7 @@ def call(
         exceptions.print_exception(error)
         return console.FAILED
     finally:
-        logger.removeFilter(is_left)
+        logger.removeFilter(is_printed)
 
 
 def _parse(words: Sequence[str], refusal: Callable[[str, Collection[str]], Exception]) -> tuple:

@@ -1,7 +1,7 @@
 """The plans of a call of Snakemake: inputs of the rules that measure.
 
-The main process writes them as it asks for the inputs. A plan tells Snakemake whether there is
-anything to do: if so it is a new one, and else one that is older than all results.
+The main process writes a plan when Snakemake asks for the input. If there is something to measure,
+the file is new, so that Snakemake runs the rule. Otherwise it is older than all results.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from escala.measure.plan import (
     Plan,
     by_nodes,
     group_of,
+    partial_table_file,
     plan_runs,
     plan_session,
     run_file,
     session_file,
     table_of,
-    there_file,
     within_pilot,
 )
 from escala.record.schema import read_result
-from escala.workflow.study import Study, Wildcards, refuse, show_errors
+from escala.workflow.experiments import Experiments, Wildcards, refuse, show_errors
 
-#: What a plan is of: a run, the runs on so many nodes, or all runs of an experiment.
-Which = Run | int | None
-#: Of a plan with nothing to measure, in seconds since 1970.
+#: The part of an experiment that a plan is of: a run, the runs on a number of nodes, or (None) all.
+Part = Run | int | None
+#: The time of change of a plan with nothing to measure, in seconds since 1970.
 _OLD = 1
 
 
 class Plans:
-    """Functions of the wildcards of a job.
+    """The plans of a call, by the wildcards of its jobs.
 
     Parameters
     ----------
@@ -59,24 +59,26 @@ class Plans:
     ----------
     left : the runs that this call measures, by their files.
     target_runs : all runs of the tables that are targets, also those that stand, by their files.
-    files : of the plans that this call has asked for, with the plans.
+    files : the plans that this call has asked for, by their files.
     """
 
     def __init__(
         self,
-        study: Study,
+        experiments: Experiments,
         is_main: bool,
         has_links: Callable[[], bool],
         forced: Callable[[], set[str]],
         provide: Callable[[set[str]], None],
         targets: Callable[[], set[str]] = set,
     ):
-        self._study, self._is_main, self._has_links = study, is_main, has_links
+        self._experiments, self._is_main, self._has_links = experiments, is_main, has_links
         self._forced, self._provide, self._asked_targets = forced, provide, targets
         # A call of Snakemake sees one state of the code and of the experiments.
         self._plan = cache(self._plan)
         self._make_file = cache(self._make_file)
+        # By experiment and group, the runs that Snakemake has asked for by their `run.json`.
         self._targets: dict[tuple, set[Run]] = {}
+        # These runs and all that are measured with them.
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
         self.target_runs: dict[str, Run] = {}
@@ -84,20 +86,20 @@ class Plans:
 
     @property
     def added(self) -> set[Run]:
-        """The runs that are measured only because others are, which are targets."""
+        """The runs that are no targets, but that targets are compared with."""
         return self._with_targets.difference(*self._targets.values())
 
     def plan_of(self, wildcards: Wildcards) -> Plan:
         """Return the plan of a run and of its references, or of all runs of an experiment."""
-        name, which = wildcards.experiment, self._which(wildcards)
-        return self.files.get(_file_of(name, which)) or self._plan(name, which)
+        name, part = wildcards.experiment, self._part_of(wildcards)
+        return self.files.get(_file_of(name, part)) or self._plan(name, part)
 
     def session_plan(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of an experiment, or of its runs on so many nodes.
 
         It is written if it has to be.
         """
-        return self._make_file(wildcards.experiment, self._which(wildcards))
+        return self._make_file(wildcards.experiment, self._part_of(wildcards))
 
     def parts_of(self, wildcards: Wildcards) -> list[str]:
         """Return the tables of an experiment that has a session for each number of nodes."""
@@ -106,14 +108,14 @@ class Plans:
 
     def run_plan(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of one run and its references, written if it has to be."""
-        return self._make_file(wildcards.experiment, self._study.run(wildcards))
+        return self._make_file(wildcards.experiment, self._experiments.run(wildcards))
 
     def runs_of_job(self, wildcards: Wildcards) -> list[Run]:
         """Return the runs that a job of a cluster measures: all of each group of which one is left.
 
         Empty where that is not known.
         """
-        file = _file_of(wildcards.experiment, self._which(wildcards))
+        file = _file_of(wildcards.experiment, self._part_of(wildcards))
         groups = within_pilot(self.files[file]).groups if file in self.files else ()
         left = (group for group in groups if any(p.file in self.left for p in group))
         return [planned.run for group in left for planned in group]
@@ -122,19 +124,19 @@ class Plans:
         """Return the descriptions of the splits that an experiment's runs train on."""
         return sorted({f"{run.data}/dataset.json" for run in self.plan_of(wildcards).runs})
 
-    def table_of_what_is_there(self, e: Experiment) -> str:
-        """Return the table of an experiment; if other runs are there, one of these."""
-        plan, file = within_pilot(self._plan(e.name, None)), there_file(e.name)
+    def present_table(self, e: Experiment) -> str:
+        """Return the table of an experiment if it is current, else one of the runs that exist."""
+        plan, file = within_pilot(self._plan(e.name, None)), partial_table_file(e.name)
         if _is_current(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
         if self._is_main and (text := table.text(plan)) != _content(file):
             write_text(file, text)
         return str(file)
 
-    def tell_what_is_there(self, plan: Plan) -> None:
+    def write_present_table(self, plan: Plan) -> None:
         """Write the table of a session that failed: Snakemake has removed it, or put back another.
 
-        What is left of the plan makes the next call go on whatever the table tells.
+        The next call goes on whatever the table holds, as the plan shows what is left.
         """
         if plan.table and table.rows_of(plan.runs):
             write_text(Path(plan.table), table.text(within_pilot(plan)))
@@ -146,43 +148,43 @@ class Plans:
         left = standing.find_missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
 
-    def _which(self, wildcards: Wildcards) -> Which:
+    def _part_of(self, wildcards: Wildcards) -> Part:
         if hasattr(wildcards, "workload"):
-            return self._study.run(wildcards)
+            return self._experiments.run(wildcards)
         return int(wildcards.nodes) if hasattr(wildcards, "nodes") else None
 
-    def _plan(self, name: str, which: Which) -> Plan:
-        e = self._study.by_name(name)
-        if isinstance(which, Run):
-            return plan_runs(e, [which])
-        if which:
-            runs = by_nodes(self._plan(name, None)).get(which, [])
-            return plan_runs(e, runs, table_of(name, which))
+    def _plan(self, name: str, part: Part) -> Plan:
+        e = self._experiments.by_name(name)
+        if isinstance(part, Run):
+            return plan_runs(e, [part])
+        if part:
+            runs = by_nodes(self._plan(name, None)).get(part, [])
+            return plan_runs(e, runs, table_of(name, part))
         if isinstance(e, CalibrationExperiment):
             return plan_runs(e, e.runs_needed(self._has_links()), table_of(name))
         return plan_session(e)
 
-    def _make_file(self, name: str, which: Which) -> str:
-        file = _file_of(name, which)
-        if self._is_main and isinstance(which, Run):
+    def _make_file(self, name: str, part: Part) -> str:
+        file = _file_of(name, part)
+        if self._is_main and isinstance(part, Run):
             # The first job of several for runs of one group measures all of these together.
-            targets = self._targets.setdefault((name, group_of(which)), set())
-            targets.add(which)
-            plan = plan_runs(self._study.by_name(name), targets)
+            targets = self._targets.setdefault((name, group_of(part)), set())
+            targets.add(part)
+            plan = plan_runs(self._experiments.by_name(name), targets)
             for run in targets:
                 self._write_plan(name, run, plan)
         elif self._is_main:
-            self._write_plan(name, which, self._plan(name, which))
+            self._write_plan(name, part, self._plan(name, part))
         return str(file)
 
-    def _write_plan(self, name: str, which: Which, plan: Plan) -> None:
+    def _write_plan(self, name: str, part: Part, plan: Plan) -> None:
         """Write a plan as a new one if there is something to do, else as an old one."""
-        file, run = _file_of(name, which), which if isinstance(which, Run) else None
+        file, run = _file_of(name, part), part if isinstance(part, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
         runs = within_pilot(plan).runs
         self._provide(engines_of(planned.run for planned in runs))
-        # What the environment of the job decides is not known here.
+        # The environment of the job is not known here, so measurements of any count.
         left = standing.runs_left_of(within_pilot(plan), standing.Present(since=plan.since))
         self.left |= {planned.file: planned.run for planned in left}
         self.files[file] = plan
@@ -194,12 +196,12 @@ class Plans:
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})
         # A later part of the experiment measures the references of an earlier one again.
-        is_current = which is not None or _is_current(within_pilot(plan))
+        is_current = part is not None or _is_current(within_pilot(plan))
         _write(file, plan, bool(left) or not is_current)
 
 
-def _file_of(name: str, which: Which) -> Path:
-    return run_file(which) if isinstance(which, Run) else session_file(name, which)
+def _file_of(name: str, part: Part) -> Path:
+    return run_file(part) if isinstance(part, Run) else session_file(name, part)
 
 
 def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
@@ -219,7 +221,7 @@ def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
 
 
 def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
-    """Write a plan: a new one if there is something to do, else an old one if it is another."""
+    """Write a plan as a new file if there is something to do, else as an old one if it differs."""
     if is_outdated:
         # Snakemake takes no notice of a new file of the same content.
         write_text(path, replace(plan, call=session()).text(), durable=False)
@@ -232,7 +234,7 @@ def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
 
 
 def _is_current(plan: Plan) -> bool:
-    """Return whether the table of measurements tells of the runs of a plan as they are."""
+    """Return whether the table of measurements is as the runs of a plan are now."""
     return table.text(plan) == _content(Path(plan.table))
 
 
@@ -241,7 +243,7 @@ def _content(file: Path) -> str | None:
 
 
 class Jobs:
-    """Functions of the wildcards of a job.
+    """Resources and environments of the jobs that measure, by their wildcards.
 
     Parameters
     ----------
@@ -249,8 +251,8 @@ class Jobs:
         knows that only after it has read the rules.
     """
 
-    def __init__(self, study: Study, plans: Plans, cores: Callable[[], int | None]):
-        self._study, self._plans, self._cores = study, plans, cores
+    def __init__(self, experiments: Experiments, plans: Plans, cores: Callable[[], int | None]):
+        self._experiments, self._plans, self._cores = experiments, plans, cores
 
     def _runs(self, wildcards: Wildcards) -> list[Run]:
         return [planned.run for planned in self._plans.plan_of(wildcards).runs]
@@ -259,8 +261,9 @@ class Jobs:
         return estimate.shape(self._runs(wildcards))
 
     def conda(self, wildcards: Wildcards) -> str:
-        """Return the file of the environment of conda, from that of a rule: of the one engine, or
-        the usual.
+        """Return the file of the conda environment of the one engine, or the usual one.
+
+        The path starts in the folder of the rules.
         """
         names = engines_of(self._runs(wildcards))
         [engine] = names if len(names) == 1 else [DEFAULT]
@@ -284,7 +287,7 @@ class Jobs:
     def launcher(self, wildcards: Wildcards) -> Any:
         """Return the launcher of a multi-task job, or None, which leaves it to the plugin."""
         several = self.tasks(wildcards) > 1
-        return self._study.experiment(wildcards).settings["launcher"] if several else None
+        return self._experiments.experiment(wildcards).settings["launcher"] if several else None
 
     def minutes(self, wildcards: Wildcards) -> int:
         """Return the time limit of a job in minutes: that of what is left, and of any one run.
@@ -292,13 +295,13 @@ class Jobs:
         A session ends before, and goes on in another job.
         """
         runs = self._plans.runs_of_job(wildcards) or self._runs(wildcards)
-        limit = ceil(self._study.experiment(wildcards).settings["time_limit_minutes"])
+        limit = ceil(self._experiments.experiment(wildcards).settings["time_limit_minutes"])
         return max(estimate.time_of(runs).minutes, estimate.BEGIN_MINUTES + limit)
 
     def slurm_extra(self, wildcards: Wildcards) -> str:
         """Return further options of sbatch: a session has its nodes to itself."""
         options = ["--exclusive", f"--ntasks-per-node={self._shape(wildcards).tasks}"]
-        if queue := self._study.experiment(wildcards).settings["queue_minutes"]:
+        if queue := self._experiments.experiment(wildcards).settings["queue_minutes"]:
             seconds = int(60 * (queue + self.minutes(wildcards)))
             options.append(f"--deadline=now+{seconds}seconds")
         return " ".join(options)

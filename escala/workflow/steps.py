@@ -17,7 +17,7 @@ from escala.data import KINDS
 from escala.data.captions import CAPTIONS_FILE
 from escala.engines.environments import provide
 
-#: By rule. Of those that are no `cli.Step`, nothing is kept in the store.
+#: The module of each rule's function. Functions that are no `cli.Step` keep nothing in the store.
 MODULES = {
     **dict.fromkeys(("genomes", "codes", "clusters", "leakage"), "escala.data.genomes.steps"),
     **dict.fromkeys(("source", "arrays", "familiarity"), "escala.data.steps"),
@@ -51,7 +51,7 @@ def function_of(rule: str) -> Callable[..., None]:
 
 
 def code_of(rule: str, settings: Mapping[str, Any]) -> str:
-    """Return a digest of the code that decides what a rule makes; of a job of seconds, of all."""
+    """Return a digest of the code that decides what a rule makes: of all if it is no `cli.Step`."""
     function = function_of(rule)
     code = (
         function.code(SimpleNamespace(**settings)) if isinstance(function, cli.Step) else project()
@@ -65,7 +65,7 @@ def _digest(paths: tuple[tuple[str, Path], ...]) -> str:
 
 
 def _paths(files: Mapping[str, str | list[str]]) -> dict[str, Any]:
-    """Return files by name; one that a rule has not for this kind is left out."""
+    """Return files by name, without those that are empty: a rule has none for this kind of data."""
     return {
         name: Path(of) if isinstance(of, str) else [*map(Path, of)]
         for name, of in files.items()

@@ -17,24 +17,29 @@ def files(wildcards, input, output):
     """Return the files of a job by name, as JSON."""
     return json.dumps(
         {
-            key: {name: of if isinstance(of, str) else [*of] for name, of in named.items()}
-            for key, named in (("input", input), ("output", output))
+            key: {
+                name: file if isinstance(file, str) else [*file] for name, file in by_name.items()
+            }
+            for key, by_name in (("input", input), ("output", output))
         }
     )
 
 
 def job(rule, settings=lambda wildcards: {}):
-    """Return what gives a job as JSON. Apart from its files: Snakemake makes it again if it changes."""
+    """Return a function of wildcards that gives a job as JSON, without its files.
+
+    Snakemake makes the outputs again if this text changes.
+    """
 
     def text(wildcards):
-        given = settings(wildcards)
-        return json.dumps({"rule": rule, "code": steps.code_of(rule, given)} | given)
+        values = settings(wildcards)
+        return json.dumps({"rule": rule, "code": steps.code_of(rule, values)} | values)
 
     return text
 
 
-def settings_of(of, *names):
-    return {name: of[name] for name in names}
+def settings_of(settings, *names):
+    return {name: settings[name] for name in names}
 
 
 def genomes(wildcards):

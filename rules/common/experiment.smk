@@ -32,9 +32,9 @@ from escala.measure.plan import plan_session, table_of, within_pilot
 from escala.probes import PROBES
 from escala.runtime import allocation
 from escala.workflow import internals
+from escala.workflow.experiments import Experiments, refuse
+from escala.workflow.lifecycle import Lifecycle
 from escala.workflow.plans import Jobs, Plans
-from escala.workflow.session import Session
-from escala.workflow.study import Study, refuse
 
 if workflow.is_main_process:
     # The name of this call of Snakemake; its jobs inherit it.
@@ -48,8 +48,8 @@ if workflow.is_main_process:
     interrupts.handle()
 
 internals.note(workflow)
-STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
-EXPERIMENT = STUDY.default
+EXPERIMENTS = Experiments(ROOT, WORKDIR, *internals.experiment_settings(workflow))
+EXPERIMENT = EXPERIMENTS.default
 # The jobs that a call submits are jobs of their own. The executor removes the variable.
 ALLOCATED = Allocated(
     allocation.job_number() if workflow.is_main_process else None, lambda: workflow.local_exec
@@ -62,19 +62,19 @@ def has_links():
 
 
 PLANS = Plans(
-    STUDY,
+    EXPERIMENTS,
     workflow.is_main_process,
     has_links,
-    lambda: SESSION.rules_to_force(),
+    lambda: LIFECYCLE.rules_to_force(),
     environments.provide_all,
     lambda: internals.targets(workflow),
 )
-SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)
-JOBS = Jobs(STUDY, PLANS, SESSION.cores)
-named_experiment, experiment, dataset = STUDY.by_name, STUDY.experiment, STUDY.dataset
-there = SESSION.there
-run_of, split_of, kind_with = STUDY.run, STUDY.split, STUDY.kind_with
-settings_result = STUDY.settings_result
+LIFECYCLE = Lifecycle(workflow, EXPERIMENTS, PLANS, ALLOCATED, WORKDIR)
+JOBS = Jobs(EXPERIMENTS, PLANS, LIFECYCLE.cores)
+experiment, dataset = EXPERIMENTS.experiment, EXPERIMENTS.dataset
+drop_missing = LIFECYCLE.drop_missing
+run_of, split_of, kind_with = EXPERIMENTS.run, EXPERIMENTS.split, EXPERIMENTS.kind_with
+settings_result = EXPERIMENTS.settings_result
 
 # A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
 # then the name of the run is energy.rep1.
@@ -106,22 +106,22 @@ CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 
 
 def measurements_of(e):
-    """Return the table of measurements of an experiment; of a report alone, of the runs there are."""
-    return PLANS.table_of_what_is_there(e) if SESSION.reports_only() else table_of(e.name)
+    """Return the table of measurements of an experiment; for a report alone, of measured runs."""
+    return PLANS.present_table(e) if LIFECYCLE.reports_only() else table_of(e.name)
 
 
-atexit.register(SESSION.end_dry_run)
+atexit.register(LIFECYCLE.end_dry_run)
 
 
 onstart:
-    SESSION.start()
+    LIFECYCLE.start()
 
 
 onerror:
-    SESSION.fail()
+    LIFECYCLE.fail()
     # Snakemake would end as after a failed run.
     interrupts.end_if_received()
 
 
 onsuccess:
-    SESSION.succeed()
+    LIFECYCLE.succeed()

@@ -1,21 +1,21 @@
-# Inputs of the rules for reports, from escala/report/products.py and escala/workflow/reports.py.
+# Inputs of the rules for reports, from escala/report/products.py and escala/workflow/inputs.py.
 
 from escala.report.figures import DECLARED, ONE_RUN
 from escala.report import products
 from escala.report.products import RUN_FIGURE, RUN_FIGURE_NAME, TABLES
-from escala.workflow import reports
-from escala.workflow.reports import history_files
+from escala.workflow import inputs
+from escala.workflow.inputs import history_files
 
-REPORTS = reports.Reports(STUDY)
+REPORTS = inputs.Reports(EXPERIMENTS)
 table_files = products.tables
-scaling_of, study_files = reports.study_settings, reports.study_files
+scaling_of, study_files = inputs.study_settings, inputs.study_files
 test_split = REPORTS.test_split
-predictions_if_any, job_if_any = map(reports.if_any, ("predictions.json", "job.sh"))
+predictions_if_any, job_if_any = map(inputs.if_any, ("predictions.json", "job.sh"))
 
 
 def figures_of_runs(e):
-    """Return the figures of the first run of each dataset and workload that is there, as SVG."""
-    return products.figures_of_runs(e, [run for run in e.runs if there([run.file])])
+    """Return the figures of the first run of each dataset and workload that was measured, as SVG."""
+    return products.figures_of_runs(e, [run for run in e.runs if drop_missing([run.file])])
 
 
 def page_settings(wildcards):

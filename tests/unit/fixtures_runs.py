@@ -20,11 +20,11 @@ from escala.probes import PROBES
 from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
-from escala.record.plan import AROUND
+from escala.record.plan import SHARED_PACKAGES
 from escala.record.schema import FORMAT, validate_run
 from tests.conftest import KNOBS
 
-VERSIONS = ("python", *ENGINES["tensorflow"].distributions, *AROUND)
+VERSIONS = ("python", *ENGINES["tensorflow"].distributions, *SHARED_PACKAGES)
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 SUPPORT = [270, 210, 75, 75, 75]

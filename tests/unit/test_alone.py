@@ -82,11 +82,20 @@ def test_a_run_within_a_run_is_refused_and_does_not_wait_for_ever():
             python("-c", HOLD, 0, timeout=5)
 
 
-def test_without_a_folder_runs_go_on_and_say_so(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv(alone.VARIABLE, str(tmp_path / "missing"))
-    with alone.hold({}):
+def test_without_shared_memory_runs_go_on_and_a_folder_that_the_user_names_must_exist(
+    monkeypatch, capsys, tmp_path
+):
+    missing = str(tmp_path / "missing")
+    monkeypatch.setenv(alone.VARIABLE, missing)
+    with pytest.raises(InputError, match=alone.VARIABLE) as refused, alone.hold(RUN):
         pass
-    assert "no lock on this machine" in capsys.readouterr().err
+    assert (refused.value.value, capsys.readouterr().err) == (missing, "")
+    monkeypatch.delenv(alone.VARIABLE)
+    monkeypatch.setattr(alone, "FOLDER", missing)
+    with alone.hold(RUN):
+        pass
+    [line] = capsys.readouterr().err.splitlines()
+    assert missing in line
 
 
 def load_of(*taken: float) -> type:

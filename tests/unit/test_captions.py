@@ -121,7 +121,7 @@ def test_a_query_of_a_scene_has_its_features_without_noise(scenes_split, tmp_pat
     for text, message in (
         ("red dog\n", "line 1: 'red dog': is not a scene of attribute, object, action, place"),
         ("\nred fish runs park", "line 2: 'fish': is not a known object of a scene"),
-        (" \n\n", "scenes.txt: 'scenes.txt': names no scene"),
+        (" \n\n", "scenes.txt: names no scene"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
@@ -240,14 +240,14 @@ def replaced(key: str, old: str, new: str) -> Callable[[dict[str, Path]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda flickr: flickr["tokens"].unlink(), "tokens.txt': no such file"),
+        (lambda flickr: flickr["tokens"].unlink(), "tokens.txt: no such file"),
         (replaced("test", "f.jpg", "a.jpg"), "test.txt: 'a.jpg': is already in the list train.txt"),
         (replaced("tokens", "b.jpg#1\t", "b.jpg\t"), "is not a file name, #, a number, a tab"),
         (replaced("tokens", "e.jpg", "x.jpg"), "test.txt, and does not have 5 captions."),
         (lambda flickr: [(flickr["pictures"] / f"{name}.jpg").unlink() for name in "abd"],
          "'a.jpg': is in the list of the side train, and is not in the folder (and 1 more)."),
         (lambda flickr: os.truncate(flickr["pictures"] / "b.jpg", 99),
-         "b.jpg: 'b.jpg': cannot be read as PNG or JPEG: "),
+         "b.jpg: cannot be read as PNG or JPEG: "),
     ],
 )  # fmt: skip
 def test_files_that_do_not_serve_are_refused_before_a_feature_is_computed(

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from escala import command
+from escala.commands import measure
 from escala.commands.report import SUMMARY
-from escala.core import console
+from escala.core import console, environment
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.record.schema import FORMAT
@@ -109,6 +110,20 @@ def test_the_printed_call_is_made_in_place_of_the_command(tmp_path):
     assert (number, process.returncode, folder) == (process.pid, 7, str(ROOT))
     assert module == ["-m", "escala.workflow.called"]
     assert made == ["--cores", "2", "--forcerun", "a b"]
+
+
+def test_only_a_job_of_a_call_has_its_session_and_its_environment(monkeypatch):
+    """A name of a session that a user exported is none of a call, and changes nothing."""
+    prepared, sessions = [], []
+    monkeypatch.setattr(environment, "drop_shadowing_paths", lambda root: None)
+    monkeypatch.setattr(environment, "prepare", prepared.append)
+    monkeypatch.setattr(measure, "run", lambda arguments: sessions.append(environment.session()))
+    for option in ("--lost", "--in-call"):
+        monkeypatch.setenv(environment.SESSION_VARIABLE, "exported")
+        monkeypatch.setattr(sys, "argv", ["escala", "measure", "plan.json", option])
+        assert command._main() is None
+    assert len(prepared) == 1
+    assert sessions[0] != sessions[1] == "exported"
 
 
 def test_ctrl_c_while_snakemake_is_imported_ends_the_call_without_a_traceback(tmp_path):

@@ -30,7 +30,7 @@ from escala.core.files import atomic, read_yaml, temporary_folder, write_json
 from escala.core.text import open_text, read_text
 from escala.core.yaml12 import Dumper, read
 from escala.experiment import load
-from escala.workflow.study import Study
+from escala.workflow.experiments import Experiments
 from tests.conftest import ROOT
 
 TEXT = "one\ntwo – three\n"
@@ -125,14 +125,14 @@ def test_a_call_of_snakemake_reads_a_file_as_every_other_call(tmp_path, monkeypa
     whole = yaml.safe_dump(SMALL | {"time_limit_minutes": "LIMIT"})
     file = tmp_path / "small.yaml"
     file.write_text(whole.replace("LIMIT", "010"))
-    for e in (load(file), Study(ROOT, tmp_path, [file], {}).default):
+    for e in (load(file), Experiments(ROOT, tmp_path, [file], {}).default):
         assert e.settings["time_limit_minutes"] == 10
     file.write_text(whole.replace("LIMIT", "1:30"))
     named = r"small\.yaml: time_limit_minutes: '1:30': is not a (whole )?number"
     with pytest.raises(InputError, match=named):
         load(file)
     with pytest.raises(SystemExit, match=named):
-        Study(ROOT, tmp_path, [file], {})
+        Experiments(ROOT, tmp_path, [file], {})
 
 
 BOUNDS = {
@@ -184,6 +184,23 @@ def test_a_step_that_is_served_says_so_and_one_that_is_made_does_not(tmp_path, c
 def test_every_end_has_its_code_and_its_line(error, code, message, capsys):
     assert cli.main(Mock(side_effect=error)) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "is_shown"),
+    [
+        (Path("results/demo"), "results/demo", False),
+        (Path("results/demo/calibration.json"), "calibration.json", False),
+        ("a.yaml: workloads.mine", "mine", False),
+        ("a.yaml: workloads.mine", "min", True),
+        ("a.yaml: epochs", "", True),
+        ("a.yaml: batches.0", 0, True),
+    ],
+)
+def test_a_message_says_a_path_or_a_key_once(where, value, is_shown):
+    error = InputError(where, value, "is wrong", "mend it")
+    assert (f" {value!r}:" in str(error)) == is_shown
+    assert error.value == value and str(error).startswith(f"{where}: ")
 
 
 def names(folder: Path) -> list[str]:

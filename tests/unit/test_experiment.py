@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data import genomes
-from escala.experiment import Experiment, Run, check_name, load, load_by_name
+from escala.experiment import ROOT, Experiment, Run, check_name, files_by_name, load, load_by_name
 from escala.experiment.expand import turns
-from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.runs import (
     DEFAULT_REFERENCES,
     ONE_PROCESS,

@@ -95,9 +95,9 @@ def test_a_history_holds_every_measurement_once(folder):
     distinct = {json.dumps(run, sort_keys=True): run for run in runs}.values()
     sessions = sorted(run["session"] for run in distinct)
     added = rows.add(folder, [made.folder])
-    assert (added.measurements, added.known) == (len(distinct), 0)
+    assert (added.runs, added.known) == (len(distinct), 0)
     assert {path.name.rsplit(".", 3)[0] for path in added.files} == {*sessions}
-    assert rows.add(folder, [made.folder])[:3] == ([], 0, len(distinct))
+    assert rows.add(folder, [made.folder])[:4] == ([], 0, 0, len(distinct))
     with history.read(folder) as database:
         table = history.query(database, "SELECT * FROM runs")
         found = pd.DataFrame(table.rows, columns=table.columns)
@@ -107,6 +107,7 @@ def test_a_history_holds_every_measurement_once(folder):
     assert list(found["instrument"].dropna()) == ["timeline"]
     assert found["reason"].dropna().tolist() == ["rank 0 died\nTraceback"]
     assert measured_runs == len(distinct) - 2, "neither a probe nor a run that failed"
+    assert (len(found), measured_runs) == (added.runs, added.measurements)
     assert sorted(documents) == sorted((history.document(run),) for run in distinct)
 
 
@@ -157,12 +158,13 @@ def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
     single = made.folder / "runs" / made.dataset / "virus-cnn" / "single"
     shutil.move(single, folder.parent / "single")
     for ratios in (0, 1):
-        assert rows.add(folder, [made.folder]).measurements == (4 if ratios else 2)
+        added = rows.add(folder, [made.folder])
+        assert (added.runs, added.known) == (2, 2 * ratios)
         with history.read(folder) as database:
             assert len(history.query(database, HAS_RATIO).rows) == 2 * ratios
         if not ratios:
             shutil.move(folder.parent / "single", single)
-    assert rows.add(folder, [made.folder]).measurements == 0 and len(measured(folder)) == 4
+    assert rows.add(folder, [made.folder])[:2] == ([], 0) and len(measured(folder)) == 4
 
 
 def test_files_that_are_none_of_a_history_are_skipped_whatever_its_name(tmp_path):
@@ -218,7 +220,7 @@ def test_the_command_adds_and_queries_and_names_what_it_cannot_do(folder, tmp_pa
     missing = run_command("query", "--sql", "FROM runs")
     assert missing.returncode == 2 and "is not a folder of a history" in missing.stderr
     added, _ = started("add", made.folder).communicate()
-    assert "4 measurements of 1 session added, 0 already there" in added
+    assert "4 runs of 1 session added, 4 of them as measurements; 0 already there" in added
     for sql, printed in (
         ("SELECT max(ranks) AS r FROM runs", "r\n2\n"),
         ("SELECT '=1+1' AS a, -2 AS b", "a,b\n'=1+1,-2\n"),

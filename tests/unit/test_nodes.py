@@ -23,8 +23,8 @@ from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, by_nodes, plan_session, table_of
 from escala.runtime import allocation, asking
 from escala.runtime.layout import Layout
+from escala.workflow.experiments import Experiments
 from escala.workflow.plans import Jobs, Plans
-from escala.workflow.study import Study
 from tests.conftest import ROOT
 from tests.unit.test_workflow_package import Planned, measured
 
@@ -180,10 +180,10 @@ def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(
     """The job of 10 minutes is long over: nothing more fits into it."""
     inside(SAID)
     allocated = call()
-    assert allocated.late([None, None], False) is None, (
+    assert allocated.lack_of_time([None, None], False) is None, (
         "nothing is known: the first repeat is begun"
     )
-    why = allocated.late([minutes * 30.0, minutes * 30.0], has_measured)
+    why = allocated.lack_of_time([minutes * 30.0, minutes * 30.0], has_measured)
     assert "the runs of the repeat take" in why
     assert remedy in allocated.remedy
 
@@ -203,7 +203,7 @@ def test_a_run_is_not_recorded_where_the_job_has_lost_a_node(tmp_path, monkeypat
 ONE, TWO, FOUR = "1x1", "2x1", "4x1"
 
 
-def study_of(**changes: object) -> Study:
+def study_of(**changes: object) -> Experiments:
     """Return the default experiment with configurations on one, two and four nodes."""
     configurations = [
         {"strategy": "single", "layouts": [ONE], "variants": ["tuned"]},
@@ -212,7 +212,7 @@ def study_of(**changes: object) -> Study:
     alone = {"strategy": "single", "layout": ONE, "variant": "tuned"}
     probes = {name: {"enabled": False} for name in ("resources", "clocks", "timeline")}
     given = {"configurations": configurations, "references": [alone], "jobs_by_nodes": True}
-    return Study(ROOT, ROOT, [], given | probes | {"repeats": 2} | changes)
+    return Experiments(ROOT, ROOT, [], given | probes | {"repeats": 2} | changes)
 
 
 def layouts(plan: Plan) -> list[set[str]]:

@@ -365,7 +365,9 @@ def test_a_disturbed_group_without_quiet_without_time_or_of_a_probe_is_left(
     monkeypatch.setattr(session, "wait_for_quiet", lambda: True)
     shutil.rmtree("results/small/runs")
     house.outcomes = {MPI: [disturbed]}
-    house.measure(late=lambda seconds, has: "the job ends" if has and 10.0 in seconds else None)
+    house.measure(
+        lack_of_time=lambda seconds, has: "the job ends" if has and 10.0 in seconds else None
+    )
     # The next group had no time either.
     assert len(house.begun) == 3
     assert "it is not measured again: the job ends" in capsys.readouterr().err
@@ -388,11 +390,11 @@ def test_what_is_not_complete_again_leaves_the_first_attempt(house):
 def test_a_group_that_does_not_fit_is_not_begun_and_the_same_call_goes_on(house, capsys):
     asked = []
 
-    def late(seconds: Sequence[float | None], has_measured: bool) -> str | None:
+    def lack_of_time(seconds: Sequence[float | None], has_measured: bool) -> str | None:
         asked.append((list(seconds), has_measured))
         return "the job ends in 20 s" if has_measured else None
 
-    code = house.measure(late=late, remedy=lambda: "submit it again")
+    code = house.measure(lack_of_time=lack_of_time, remedy=lambda: "submit it again")
     assert code == console.NO_TIME and set(house.begun) == of_repeat(house.begun, 1)
     # Nothing was known of the first repeat, and all of the second one.
     assert asked == [([None] * 3, False), ([10.0] * 3, True)]
@@ -542,7 +544,7 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     monkeypatch.setattr("escala.record.run.measure", measure)
     monkeypatch.setenv(SESSION_VARIABLE, "s0")
     monkeypatch.setattr(script, "die_with_parent", lambda: None)
-    _, arguments = command.parse(["measure", str(path)])
+    _, arguments = command.parse(["measure", str(path), "--in-call"])
     assert script.run(arguments) == console.DONE
     data = Path("results/small/data/small/split4")
     assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from escala.analysis.comparable import _links
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml
-from escala.experiment.files import ROOT
+from escala.experiment import ROOT
 from escala.record import place
 from escala.runtime import asking, mpi, slurm
 from escala.runtime.launch import SRUN

@@ -22,8 +22,8 @@ from escala.measure.standing import Present
 from escala.record.schema import FORMAT
 from escala.report import products
 from escala.workflow import internals
+from escala.workflow.experiments import Experiments
 from escala.workflow.plans import Jobs, Plans
-from escala.workflow.study import Study
 from tests.calls import python
 from tests.conftest import ROOT
 
@@ -39,17 +39,19 @@ def wildcards(**changes: str) -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
-    return Study(ROOT, ROOT, [], {"queue_minutes": 10, "time_limit_minutes": 20, "memory_gib": 2})
+def experiments() -> Experiments:
+    return Experiments(
+        ROOT, ROOT, [], {"queue_minutes": 10, "time_limit_minutes": 20, "memory_gib": 2}
+    )
 
 
-def test_wildcards_name_a_run_with_its_split(study):
-    run = study.run(wildcards())
+def test_wildcards_name_a_run_with_its_split(experiments):
+    run = experiments.run(wildcards())
     assert (run.file.partition("/runs/")[2], run.repeat) == (
         "demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/rep2/run.json", 2,
     )  # fmt: skip
-    assert study.run(wildcards(repeat="", instrument="clocks.rep1")).instrument == "clocks"
-    assert study.split(wildcards()) == "results/demo/data/demo-1000/split4/dataset.json"
+    assert experiments.run(wildcards(repeat="", instrument="clocks.rep1")).instrument == "clocks"
+    assert experiments.split(wildcards()) == "results/demo/data/demo-1000/split4/dataset.json"
 
 
 @pytest.mark.parametrize(
@@ -60,28 +62,28 @@ def test_wildcards_name_a_run_with_its_split(study):
         ("run", {"layout": "9x9"}, "9x9"),
     ],
 )
-def test_what_an_experiment_does_not_hold_is_named(study, part, changes, named):
+def test_what_an_experiment_does_not_hold_is_named(experiments, part, changes, named):
     with pytest.raises(WorkflowError, match=named):
-        getattr(study, part)(wildcards(**changes))
+        getattr(experiments, part)(wildcards(**changes))
 
 
 def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
     settings = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"experiment": "mine"}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(settings))
     files = [ROOT / "config.yaml", tmp_path / "mine.yaml"]
-    assert Study(ROOT, tmp_path, files, {"title": "Changed"}).default.title == "Changed"
+    assert Experiments(ROOT, tmp_path, files, {"title": "Changed"}).default.title == "Changed"
     with pytest.raises(SystemExit, match="repeats"):
-        Study(ROOT, tmp_path, files, {"repeats": 0})
+        Experiments(ROOT, tmp_path, files, {"repeats": 0})
 
 
-def test_a_session_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study, monkeypatch):
+def test_a_session_has_the_machine_to_itself_and_on_a_cluster_its_nodes(experiments, monkeypatch):
     monkeypatch.chdir(ROOT)
 
-    def jobs(study: Study, cores: int | None) -> Jobs:
-        return Jobs(study, Plans(study, False, lambda: False, set, set), lambda: cores)
+    def jobs(experiments: Experiments, cores: int | None) -> Jobs:
+        return Jobs(experiments, Plans(experiments, False, lambda: False, set, set), lambda: cores)
 
-    there, pair = jobs(study, None), wildcards()
-    assert (jobs(study, 8).threads(pair), there.threads(pair)) == (8, 1)
+    there, pair = jobs(experiments, None), wildcards()
+    assert (jobs(experiments, 8).threads(pair), there.threads(pair)) == (8, 1)
     # A run and what it is compared with.
     assert (there.nodes(pair), there.tasks(pair), there.cores_per_task(pair)) == (1, 2, 1)
     assert there.launcher(pair) == "auto"
@@ -90,15 +92,15 @@ def test_a_session_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study, m
     one = wildcards(strategy="single", layout="1x1", variant="threads")
     assert (there.tasks(one), there.cores_per_task(one), there.launcher(one)) == (1, 2, None)
     # It may be as long as a run may take, whatever earlier ones took.
-    slow = Study(ROOT, ROOT, [], {"time_limit_minutes": 200})
+    slow = Experiments(ROOT, ROOT, [], {"time_limit_minutes": 200})
     assert jobs(slow, None).minutes(pair) == 205
 
 
 class Planned:
     """The plans of calls in a folder, and what a call finds to do by the times of their files."""
 
-    def __init__(self, study: Study):
-        self._study, self.session = study, 0
+    def __init__(self, experiments: Experiments):
+        self._experiments, self.session = experiments, 0
         self.provided: list[set[str]] = []
 
     def call(self, **names: str) -> tuple[Plans, Path, bool]:
@@ -106,7 +108,7 @@ class Planned:
         self.session += 1
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SESSION_VARIABLE, f"s{self.session}")
-            plans = Plans(self._study, True, lambda: False, set, self.provided.append)
+            plans = Plans(self._experiments, True, lambda: False, set, self.provided.append)
             given = SimpleNamespace(**names)
             asked = plans.run_plan if "workload" in names else plans.session_plan
             file = Path(asked(given))
@@ -126,9 +128,9 @@ def measured(plan: Plan, failed: str | None = None) -> None:
         write_json(Path(each.file), {**each.run.names, **record}, durable=False)
 
 
-def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, monkeypatch):
+def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(experiments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    house = Planned(study)
+    house = Planned(experiments)
     plans, file, is_new = house.call(experiment="demo")
     assert house.provided == [{"tensorflow"}], "its environment is made before"
     plan = Plan.read(file)
@@ -143,7 +145,7 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
     _, file, is_new = house.call(**NAMES)
     assert not is_new and len(Plan.read(file).runs) > 1
     # One that is gone is measured with what it is compared with, by either.
-    run = study.run(wildcards())
+    run = experiments.run(wildcards())
     Path(run.file).unlink()
     plans, file, is_new = house.call(**NAMES)
     assert is_new and set(plans.left.values()) == {run, *plans.added} and plans.added
@@ -161,7 +163,7 @@ def test_a_job_of_a_cluster_measures_all_of_a_group_of_which_a_run_is_left(tmp_p
     alone = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
     changes = {"configurations": configurations, "references": [alone]}
     monkeypatch.chdir(tmp_path)
-    house = Planned(Study(ROOT, ROOT, [], changes))
+    house = Planned(Experiments(ROOT, ROOT, [], changes))
     plan = Plan.read(house.call(experiment="demo")[1])
     measured(plan)
     Path(next(each.file for each in plan.runs if each.run.strategy == "horovod-gloo")).unlink()
@@ -172,29 +174,31 @@ def test_a_job_of_a_cluster_measures_all_of_a_group_of_which_a_run_is_left(tmp_p
     assert [group for group in groups if group & begun] == [begun]
 
 
-def test_the_first_job_of_targets_of_one_repeat_measures_all_of_them(study, tmp_path, monkeypatch):
+def test_the_first_job_of_targets_of_one_repeat_measures_all_of_them(
+    experiments, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    plans = Plans(study, True, lambda: False, set, set)
+    plans = Plans(experiments, True, lambda: False, set, set)
     asked = [wildcards(), wildcards(strategy="single", layout="1x1")]
-    runs = {study.run(each).file for each in asked}
+    runs = {experiments.run(each).file for each in asked}
     files = [Path(plans.run_plan(each)) for each in asked]
     assert all({each.file for each in Plan.read(file).runs} >= runs for file in files)
     assert all({each.file for each in plans.plan_of(given).runs} >= runs for given in asked)
     assert plans.added and not runs & {run.file for run in plans.added}
 
 
-def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypatch):
+def test_a_run_that_has_failed_is_refused_as_a_target(experiments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, file, _ = Planned(study).call(**NAMES)
-    measured(Plan.read(file), failed=study.run(wildcards()).file)
+    _, file, _ = Planned(experiments).call(**NAMES)
+    measured(Plan.read(file), failed=experiments.run(wildcards()).file)
     with pytest.raises(SystemExit, match=r"it diverged\. To run it again: .*escala retry"):
-        Planned(study).call(**NAMES)
+        Planned(experiments).call(**NAMES)
 
 
-def test_a_report_has_the_figures_of_what_was_measured(study):
-    names = products.figure_names(study.default)
+def test_a_report_has_the_figures_of_what_was_measured(experiments):
+    names = products.figure_names(experiments.default)
     assert "speedup" in names and "ladder" not in names
-    assert set(products.tables(study.default)) <= set(products.files(study.default))
+    assert set(products.tables(experiments.default)) <= set(products.files(experiments.default))
 
 
 def test_the_name_of_jobs_is_what_the_executor_of_slurm_tells_once(caplog):

@@ -11,8 +11,7 @@ import pytest
 
 from escala.core.files import read_json
 from escala.engines import environments
-from escala.experiment import Experiment
-from escala.experiment.files import read
+from escala.experiment import Experiment, read
 from escala.record.run import measure
 from tests.conftest import ROOT
 from tests.programs import JOINING, experiment_on, prepare

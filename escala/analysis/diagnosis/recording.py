@@ -1,6 +1,6 @@
 """Read a Horovod timeline event by event, and keep what its steps are computed from.
 
-That is a row for each operation on a tensor, and the union of the phases of each family.
+Kept are some numbers for each operation on a tensor, and when the phases of each family lasted.
 """
 
 from __future__ import annotations
@@ -58,24 +58,6 @@ def milliseconds(seconds: float) -> str:
     return f"{float(f'{seconds * 1e3:.3g}'):g} ms"
 
 
-class _Union:
-    """A union of intervals, which are added in order of their ends."""
-
-    def __init__(self) -> None:
-        self._starts, self._ends = array("d"), array("d")
-
-    def add(self, start: float, end: float) -> None:
-        starts, ends = self._starts, self._ends
-        while ends and start <= ends[-1] and starts[-1] <= end:
-            start, end = min(start, starts.pop()), max(end, ends.pop())
-        starts.append(start)
-        ends.append(end)
-
-    def intervals(self) -> np.ndarray:
-        """Return the intervals in order, of shape (number, 2)."""
-        return np.column_stack([self._starts, self._ends])
-
-
 @dataclass
 class _Negotiation:
     """The present negotiation on a tensor, or else the last one; moments are in seconds.
@@ -117,7 +99,8 @@ class Recording:
     def __init__(self) -> None:
         self.events, self.is_horovod, self.last = 0, False, 0.0
         self.ranks: set[int] = set()
-        self._families: dict[str, _Union] = defaultdict(_Union)
+        # The starts and the ends of the phases of each family.
+        self._families = defaultdict(lambda: (array("d"), array("d")))
         # The name of a tensor by the `pid` of its events; numbers of tensors and phases by name.
         self._names: dict[int | str, str] = {}
         self._tensors: dict[str, int] = {}
@@ -174,7 +157,9 @@ class Recording:
         begin, depth = phase_begin
         pid, phase = event["pid"], begin["name"]
         start, end = (moment["ts"] * timeline.MICROSECONDS for moment in (begin, event))
-        self._families[timeline.family(phase)].add(start, end)
+        starts, ends = self._families[timeline.family(phase)]
+        starts.append(start)
+        ends.append(end)
         if depth:
             return
         if phase.startswith("NEGOTIATE_"):
@@ -242,8 +227,8 @@ class Recording:
         return pd.DataFrame({name: np.array(values) for name, values in self._waits.items()})
 
     def intervals(self, family: str) -> np.ndarray:
-        """Return the union of the phases of a family, of shape (number, 2)."""
-        return self._families[family].intervals()
+        """Return start and end of each phase of a family in seconds, of shape (number, 2)."""
+        return np.column_stack(self._families[family])
 
     def find_unfinished(self) -> tuple[Unfinished, ...]:
         """Return the innermost phase of each tensor that has not ended, in order of their begin."""

@@ -1,4 +1,4 @@
-"""The start and the end of a call: estimates, refusals and interrupts."""
+"""The start and the end of a call of Snakemake: estimates, refusals and interrupts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from escala.measure.session import times_again
 from escala.report.steps import list_failures
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
+from escala.workflow.experiments import Experiments, refuse, show_errors
 from escala.workflow.internals import Workflow
 from escala.workflow.plans import Plans
-from escala.workflow.study import Study, refuse, show_errors
 
 #: The target that reports the runs that are there, and measures none.
 REPORT = "report"
@@ -41,8 +41,8 @@ _REPORTS_ONLY = "ESCALA_REPORTS_ONLY"
 _RESULTS = Path("results")
 
 
-class Session:
-    """A call of Snakemake.
+class Lifecycle:
+    """What a call of Snakemake does at its start and at its end.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ class Session:
     def __init__(
         self,
         workflow: Workflow,
-        study: Study,
+        experiments: Experiments,
         plans: Plans,
         allocated: Allocated,
         folder: Path,
     ):
-        self._workflow, self._study, self._plans = workflow, study, plans
+        self._workflow, self._experiments, self._plans = workflow, experiments, plans
         self._allocated, self._folder = allocated, folder
         self._submitted = internals.watch_submissions()
 
@@ -68,8 +68,8 @@ class Session:
             os.environ[_REPORTS_ONLY] = str(int(only))
         return os.environ.get(_REPORTS_ONLY) == "1"
 
-    def there(self, files: Iterable[str]) -> list[str]:
-        """Return files, without those that a call which only reports lacks."""
+    def drop_missing(self, files: Iterable[str]) -> list[str]:
+        """Return files; in a call that only reports what is there, those that exist."""
         files = list(files)
         return [file for file in files if Path(file).exists()] if self.reports_only() else files
 
@@ -95,7 +95,7 @@ class Session:
         internals.leave_out_failed_jobs(interrupts.was_signalled)
         with show_errors():
             self._require_triggers()
-            e, runs = self._study.default, self.runs()
+            e, runs = self._experiments.default, self.runs()
             if self.reports_only() and not any(
                 Path(self._folder, run.file).exists() for run in e.largest.timed
             ):
@@ -108,7 +108,7 @@ class Session:
             if self._workflow.local_exec:
                 cores = min(len(available_cores()), self._workflow.cores)
                 for run in runs:
-                    e = self._study.by_name(run.experiment)
+                    e = self._experiments.by_name(run.experiment)
                     e.require_cores(run, cores, bool(self._allocated.names))
                     allocation.require_host()
             elif self._workflow.is_main_process:
@@ -147,7 +147,7 @@ class Session:
 
     def _end_programs(self) -> None:
         """End the jobs of an interrupted call on this machine, and say how far it came."""
-        interrupts.end(child.pid for child in psutil.Process().children())
+        interrupts.end_processes(child.pid for child in psutil.Process().children())
         if self.runs():
             with chdir(self._folder):
                 print(f"{self._plans.progress()}; {self._allocated.remedy}.", flush=True)
@@ -165,7 +165,7 @@ class Session:
     def _print_estimate(self) -> None:
         """Print the estimated time of the runs, settings that no run reads, and pilots."""
         for name in dict.fromkeys(run.experiment for run in self.runs()):
-            e = self._study.by_name(name)
+            e = self._experiments.by_name(name)
             # The variants of a calibration are made from those of its experiment.
             lines = [] if name.endswith(SUFFIX) else find_unread(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
@@ -209,10 +209,9 @@ class Session:
                 if interrupts.was_signalled():
                     lost.forget(plan.runs)
                 elif lost.find_marks(plan.runs):
-                    subprocess.run(
-                        [sys.executable, "-m", "escala.command", "measure", file, "--lost"]
-                    )
-                self._plans.tell_what_is_there(plan)
+                    words = ["-m", "escala.command", "measure", file, "--lost", "--in-call"]
+                    subprocess.run([sys.executable, *words])
+                self._plans.write_present_table(plan)
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)
                 if file.exists() and file.read_text(encoding="utf-8") == session():

@@ -20,8 +20,7 @@ from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
 from escala.data.settings import derive
-from escala.experiment import Experiment, Run, check_name, load_by_name, read
-from escala.experiment.files import files_by_name
+from escala.experiment import Experiment, Run, check_name, files_by_name, load_by_name, read
 
 Wildcards = Any
 
@@ -44,14 +43,15 @@ def refuse(message: object) -> NoReturn:
     raise SystemExit(str(message))
 
 
-class Study:
+class Experiments:
     """The experiments of a call, by name.
 
     Parameters
     ----------
     project : folder of the project.
     folder : the working directory.
-    files : files of `--configfile`; the last one is the default experiment, else config.yaml is.
+    files : files of `--configfile`. The last one is the default experiment; without any,
+        config.yaml is.
     changes : what `--config` changes in it.
 
     Raises
@@ -71,19 +71,19 @@ class Study:
             environment.require_folder(folder / "results" / self.default.name)
         except InputError as error:
             refuse(error)
-        self._named = {self.default.name: self.default}
+        self._by_name = {self.default.name: self.default}
 
     def by_name(self, name: str) -> Experiment:
         """Return the experiment of a name, also one that calibrates another."""
-        if name not in self._named:
+        if name not in self._by_name:
             with show_errors():
                 base = experiment_of(name)
                 root = self._folder if name in files_by_name(self._folder) else self._project
                 if base is None or name in files_by_name(root):
-                    self._named[name] = load_by_name(name, root)
+                    self._by_name[name] = load_by_name(name, root)
                 else:
-                    self._named[name] = CalibrationExperiment(self.by_name(base))
-        return self._named[name]
+                    self._by_name[name] = CalibrationExperiment(self.by_name(base))
+        return self._by_name[name]
 
     def experiment(self, wildcards: Wildcards) -> Experiment:
         return self.by_name(wildcards.experiment)
@@ -118,7 +118,7 @@ class Study:
         return f"{e.split_of_repeat(run.dataset, run.repeat)}/dataset.json"
 
     def kind_with(self, wildcards: Wildcards, part: str) -> str:
-        """Return the name of a dataset's kind; refuse one without a module."""
+        """Return the name of a dataset's kind; refuse a kind without the module `part`."""
         kind = kind_of(self.dataset(wildcards))
         if not kind.has(part):
             raise WorkflowError(
