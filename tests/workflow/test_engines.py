@@ -163,14 +163,14 @@ ENDS = """
 import os, signal
 from escala.training.checkpoint import Checkpoint
 
-due = Checkpoint.due
+due = Checkpoint.is_due
 
 def ends(self, epoch):
     if self.process == 1:
         {end}
     return due(self, epoch)
 
-Checkpoint.due = ends
+Checkpoint.is_due = ends
 """
 
 

@@ -51,14 +51,14 @@ ENDING = """
 import os, signal
 from escala.training.checkpoint import Checkpoint
 
-due = Checkpoint.due
+due = Checkpoint.is_due
 
 def ended(self, epoch):
     if epoch == 3 and self.process == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return due(self, epoch)
 
-Checkpoint.due = ended
+Checkpoint.is_due = ended
 """
 
 Trained = tuple[dict, pd.DataFrame, Path]
