@@ -13,7 +13,7 @@ from escala.core.readable import number
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, describe_data, wrap
-from escala.report.tables.views import per_epoch, without_fits
+from escala.report.tables.views import time_in_words, without_fits
 from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
@@ -72,11 +72,11 @@ def draw(tables: common.Tables) -> Figure:
             _set_axes(axes, frame, over, set() if study else {1})
         title = common.panel_title(workload, frame, several=len(parts) > 1)
         panels[0].set_title(wrap(title, 3.0, PANEL_TITLE))
-        panels[0].set_ylabel(f"{per_epoch(tables, workload)} (s)".replace(" per ", "\nper "))
+        panels[0].set_ylabel(f"{time_in_words(tables, workload)} (s)".replace(" per ", "\nper "))
         if study:
             panels[1].set_ylabel("speed-up over\nthe baseline")
     common.legend_of(figure, grid.ravel(), "series")
-    what = f"{per_epoch(tables).capitalize()} by size"
+    what = f"{time_in_words(tables).capitalize()} by size"
     if study:
         what = f"{measured['scaling'].iloc[0].capitalize()} scaling"
     common.finish(figure, [what, describe_data(measured)], gaps)

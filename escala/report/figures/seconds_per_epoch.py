@@ -27,7 +27,7 @@ from escala.report.figures.common import (
 )
 from escala.report.findings.context import Report, configuration_of, headline, ratio_of
 from escala.report.findings.words import Names, name_in_words
-from escala.report.tables.views import add_labels, is_among, per_epoch
+from escala.report.tables.views import add_labels, is_among, time_in_words
 
 CATEGORY = "Time"
 CAPTION = (
@@ -127,7 +127,7 @@ def draw(tables: common.Tables) -> Figure:
         common.name_rows(axes, [(row.name, row.value) for row in panel.rows], height, farthest)
         axes.set_xlabel(panel.axis)
         axes.set_title(wrap(panel.title, 0.9 * common.NARROW, PANEL_TITLE), loc="left")
-    what = per_epoch(shown).capitalize()
+    what = time_in_words(shown).capitalize()
     data = describe_data(shown["configurations"])
     common.finish(figure, [what, data], [_explain_marks(rows), *notes])
     return figure
@@ -165,7 +165,7 @@ def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
             name = names(row.label).replace("`", "")
             epochs.append(_epoch_row(name, row, of_row, against, reference))
             to_target.append(_target_row(name, row, of_row, against))
-        panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
+        panels = [Panel(title, f"{time_in_words(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
         if targets.notna().any():
             axis = f"training time to accuracy {targets.dropna().iloc[0]:g} (s)"

@@ -97,8 +97,8 @@ def only_whole_runs(frames: Mapping[str, pd.DataFrame]) -> bool:
     return set(frames["runs"]["workload"]) == whole_runs(frames)
 
 
-def per_epoch(frames: Mapping[str, pd.DataFrame], workload: str | None = None) -> str:
-    """Return what the times of a workload are, for titles; without `workload`, those of all."""
+def time_in_words(frames: Mapping[str, pd.DataFrame], workload: str | None = None) -> str:
+    """Return in words what the times of a workload, or of all, measure; for titles."""
     whole = only_whole_runs(frames) if workload is None else workload in whole_runs(frames)
     return "time of the whole program" if whole else "training time per epoch"
 
