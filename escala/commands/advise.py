@@ -91,7 +91,9 @@ def _plans(folder: Path, file: str | None) -> dict:
 
     name = folder.resolve().name
     if file is None and (file := find_files(Path.cwd()).get(name)) is None:
-        reason = "what its runs were to be is in the experiment, and no file here has this name"
+        reason = (
+            "its runs were planned in the file of its experiment, and no file here has this name"
+        )
         remedy = f"name its file: {call('advise', folder)} --experiment FILE"
         raise InputError(folder, name, reason, remedy)
     e = load(workflow.find_file(file))

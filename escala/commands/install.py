@@ -28,7 +28,9 @@ def add(parser: Parser) -> None:
     names = [*sorted(ENGINES), OPERATIONS]
     parser.add_argument("name", metavar="ENGINE", choices=names, help=f"one of {', '.join(names)}")
     parser.add_argument(
-        "--python", metavar="VERSION", help="its Python; default: Escala's own, if it can be"
+        "--python",
+        metavar="VERSION",
+        help="its Python; default: Escala's own, or a release that the engine needs",
     )
 
 

@@ -71,7 +71,7 @@ REPEATS = 3
 COLUMNS = ("seconds", "device", "source", "joules", "range_joules", "used", "error")
 
 _DEVICE = {
-    "device": value("string", "Device of the node; `node` has none of its accelerators."),
+    "device": value("string", "Device of the node; `node` is all of it except its accelerators."),
     "source": value("string", "The kind of its counter."),
     "joules": value("number", "Energy from the first to the last training step.", "J"),
     "idle_watts": value(

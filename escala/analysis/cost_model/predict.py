@@ -12,7 +12,8 @@ The terms of a step:
 - `exchange`: what the exchange adds (`exchange.compute_exposure`), the conversion to 16 bits, and
   copies through shared memory, scaled by the measured slow-down of steps that exchange.
 - `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
-  updates, and the product of the factors of the other ranks' rows.
+  updates. If ranks exchange factors of gradients, also the matrix products of those of the other
+  ranks.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ from escala.runtime.layout import Layout
 DRAWS = 400
 #: Phrase of a prediction without an interval.
 NOT_VALIDATED = (
-    f"predictions of more than {VALIDATED_RANKS} ranks were never held against measured times that "
-    "count: an estimate without an interval"
+    f"no prediction of more than {VALIDATED_RANKS} ranks was compared with valid measurements: an "
+    "estimate without an interval"
 )
 #: Number of sets of resamples in the cache.
 _CACHED_SETS = 8
