@@ -81,7 +81,8 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         return content, left_out
     runs = {name: _runs(files, collectives, left_out) for name, files in sources["works"].items()}
     # The time of a step of one process in a run with an instrument, divided by that in the timing
-    # runs of the same rows, which are from other minutes. With collectives the other ranks wait.
+    # runs of the same rows, which are from other minutes. A run that times collectives has such
+    # steps, too: one rank makes them while the others wait.
     drift = []
     for work_runs in runs.values():
         for run in filter(None, [work_runs.clocks, *work_runs.collectives]):
@@ -307,8 +308,8 @@ def gradient_moments(run_file: str) -> tuple[dict[str, float], list[float]]:
 
     Returns
     -------
-    For each tensor the fraction, from 0 to 1, of the time until the last gradient after which its
-    gradient is known; a median over the steps. Then the seconds from the last gradient to the end
+    For each tensor when its gradient is known, as a fraction, from 0 to 1, of the time until the
+    last gradient; a median over the steps. Then the seconds from the last gradient to the end
     of the step; a mean for each of `_PARTS` of the steps.
     """
     path = Path(run_file).parent / "ranks" / "rank0.clocks.csv"
