@@ -6,9 +6,9 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 `settings` : the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are
     common to all kinds and are added to it. It may refer to `#/$defs/name` and
     `#/$defs/count_by_class`. A key has a `role`, which says what it decides: `acquired` (what is
-    acquired, as keys in `source` do that state none), `prepared` (the arrays, as other keys do),
-    `path` (a file or folder of the user's, read for the first of these), `extracted` (a path that
-    features are computed from) or `audit` (nothing that is trained on).
+    acquired; the default in `source`), `prepared` (the arrays; the default elsewhere), `path` (a
+    file or folder of the user's that acquisition reads), `extracted` (a path that features are
+    computed from) or `audit` (nothing that is trained on).
 `files` : names of all files that preparation writes alongside `dataset.json`; `{side}` stands for
     the name of each side.
 `packages` : optional: distributions whose versions decide the arrays, besides

@@ -51,10 +51,10 @@ def prepare(
     The description has the `vocabulary`, the words of the training captions that were not cut off;
     and `captions`, for each side the number of captions, how many of them were `cut` because of
     their length, how many are `empty`, their `words`, and how many of these are `unknown`. For a
-    simulation there are also `baselines`, with the BLEU of the first caption of each test picture
-    against its others, all of them cut, as `grammar`; and `trained_scenes`, the fraction of the
-    test pictures whose scene is also one of a training picture. For Flickr8k there is
-    `weights_sha256`, the digest of the network's weights.
+    simulation there are also `baselines` and `trained_scenes`. The baseline `grammar` is the BLEU
+    of the first caption of each test picture against its others, after all were cut off.
+    `trained_scenes` is the fraction of the test pictures whose scene a training picture has, too.
+    For Flickr8k there is `weights_sha256`, the digest of the network's weights.
     """
     described = read_json(inputs["source"] / CAPTIONS_FILE)
     length = preparation["words"]
@@ -155,7 +155,7 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
 def _read_pictures(path: Path, description: Mapping[str, Any]) -> Features:
     """Yield the column and the features of each picture."""
-    # Imported here, because making arrays takes no network.
+    # Imported here, because `prepare` does not need VGG16.
     from escala.data.captions import vgg16
 
     paths = list(files_of(path)) if path.is_dir() else [path]

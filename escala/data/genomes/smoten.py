@@ -38,9 +38,9 @@ def new_rows(
     the class, and after the last row the first.
 
     `X` is uint8 (rows, positions) and may be mapped from a file, and `y` are labels. `wanted` has
-    the rows of each class to enlarge, which has more rows than `neighbours`; every class starts
-    anew from `seed`. `block_bytes` is the working memory besides 100 bytes a row and the tables;
-    tables that exceed it are refused.
+    the number of rows, present and new, of each class to enlarge. Such a class has more present
+    rows than `neighbours`, and starts anew from `seed`. `block_bytes` is the working memory besides
+    100 bytes a row and the tables; tables that exceed it are refused.
     """
     X, votes = np.asarray(X), neighbours + 1
     metric = Metric(X, y, block_bytes)
@@ -114,8 +114,9 @@ class Metric:
         heads, order = members[firsts], np.argsort(group_of, kind="stable")
         places = np.split(order, np.cumsum(np.bincount(group_of))[:-1])
         base_groups, group_of_base = np.unique(group_of[bases], return_inverse=True)
-        # n roundings of terms of one sign (Higham 2002, section 4.2): to float32, of the sum of a
-        # product, once for each product, and two for float64 and the limit.
+        # n roundings of terms of one sign (Higham 2002, section 4.2): one to float32, `WIDTH` for
+        # the sum in a matrix product, one for adding each product, and two for float64 and the
+        # limit.
         n = 3 + WIDTH + -(-len(positions) // WIDTH)
         error = n * 2**-24 / (1 - n * 2**-24)
         neighbours = np.empty((len(bases), count), np.int64)
