@@ -55,7 +55,8 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 def code(engine: str) -> dict[str, Path]:
     """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`.
 
-    Strategies count by their own entry (`escala.record.key`), and knobs by their values.
+    Strategies and knobs are left out: the key of a run (`escala.record.key`) has an entry for the
+    strategy, and the values of the knobs.
     """
     here = Path(__file__).parent
     omitted = {strategies.FILE, strategies.KNOBS, "__init__.py"}

@@ -38,9 +38,9 @@ BFLOAT16 = "avx512_bf16"
 
 
 def require_products(kind: str) -> None:
-    """Refuse a value of the knob `products` whose instructions the processor lacks.
+    """Refuse a type of matrix products (knob `products`) if the processor lacks its instructions.
 
-    Without them the library for products emulates the type, or does not use it.
+    Without them the library that multiplies emulates the type, or does not use it.
     """
     if kind == "bfloat16" and not has_instructions(BFLOAT16):
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")

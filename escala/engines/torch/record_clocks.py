@@ -4,8 +4,8 @@ A communication hook is called when the last gradient of a bucket is ready, and 
 returns is set when the bucket is summed. DistributedDataParallel's own logging data are not used.
 They hold one begin and one end for all buckets of a step together, and the copies out of buckets
 lie between the two, so they do not show how long a rank waits for the slowest one. A process
-without buckets notes when each gradient is ready. The cost model computes from it when buckets
-would be.
+without buckets notes when each gradient is ready. From these moments the cost model computes when
+buckets would be ready.
 
 On a GPU a call only schedules work, so each moment waits for the work before it. Buckets are not
 watched, because that would keep them from overlapping. The exchange counts as backward pass.
