@@ -28,7 +28,7 @@ def page(
     datasets: Sequence[Path] = (),
     predictions: Sequence[Path] = (),
     history: Sequence[Path] = (),
-    **linked: list[Path],
+    **others: list[Path],
 ) -> None:
     """Report the runs of an experiment: tables, figures, the summary and the page.
 
@@ -36,6 +36,7 @@ def page(
     ----------
     given : the result of `escala.report.products.settings`, and `run_figures`, the figures of runs.
     measurements : the table of a session.
+    others : inputs of the rule that are needed, and read by other names.
     """
     from escala.report import tables
     from escala.report.figures import common, figure
@@ -128,8 +129,9 @@ def check_runs(output: dict[str, Path], given: SimpleNamespace, **files: Path) -
 
     Parameters
     ----------
-    given : `page`, whether the call makes the page, and of a report of the runs that are there
-        `all`, the number of runs that are planned. The table is `table` of these or of the files.
+    given : `page`, whether the call makes the page. A report of the runs that are there also gives
+        `table`, and `all`, the number of runs that are planned.
+    files : `table`, unless it is given.
     """
     file = files.get("table") or Path(given.table)
     paths = [Path(row["file"]) for row in table.read(file)]

@@ -84,7 +84,8 @@ class Lifecycle:
     def start(self) -> None:
         """Refuse runs that are not possible here, and print what the others will take.
 
-        From now on jobs end on SIGTERM and SIGHUP. Snakemake waits for them, or lets them run on.
+        From now on SIGTERM and SIGHUP end the jobs. Snakemake would wait for them, or let them run
+        on.
 
         Raises
         ------
@@ -133,7 +134,7 @@ class Lifecycle:
         return internals.targets_to_force(self._workflow)
 
     def _require_triggers(self) -> None:
-        """Refuse a call that takes no notice of changes, as soon as it asks what is to be done."""
+        """Refuse a call that ignores changes of some kind, before it is planned or starts."""
         if triggers := internals.triggers_left_out(self._workflow):
             profile = os.environ.get(PROFILE)
             named = f" or in {profile}, which the variable {PROFILE} names" if profile else ""
@@ -232,7 +233,7 @@ class Lifecycle:
                 internals.forget(self._workflow, job.output[0])
 
     def succeed(self) -> None:
-        """List the runs that did not end ok, also earlier, where no rule did; name predictions.
+        """List the runs that did not end ok, now or earlier, unless a rule did; name predictions.
 
         Raises
         ------
