@@ -27,7 +27,7 @@ def schema(name: str) -> dict:
     A file in `schemas/tables` has short forms, which are expanded here:
 
     - a column without a type is a text if it has an `enum`, otherwise a number or empty;
-    - a column that is only a text is a number or empty, with this description;
+    - a column in whose place is a text holds a number or is empty; the text is its description;
     - `one, other: {$ref: TABLE.schema.yaml}` are columns that another table describes;
     - a column with `interval: PREFIX` is followed by the ends of its interval, `PREFIX_low…` and
       `PREFIX_high…`, of 95 % or of its `level`. Their key `end_of` names the column.

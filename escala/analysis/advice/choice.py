@@ -1,11 +1,12 @@
 """Select a candidate for a goal within limits.
 
-If the goal is time, the best use that was measured decides, as on the page. Otherwise candidates
-are compared by the median of the *amount*, which is what the goal minimises. The *baseline* is the
-best candidate of one rank, and one of several ranks is selected only if it pays against it. If both
-ran in paired runs, the verdict of these decides, otherwise the interval of the ratio of both
-amounts. Two predictions use the same resamples of the calibration, and measured ratios are drawn
-independently. A candidate that was measured to pay is preferred to an extrapolated prediction.
+If the goal is time, the measured *best use* decides: the quickest configuration, as the page names
+it (`escala.analysis.best_use`). Otherwise candidates are compared by the median of the *amount*,
+which is what the goal minimises. The *baseline* is the best candidate of one rank, and one of
+several ranks is selected only if it pays against it. If both ran in paired runs, the verdict of
+these decides, otherwise the interval of the ratio of both amounts. Two predictions use the same
+resamples of the calibration, and measured ratios are drawn independently. A candidate that was
+measured to pay is preferred to an extrapolated prediction.
 """
 
 from __future__ import annotations
