@@ -23,8 +23,7 @@ from pathlib import Path
 
 from escala.core.files import atomic
 from escala.report.figures import DECLARED
-from escala.report.page import digest, templates
-from escala.report.page.svg import Drawings
+from escala.report.page import Drawings, digest, templates
 from escala.report.study.content import Study, study
 
 __all__ = ["Study", "html", "latex", "markdown", "pdf", "study", "write"]
