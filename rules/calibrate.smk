@@ -14,7 +14,7 @@
 # The report shows predictions alongside what was measured, as soon as predictions.json exists.
 
 from escala.analysis.cost_model.works import plan_works, plans
-from escala.workflow.inputs import Calibrations, times_of_tables
+from escala.workflow.experiments import Calibrations, times_of_tables
 
 CALIBRATIONS = Calibrations(EXPERIMENTS, has_links)
 

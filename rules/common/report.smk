@@ -1,16 +1,16 @@
-# Inputs of the rules for reports, from escala/report/products.py and escala/workflow/inputs.py.
+# Inputs of the rules for reports, from escala/report/products.py and escala/workflow/experiments.py.
 
 from escala.report.figures import DECLARED, ONE_RUN
 from escala.report import products
 from escala.report.products import RUN_FIGURE, RUN_FIGURE_NAME, TABLES
-from escala.workflow import inputs
-from escala.workflow.inputs import history_files
+from escala.workflow import experiments
+from escala.workflow.experiments import history_files
 
-REPORTS = inputs.Reports(EXPERIMENTS)
+REPORTS = experiments.Reports(EXPERIMENTS)
 table_files = products.tables
-scaling_of, study_files = inputs.study_settings, inputs.study_files
+scaling_of, study_files = experiments.study_settings, experiments.study_files
 test_split = REPORTS.test_split
-predictions_if_any, job_if_any = map(inputs.if_any, ("predictions.json", "job.sh"))
+predictions_if_any, job_if_any = map(experiments.if_any, ("predictions.json", "job.sh"))
 
 
 def figures_of_runs(e):
