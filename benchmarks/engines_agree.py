@@ -138,8 +138,8 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     """
     import tensorflow as tf
 
-    from escala.engines.tensorflow.building import initialise
     from escala.engines.tensorflow.functions import Functions
+    from escala.engines.tensorflow.layers import initialise
     from escala.workloads import workload
     from escala.workloads.models import as_model_input
 

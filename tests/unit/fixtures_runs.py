@@ -19,7 +19,7 @@ from escala.experiment import Rung
 from escala.probes import PROBES
 from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
-from escala.record.evaluation import evaluate
+from escala.record.collect import evaluate
 from escala.record.plan import SHARED_PACKAGES
 from escala.record.schema import FORMAT, validate_run
 from tests.conftest import KNOBS

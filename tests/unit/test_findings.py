@@ -35,7 +35,7 @@ from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, judge_learnin
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, Ratio
 from escala.core.files import read_json, write_json
 from escala.experiment.runs import layout_in_words, strategy_in_words
-from escala.record.evaluation import evaluate
+from escala.record.collect import evaluate
 from escala.report import tables
 from escala.report.findings import SECTIONS, section_findings, why
 from escala.report.findings.context import Report, inverse

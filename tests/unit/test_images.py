@@ -18,7 +18,7 @@ from PIL import Image
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
-from escala.data.images import arrays, published, source
+from escala.data.images import arrays, source
 from escala.data.images.arrays import queries
 from escala.data.images.pictures import count_pictures, read_picture
 
@@ -205,7 +205,7 @@ def test_queries_are_pictures_in_the_form_of_those_trained_on(tmp_path, folders)
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 IDX = {"type": "idx", "cut_short": "refuse"}
 CIFAR = {"type": "cifar", "cut_short": "accept"}
-IMAGES, LABELS = published.FILES["train"]
+IMAGES, LABELS = source.FILES["train"]
 
 
 def refusal(path: Path, folder: Path, **acquisition) -> str:
@@ -230,7 +230,7 @@ def mnist(tmp_path, pictures) -> Path:
     """Return a folder of pictures, uint8 (n, height, width), with labels 0, 1, 2, 0, …."""
     folder = tmp_path / "mnist"
     folder.mkdir()
-    for side, (image_file, label_file) in published.FILES.items():
+    for side, (image_file, label_file) in source.FILES.items():
         labels = (np.arange(len(pictures[side])) % 3).astype(np.uint8)
         for name, array in ((image_file, pictures[side]), (label_file, labels)):
             header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
@@ -312,7 +312,7 @@ def test_packed_idx_files_that_are_damaged_or_would_fill_the_memory_are_refused(
     pack(mnist)
     accepting = IDX | {"cut_short": "accept"}
     with monkeypatch.context() as patch:
-        patch.setattr(published, "MOST_BYTES", 100)
+        patch.setattr(source, "MOST_BYTES", 100)
         said = refusal(mnist, tmp_path / "source", **accepting)
         assert "cannot be unpacked: it holds more than 100 bytes" in said
     path = mnist / f"{IMAGES}.gz"
@@ -328,7 +328,7 @@ def records(tmp_path) -> dict[str, np.ndarray]:
     """Write files of records, uint8 (n, 3073), into the folder `cifar`, and return them."""
     random = np.random.default_rng(2)
     (tmp_path / "cifar").mkdir()
-    (tmp_path / "cifar" / published.NAMES).write_text("\n".join(NAMES) + "\n\n")
+    (tmp_path / "cifar" / source.NAMES).write_text("\n".join(NAMES) + "\n\n")
     made = {}
     for name, rows in (("data_batch_2.bin", 2), ("data_batch_10.bin", 3), ("test_batch.bin", 2)):
         made[name] = random.integers(0, 256, (rows, 3073), dtype=np.uint8)
@@ -369,7 +369,7 @@ def test_cifar_files_are_read_in_their_order(tmp_path, records, form):
         ({}, {"cut_short": "refuse"}, "'2 of 10000': is cut short"),
         ({"test_batch.bin": b"\x0b" * 3073}, {}, "'picture 1': has the label 11 of 10"),
         (
-            {published.NAMES: "\n".join([NAMES[1], *NAMES[1:]]).encode()},
+            {source.NAMES: "\n".join([NAMES[1], *NAMES[1:]]).encode()},
             {},
             f"'{NAMES[1]}': is the name of two classes",
         ),
@@ -381,7 +381,7 @@ def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, o
         if content:
             (tmp_path / "cifar" / name).write_bytes(content)
     said = refusal(tmp_path / "cifar", tmp_path / "source", **CIFAR | options)
-    assert message in said and ("cs.toronto.edu/~kriz" in said or published.NAMES in change)
+    assert message in said and ("cs.toronto.edu/~kriz" in said or source.NAMES in change)
 
 
 def test_an_archive_that_is_damaged_or_cut_short_is_refused(tmp_path, records):

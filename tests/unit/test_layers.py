@@ -10,12 +10,12 @@ from scipy.stats import ks_2samp
 from escala.core.errors import InputError, Unavailable
 from escala.engines import layers
 from escala.engines.layers import over_ranks
-from escala.engines.tensorflow.building import (
+from escala.engines.tensorflow.layers import (
+    SynchronisedBatchNormalization,
     initialise,
     seed_random_layers,
     use_generators,
 )
-from escala.engines.tensorflow.layers import SynchronisedBatchNormalization
 from escala.engines.tensorflow.parameter_server import ParameterServerRanks
 from escala.engines.tensorflow.step import local_variables
 

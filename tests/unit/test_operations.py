@@ -244,7 +244,7 @@ PROGRAM = f"""
 import json, sys
 import numpy as np, tensorflow as tf
 from escala.engines.tensorflow.engine import set_products
-from escala.engines.tensorflow.building import as_graph
+from escala.engines.tensorflow.layers import as_graph
 set_products(sys.argv[1])
 weights = tf.Variable(tf.fill(({SIZE}, {SIZE}), 1 + {SMALL}))
 rows = np.ones((32, {SIZE}), np.float32)

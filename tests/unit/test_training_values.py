@@ -21,7 +21,7 @@ from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.engines.base import Engine, MadeStep
 from escala.record import collect
-from escala.record.evaluation import MOST_CLASSES, evaluate
+from escala.record.collect import MOST_CLASSES, evaluate
 from escala.record.invariants import plan_epochs
 from escala.training import epoch as epochs
 from escala.training.checkpoint import FOLDER, Checkpoint, latest

@@ -1,8 +1,16 @@
-"""Make pictures of one size from a source: `SIDE_images.npy`, `SIDE_labels.npy`, `images.json`."""
+"""Make pictures of one size from a source: `SIDE_images.npy`, `SIDE_labels.npy`, `images.json`.
 
+Published sets are MNIST and CIFAR-10. An idx file, the format of MNIST, is a header of big-endian
+numbers, and bytes. A file of CIFAR-10 is records of a label and a picture, colour by colour.
+"""
+
+import gzip
+import re
+import tarfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -14,7 +22,6 @@ from escala.core.files import write_json
 from escala.data.base import require_class_names
 from escala.data.images import OUTLINE_SIZE, OUTLINES
 from escala.data.images.pictures import classes_of, convert, files_of, read_picture, sides_of
-from escala.data.images.published import cifar10, mnist
 from escala.data.splits import ArrayWriter, open_array
 
 #: Harmonics that give a class its form, and a single outline its own.
@@ -165,3 +172,195 @@ def _draw(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator)
     picture = Image.new("L", (width, height))
     ImageDraw.Draw(picture).polygon([tuple(point) for point in points], fill=255)
     return np.asarray(picture)
+
+
+#: Side, pictures and labels: uint8 (pictures, height, width, colours) and uint8 (pictures,).
+Sides = Iterator[tuple[str, np.ndarray, np.ndarray]]
+
+#: Stems of MNIST's files of images and labels, by side.
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+#: Where MNIST is from, and the mirror that torchvision.datasets.MNIST downloads it from.
+_MNIST = (
+    "https://yann.lecun.com/exdb/mnist/ or its mirror "
+    "https://ossci-datasets.s3.amazonaws.com/mnist/"
+)
+_AGAIN = f"get it again, from {_MNIST}"
+#: Bytes that a packed file may unpack to: 40 times MNIST's pictures.
+MOST_BYTES = 2**31
+#: Bytes that are unpacked at a time.
+_BLOCK = 2**20
+#: The code of unsigned bytes, the only type that is read.
+_BYTES = 8
+
+#: Bytes of a record of CIFAR-10, and records of a whole file.
+RECORD, RECORDS = 1 + 32 * 32 * 3, 10000
+NAMES, _TEST = "batches.meta.txt", "test_batch.bin"
+_BATCH = re.compile(r"data_batch_([1-9]\d*)\.bin")
+_CIFAR = (
+    "get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, and name it or "
+    "the folder it unpacks to; CIFAR-100 and the versions for Python and Matlab are not read"
+)
+
+
+def mnist(folder: Path, accept_cut: bool) -> Sides:
+    """Yield the sides `train` and `test` of the idx files in a folder.
+
+    A file that is missing or not whole, or is not an idx file of bytes, is refused.
+    """
+    for side, stems in FILES.items():
+        paths = [_file(folder, stem) for stem in stems]
+        images, labels = _idx(paths[0], 3, accept_cut), _idx(paths[1], 1, accept_cut)
+        if len(images) != len(labels) and not accept_cut:
+            reason = f"are not those of the {len(images)} pictures in {paths[0].name}"
+            remedy = f"get both files again, from {_MNIST}"
+            raise InputError(paths[1], f"{len(labels)} labels", reason, remedy)
+        count = min(len(images), len(labels))
+        yield side, images[:count, ..., None], labels[:count]
+
+
+def _file(folder: Path, stem: str) -> Path:
+    """Return the file of a stem, plain or packed.
+
+    Some programs unpack `train-images-idx3-ubyte` as `train-images.idx3-ubyte`.
+    """
+    for ending in ("", ".gz"):
+        for name in (stem, stem.replace("-idx", ".idx")):
+            path = folder / f"{name}{ending}"
+            if path.is_file():
+                return path
+    remedy = f"get it from {_MNIST} and name its folder; rename files of other sets, such as EMNIST"
+    raise InputError(folder, stem, "no such file, nor with .gz", remedy)
+
+
+def _idx(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
+    """Return the array in an idx file, uint8 with this number of dimensions."""
+    content = _unpack(path, accept_cut)
+    header = 4 * (1 + dimensions)
+    if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
+        value = f"begins with {content[:4].hex(' ') or 'nothing'}"
+        form = f"{dimensions} dimensions (00 00 08 {dimensions:02x})"
+        raise InputError(path, value, f"is not an idx file of bytes in {form}", _AGAIN)
+    rows, *shape = np.frombuffer(content[4:header], ">u4").tolist()
+    body = content[header:]
+    row_bytes = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    if not row_bytes or len(body) > rows * row_bytes:
+        form = " × ".join(map(str, shape)) or 1
+        reason = f"do not fit its header: {rows} of {form} bytes"
+        raise InputError(path, f"{len(body)} bytes", reason, _AGAIN)
+    complete = len(body) // row_bytes
+    if complete < rows and not accept_cut:
+        reason = "is cut short: its header counts more than it holds"
+        remedy = f"{_AGAIN}; or set cut_short: accept"
+        raise InputError(path, f"{complete} of {rows}", reason, remedy)
+    return np.frombuffer(body[: complete * row_bytes], np.uint8).reshape(complete, *shape)
+
+
+def _unpack(path: Path, accept_cut: bool) -> bytes:
+    """Return the content of a file, unpacked; of a packed file that ends early, what it holds.
+
+    A packed file that is damaged, holds more than `MOST_BYTES`, or ends early without `accept_cut`
+    is refused.
+    """
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    blocks, held = [], 0
+    try:
+        # It may consist of several members, as of `bgzip`.
+        with gzip.open(path) as content:
+            while block := content.read1(_BLOCK):
+                blocks.append(block)
+                held += len(block)
+                if held > MOST_BYTES:
+                    reason = f"cannot be unpacked: it holds more than {MOST_BYTES:,} bytes"
+                    raise InputError(path, path.name, reason, _AGAIN)
+    except EOFError:
+        if not accept_cut:
+            reason = "cannot be unpacked: it ends early"
+            remedy = f"{_AGAIN}; or set cut_short: accept"
+            raise InputError(path, path.name, reason, remedy) from None
+    except (OSError, zlib.error) as error:
+        raise InputError(path, path.name, f"cannot be unpacked: {error}", _AGAIN) from error
+    return b"".join(blocks)
+
+
+def cifar10(path: Path, accept_cut: bool) -> tuple[list[str], Sides]:
+    """Return the names of the classes, and an iterator over the files of a folder or an archive.
+
+    A file that is missing or not whole, and a label without a class, are refused.
+    """
+    files = _files(path)
+    batches = sorted(filter(_BATCH.fullmatch, files), key=lambda name: int(_BATCH.match(name)[1]))
+    needed = {NAMES: NAMES in files, "data_batch_1.bin": batches, _TEST: _TEST in files}
+    for name, present in needed.items():
+        if not present:
+            raise InputError(path, name, "no such file in it", _CIFAR)
+    classes = files[NAMES].decode(errors="replace").split()
+    sides = (
+        (side, *_records(path / name, files[name], len(classes), accept_cut))
+        for side, names in (("train", batches), ("test", [_TEST]))
+        for name in names
+    )
+    return classes, sides
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    """Return the content of CIFAR-10's files in a folder or an archive, by name."""
+
+    def is_used(name: str) -> bool:
+        return name in (NAMES, _TEST) or bool(_BATCH.fullmatch(name))
+
+    # One byte more than a whole file shows that it is longer.
+    most = RECORD * RECORDS + 1
+    file = path
+    try:
+        if path.is_dir():
+            contents = {}
+            for file in sorted(path.iterdir()):
+                if is_used(name := file.name.removesuffix(".gz")):
+                    with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
+                        contents[name] = content.read(most)
+            return contents
+        with gzip.open(path) as content:
+            try:
+                content.peek(1)
+            except gzip.BadGzipFile:
+                pass
+            else:  # The checksum stands at the end, and `tarfile` stops before it.
+                while content.read(_BLOCK):
+                    pass
+        with tarfile.open(path) as archive:
+            members = {PurePosixPath(entry.name).name: entry for entry in archive if entry.isfile()}
+            # Read by name into memory: nothing is unpacked to a path that the archive names.
+            return {
+                name: archive.extractfile(entry).read(most)
+                for name, entry in members.items()
+                if is_used(name)
+            }
+    except FileNotFoundError:
+        raise InputError(path, path.name, "no such folder or archive", _CIFAR) from None
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise InputError(file, file.name, f"cannot be unpacked: {error}", _CIFAR) from error
+
+
+def _records(
+    path: Path, content: bytes, classes: int, accept_cut: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pictures and the labels of a file of records."""
+    complete = len(content) // RECORD
+    if len(content) > RECORDS * RECORD or not complete:
+        reason = f"is not 1 to {RECORDS} records of {RECORD}"
+        raise InputError(path, f"{len(content)} bytes", reason, _CIFAR)
+    if complete < RECORDS and not accept_cut:
+        reason = "is cut short: it has fewer pictures than the standard file"
+        remedy = f"{_CIFAR}; or set cut_short: accept"
+        raise InputError(path, f"{complete} of {RECORDS}", reason, remedy)
+    records = np.frombuffer(content, np.uint8, complete * RECORD).reshape(complete, RECORD)
+    labels = records[:, 0]
+    if labels.max() >= classes:
+        row = int(labels.argmax())
+        reason = f"has the label {labels[row]} of {classes}"
+        raise InputError(path, f"picture {row + 1}", reason, _CIFAR)
+    return records[:, 1:].reshape(complete, 3, 32, 32).transpose(0, 2, 3, 1), labels

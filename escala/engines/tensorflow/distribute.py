@@ -13,7 +13,7 @@ from tensorflow.python.eager import context
 from tensorflow.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.building import as_graph
+from escala.engines.tensorflow.layers import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 
 

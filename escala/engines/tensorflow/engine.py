@@ -16,14 +16,14 @@ from escala.engines import layers
 from escala.engines.base import Engine, MadeStep, RankRows, gpus_in_use, require_products
 from escala.engines.layers import require_whole_steps
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import (
+from escala.engines.tensorflow.fast.dense import DenseLayers
+from escala.engines.tensorflow.functions import Functions
+from escala.engines.tensorflow.layers import (
     initialise,
+    layers_over_ranks,
     seed_random_layers,
     use_generators,
 )
-from escala.engines.tensorflow.fast.dense import DenseLayers
-from escala.engines.tensorflow.functions import Functions
-from escala.engines.tensorflow.layers import layers_over_ranks
 from escala.engines.tensorflow.ranks import Ranks
 from escala.workloads.models import rows_at_once
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 from escala.engines import functions
 from escala.engines.functions import WHY_IGNORED, find_unread
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import AUTOGRAPH, as_graph, layers_of
 from escala.engines.tensorflow.fast.dense import products
+from escala.engines.tensorflow.layers import AUTOGRAPH, as_graph, layers_of
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.workloads.models import as_model_input
 

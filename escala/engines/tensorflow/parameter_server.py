@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from escala.core import children
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.building import as_graph
+from escala.engines.tensorflow.layers import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 
 PROTOCOL = "grpc"

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from escala.engines.base import Group
-from escala.engines.tensorflow.building import as_graph
+from escala.engines.tensorflow.layers import as_graph
 
 
 class Ranks(Group):
@@ -23,7 +23,7 @@ class Ranks(Group):
     This base class is for the only rank of a run.
 
     What runs inside a step may not use Python's `if`, `for` or `while` on tensors
-    (`escala.engines.tensorflow.building`).
+    (`escala.engines.tensorflow.layers`).
     """
 
     operations = ("allreduce", "allgather")

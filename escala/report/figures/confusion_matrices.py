@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.record.evaluation import MOST_CLASSES
+from escala.record.collect import MOST_CLASSES
 from escala.report.figures import common
 from escala.report.figures.common import (
     LABEL,

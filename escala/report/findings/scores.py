@@ -12,7 +12,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import SAME
 from escala.core.readable import in_words, with_interval, with_noun
 from escala.programs.marks import BEST
-from escala.record.evaluation import MOST_CLASSES
+from escala.record.collect import MOST_CLASSES
 from escala.report.findings.context import Report
 from escala.report.findings.words import (
     Finding,

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from escala.core.errors import Unavailable
 from escala.engines import costs
-from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.fast.shared_memory import SharedKernel, Sums, can_be_shared
+from escala.engines.tensorflow.layers import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 from escala.workloads.models import as_model_input
 
