@@ -1,8 +1,8 @@
 """Write one HTML page on an experiment: the answer first, then its evidence.
 
 The page is one file that loads nothing, and can be read without JavaScript. Its content security
-policy allows only the script and the style in it, by their digests. Jinja escapes all text. Figures, as
-Matplotlib writes them, become parts of the page.
+policy allows only the script and the style in it, by their digests. Jinja escapes all text. It holds the
+figures, as Matplotlib writes them.
 """
 
 from __future__ import annotations
