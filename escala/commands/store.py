@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from escala.cache import store, upkeep
+from escala.cache import store
 from escala.core.arguments import Parser, from_zero, subcommands
 from escala.core.errors import InputError
 from escala.core.files import read_json
@@ -76,7 +76,7 @@ def add(parser: Parser) -> None:
 
 
 def _size(folder: Path, arguments: argparse.Namespace) -> None:
-    sizes = upkeep.size(folder)
+    sizes = store.size(folder)
     for step, (count, size) in sizes.steps.items():
         print(f"{step:16}{with_noun(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
     files = with_noun(sizes.files, "file")
@@ -88,14 +88,14 @@ def _size(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def _list(folder: Path, arguments: argparse.Namespace) -> None:
-    for entry in upkeep.entries(folder):
+    for entry in store.entries(folder):
         used = datetime.fromtimestamp(entry.used, UTC).isoformat(timespec="seconds")
         size = _megabytes(sum(entry.blobs.values()))
         print(f"{entry.key[:KEY_SHOWN]}  {entry.step:16}{entry.created}  {used}{size:>14}")
 
 
 def _show(folder: Path, arguments: argparse.Namespace) -> None:
-    entries = [entry for entry in upkeep.entries(folder) if entry.key.startswith(arguments.key)]
+    entries = [entry for entry in store.entries(folder) if entry.key.startswith(arguments.key)]
     if not entries:
         raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
     for entry in entries:
@@ -104,7 +104,7 @@ def _show(folder: Path, arguments: argparse.Namespace) -> None:
 
 def _verify(folder: Path, arguments: argparse.Namespace) -> int:
     progress = partial(tqdm, desc="verify", unit=" files", delay=2, leave=False)
-    damaged = upkeep.verify(folder, remove=arguments.remove, progress=progress)
+    damaged = store.verify(folder, remove=arguments.remove, progress=progress)
     for path, reason in damaged.items():
         print(f"{path}: {reason}")
     remedy = " and removed" if arguments.remove else "; `verify --remove` removes them"
@@ -117,7 +117,7 @@ def _verify(folder: Path, arguments: argparse.Namespace) -> int:
 
 def _prune(folder: Path, arguments: argparse.Namespace) -> None:
     limit = None if arguments.larger_than is None else int(arguments.larger_than * 1e9)
-    gone = upkeep.prune(
+    gone = store.prune(
         folder,
         older_than_days=arguments.older_than,
         larger_than_bytes=limit,

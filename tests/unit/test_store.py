@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from escala import cli, command
 from escala.cache import entries as inside
-from escala.cache import store, upkeep
+from escala.cache import store
 from escala.cache.code import Code
 from escala.core import variables
 from escala.core.errors import InputError
@@ -291,21 +291,21 @@ def test_what_was_long_not_used_is_pruned_and_the_least_recently_used_first(step
     for path, days in zip(entries(folder), (10, 10, 3), strict=True):
         used(days, path)
     step(times=1)
-    assert upkeep.prune(folder, older_than_days=5).entries == 1
+    assert store.prune(folder, older_than_days=5).entries == 1
     assert [step(times=times) for times in (1, 3, 2)] == [SERVE, SERVE, MAKE]
     for path, days in zip(entries(folder), (3, 9, 6), strict=True):
         used(days, path)
     step(times=1, parameters={"other": 1})
     used(20, entries(folder)[-1])
-    gone = upkeep.prune(folder, older_than_days=15)
+    gone = store.prune(folder, older_than_days=15)
     assert (gone.entries, gone.files) == (1, 1), "its blobs are those of another entry"
-    limit = upkeep.size(folder).bytes - 1
-    planned = upkeep.prune(folder, larger_than_bytes=limit, dry_run=True)
+    limit = store.size(folder).bytes - 1
+    planned = store.prune(folder, larger_than_bytes=limit, dry_run=True)
     assert len(entries(folder)) == 3, "a dry run removes nothing"
-    assert upkeep.prune(folder, larger_than_bytes=limit) == planned
-    assert upkeep.size(folder).bytes <= limit
+    assert store.prune(folder, larger_than_bytes=limit) == planned
+    assert store.size(folder).bytes <= limit
     assert [step(times=times) for times in (1, 2, 3)] == [SERVE, SERVE, MAKE]
-    upkeep.prune(folder, larger_than_bytes=0)
+    store.prune(folder, larger_than_bytes=0)
     assert not blobs(folder) and not entries(folder)
 
 
@@ -319,9 +319,9 @@ def test_what_killed_processes_left_is_swept_and_nothing_else(step, folder):
     foreign = [folder / "README", folder / "blobs" / "mine", folder / "incoming" / "mine"]
     for path in foreign:
         path.write_text("mine")
-    found = upkeep.size(folder)
+    found = store.size(folder)
     assert found.unneeded_bytes == 8
-    assert upkeep.prune(folder) == upkeep.Pruned(0, 2, 8)
+    assert store.prune(folder) == store.Pruned(0, 2, 8)
     assert not left.exists() and not orphan.exists()
     assert all(path.exists() for path in foreign)
     assert step(make=pytest.fail) == SERVE
@@ -329,7 +329,7 @@ def test_what_killed_processes_left_is_swept_and_nothing_else(step, folder):
 
 def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
     step()
-    pruned = threading.Thread(target=upkeep.prune, args=[folder])
+    pruned = threading.Thread(target=store.prune, args=[folder])
     with inside.hold_lock(folder), inside.temporary_file(folder) as unfinished:
         unfinished.write_text("half")
         pruned.start()
@@ -339,7 +339,7 @@ def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
     assert not pruned.is_alive()
 
     def make() -> None:
-        upkeep.prune(folder, larger_than_bytes=0)
+        store.prune(folder, larger_than_bytes=0)
         assert not entries(folder)
         (step.results / "file.txt").write_text("made")
 
@@ -350,17 +350,17 @@ def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
 def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):
     step()
     step(times=2)
-    assert upkeep.verify(folder) == {}
+    assert store.verify(folder) == {}
     flipped, lost, *_ = [path for path in blobs(folder) if b"ACGT\n>A" in path.read_bytes()]
     flipped.chmod(0o600)
     flipped.write_bytes(flipped.read_bytes().lower())
     lost.unlink()
     whole, holed = entries(folder)
-    assert set(upkeep.verify(folder)) == {flipped, holed}
+    assert set(store.verify(folder)) == {flipped, holed}
     assert flipped.exists() and holed.exists()
-    assert set(upkeep.verify(folder, remove=True)) == {flipped, holed}
+    assert set(store.verify(folder, remove=True)) == {flipped, holed}
     assert entries(folder) == [whole]
-    assert upkeep.verify(folder) == {}
+    assert store.verify(folder) == {}
     assert (step(), step(times=2), step(times=2)) == (SERVE, MAKE, SERVE)
 
 
@@ -526,10 +526,10 @@ def test_it_is_read_once_by_whatever_path_and_whoever_asks(large, tmp_path, read
     time.sleep(0.1)
     inside.digest_file(large, held)
     reads.clear()
-    upkeep.prune(held, dry_run=True)
+    store.prune(held, dry_run=True)
     inside.digest_file(large, held)
     assert not reads
-    assert upkeep.prune(held).files == 0
+    assert store.prune(held).files == 0
     inside.digest_file(large, held)
     assert len(reads) == 1
     # One that is damaged is computed again, and one within a tick or without a place each time.

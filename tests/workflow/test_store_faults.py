@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala.cache import store, upkeep
+from escala.cache import store
 from escala.cache.code import Code
 from tests.calls import lacking, python
 
@@ -141,13 +141,13 @@ def kill_who_stores(folder: str, kills: int) -> dict:
         step = Step(folder / "child", number)
         result["killed"] += was_killed_at(line, step)
         step.forget()
-        result["damaged"] += map(str, upkeep.verify(root))
+        result["damaged"] += map(str, store.verify(root))
         outcome, right = made_rightly(Step(folder / "mine", number))
         result[outcome] += 1
         result["wrong"] += [number] * (not right)
-    result["left"] = upkeep.size(root).unneeded_bytes
-    upkeep.prune(root)
-    result["left_by_prune"] = upkeep.size(root).unneeded_bytes
+    result["left"] = store.size(root).unneeded_bytes
+    store.prune(root)
+    result["left_by_prune"] = store.size(root).unneeded_bytes
     for number in range(kills):
         if made_rightly(Step(folder / "mine", number)) != ("served", True):
             result["wrong"].append(number)
@@ -181,7 +181,7 @@ def use_at_once(folder: str, seed: int, rounds: int) -> dict:
 
     def sweep() -> None:
         while True:
-            upkeep.prune(root, larger_than_bytes=700_000)
+            store.prune(root, larger_than_bytes=700_000)
 
     Step(folder / "first", 0).made()
     users = [fork(lambda k=k: use(f"user{k}", seed + k)) for k in range(2)]
@@ -193,8 +193,8 @@ def use_at_once(folder: str, seed: int, rounds: int) -> dict:
     return {
         "codes": codes,
         "users": found,
-        "damaged": [str(path) for path in upkeep.verify(root)],
-        "bytes": upkeep.size(root).bytes,
+        "damaged": [str(path) for path in store.verify(root)],
+        "bytes": store.size(root).bytes,
     }
 
 
@@ -232,7 +232,7 @@ def test_on_a_full_disk_the_work_goes_on_without_the_store(
         assert said.count("\n") == 1 and "No space left on device" in said, said
         step.forget()
     assert not list((small_disk / "store" / "incoming").iterdir()), "the unfinished file is gone"
-    assert upkeep.verify(small_disk / "store") == {}
+    assert store.verify(small_disk / "store") == {}
     fitting = Step(tmp_path / "results", 2, 100_000)
     assert [fitting.made(), fitting.made()] == ["made", "served"]
     assert fitting.found() == fitting.expected()
