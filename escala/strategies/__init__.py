@@ -1,7 +1,7 @@
 """Strategies: how replicas synchronise.
 
 The strategies of an engine are classes in `strategies.py` of its folder, and those that only start
-programs are in `programs`. A strategy's declaration is part of a run's key (`escala.record.key`)
+programs are in `base`. A strategy's declaration is part of a run's key (`escala.record.key`)
 only if the run uses the strategy.
 """
 
@@ -14,7 +14,7 @@ from types import ModuleType
 
 from escala.core.engines import ENGINES, FOLDER
 from escala.core.errors import InputError
-from escala.strategies import programs
+from escala.strategies import base
 from escala.strategies.base import Strategy
 
 __all__ = ["OPTIONS", "STRATEGIES", "Strategy"]
@@ -27,7 +27,7 @@ def _discover() -> dict[str, type[Strategy]]:
     """Return the strategies by name, in the order that tables and figures list them."""
     declared = [
         value
-        for module in (programs, *map(_load, sorted(FOLDER.glob(f"*/{FILE}"))))
+        for module in (base, *map(_load, sorted(FOLDER.glob(f"*/{FILE}"))))
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Strategy)

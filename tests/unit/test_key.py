@@ -17,9 +17,8 @@ from escala.engines.tensorflow.strategies import Horovod
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
-from escala.strategies.base import Strategy
+from escala.strategies.base import Numbered, Strategy
 from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, read_by_strategy
-from escala.strategies.programs import Numbered
 from tests.calls import python
 from tests.conftest import ROOT, copy_project
 from tests.kinds import add_kind, add_reader, add_workload
@@ -212,7 +211,7 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
     )
     number = '"RANK": str(place.process)', '"RANK": str(place.process + 1)'
     numbered = derived(Numbered) & TRAINED
-    assert voided(("strategies/programs.py", *number)) == numbered
+    assert voided(("strategies/base.py", *number)) == numbered
     autotune = '"HOROVOD_AUTOTUNE": "1"', '"HOROVOD_AUTOTUNE": "2"'
     assert voided((tensorflow, *autotune)) == {*derived(Horovod), *PROBES, *numbered}
 

@@ -1,4 +1,4 @@
-"""Layers of Keras: their weights and graphs, inputs, losses, normalisation over ranks, and VGG16."""
+"""Layers of Keras: their weights and graphs, inputs, losses, normalisation over ranks, VGG16."""
 
 from __future__ import annotations
 

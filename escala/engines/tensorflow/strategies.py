@@ -10,10 +10,10 @@ from escala.strategies.base import (
     UNKNOWN,
     EvaluatesInParts,
     Layouts,
+    OpenMPI,
     Option,
     Strategy,
 )
-from escala.strategies.programs import OpenMPI
 
 
 class Single(Strategy):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import EvaluatesInParts, Layouts, Option, Strategy
-from escala.strategies.programs import Numbered
+from escala.strategies.base import EvaluatesInParts, Layouts, Numbered, Option, Strategy
 
 #: The value of the knob `trained_module` with which each rank trains alone.
 BARE = "bare"
