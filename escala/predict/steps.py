@@ -44,7 +44,7 @@ def length_errors(
     output: cli.Files, given: SimpleNamespace, run: Path, split: Path, familiarity: Path
 ) -> None:
     """Measure how often the model of a run is wrong about test pieces of each length."""
-    from escala.predict.lengths import measure
+    from escala.predict.classify import measure
 
     measured = measure(
         KINDS[given.kind],
@@ -64,7 +64,7 @@ def length_errors(
 def _print_summary(
     output: cli.Files, given: SimpleNamespace, errors: Path | None = None, **_: Path
 ) -> None:
-    from escala.predict.lengths import read, summary
+    from escala.predict.classify import read, summary
 
     print(summary(output["table"], read(errors) if errors else [], given.error_limit))
 
@@ -82,8 +82,7 @@ def predict(
 
     `familiarity` and `errors` (by length) are given only for kinds of data that have them.
     """
-    from escala.predict.classify import predict
-    from escala.predict.lengths import judge, read
+    from escala.predict.classify import judge, predict, read
 
     by_length = judge(read(errors), given.error_limit) if errors else None
     predict(

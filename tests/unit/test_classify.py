@@ -19,8 +19,8 @@ from escala.data import KINDS
 from escala.data.base import Spec
 from escala.data.genomes import familiarity, fragments
 from escala.data.nucleotides import encode, letters, reverse_complement
-from escala.predict import classify, lengths
-from escala.predict.lengths import LengthError, least_letters, summary
+from escala.predict import classify
+from escala.predict.classify import LengthError, least_letters, summary
 from escala.predict.model import Classifier
 from escala.workloads.models import DESCRIPTION
 
@@ -213,7 +213,7 @@ def lengths_run(tmp_path, monkeypatch):
 def measured(run: Path) -> list[LengthError]:
     split = run / "split1"
     known = split / "familiarity.npz"
-    return lengths.measure(KINDS["genomes"], run, split, known, 0.05, run / "errors.json")
+    return classify.measure(KINDS["genomes"], run, split, known, 0.05, run / "errors.json")
 
 
 def test_errors_are_measured_by_length_until_none_is_left(lengths_run):
@@ -221,7 +221,7 @@ def test_errors_are_measured_by_length_until_none_is_left(lengths_run):
     assert [entry.letters for entry in found] == [12, 20, 30, 40, LENGTH]
     assert [entry.error for entry in found] == [pytest.approx(0.5, abs=0.05)] * 2 + [0] * 3
     assert {entry.pieces for entry in found} == {fragments.MAX_FRAGMENTS}
-    assert lengths.read(lengths_run / "errors.json") == found == measured(lengths_run), (
+    assert classify.read(lengths_run / "errors.json") == found == measured(lengths_run), (
         "the seed is fixed"
     )
 
@@ -234,7 +234,7 @@ def test_short_records_are_flagged_and_counted_and_keep_their_class(lengths_run)
     output = lengths_run / "reads.tsv"
     known = lengths_run / "split1" / "familiarity.npz"
     classify.predict(
-        KINDS["genomes"], query, lengths_run, known, 0.05, output, lengths.judge(errors, 0.02)
+        KINDS["genomes"], query, lengths_run, known, 0.05, output, classify.judge(errors, 0.02)
     )
     table = pd.read_csv(output, sep="\t").set_index("accession")
     assert table["predicted"].tolist() == ["X", "Y", "Y", "X"]
@@ -257,8 +257,8 @@ def test_a_length_is_enough_if_all_longer_ones_are():
     assert least_letters([one, bad], 0.3) == 100
     # Without a familiar piece nothing was measured.
     assert math.isinf(least_letters([one._replace(familiar=0)], 1))
-    assert lengths.judge([bad], 0.05)({"letters": 10**6})["too_short"]
-    assert lengths.judge([], 0.05)({"letters": 3}) == {}
+    assert classify.judge([bad], 0.05)({"letters": 10**6})["too_short"]
+    assert classify.judge([], 0.05)({"letters": 3}) == {}
 
 
 def test_fragments_are_of_test_genomes_and_of_either_strand_if_rows_are(lengths_run):
@@ -281,7 +281,7 @@ def test_a_model_without_a_class_for_an_item_has_no_errors_by_length(
 ):
     model = replace(classify.load(lengths_run), **change)
     monkeypatch.setattr(classify, "load", lambda folder: model)
-    assert measured(lengths_run) == lengths.read(lengths_run / "errors.json") == []
+    assert measured(lengths_run) == classify.read(lengths_run / "errors.json") == []
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from Bio import SeqIO
 
 from escala.core.files import read_json
 from escala.data import KINDS
-from escala.predict.classify import predict
-from escala.predict.lengths import judge, read
+from escala.predict.classify import judge, predict, read
 from tests.conftest import CLASSES, ROOT
 from tests.workflow.conftest import run_snakemake
 
