@@ -26,9 +26,9 @@ from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
 from escala.report import forming, tables
 from escala.report.findings.context import Report
-from escala.report.first_screen import all_findings, first_screen
 from escala.report.forming import Forming
 from escala.report.history import add
+from escala.report.summary import all_findings, first_screen
 from escala.workloads import WORKLOADS
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

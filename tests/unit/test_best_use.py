@@ -32,8 +32,7 @@ from escala.report import forming
 from escala.report.findings.answer import TIMES
 from escala.report.findings.context import Report
 from escala.report.findings.words import Finding, quote, with_labels
-from escala.report.first_screen import all_findings, first_screen
-from escala.report.summary import overview
+from escala.report.summary import all_findings, first_screen, overview
 from escala.report.tables import validate
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -48,8 +48,7 @@ from escala.report.findings.words import (
     significant,
     with_labels,
 )
-from escala.report.first_screen import all_findings, first_screen
-from escala.report.summary import overview, summary
+from escala.report.summary import all_findings, first_screen, overview, summary
 from escala.report.tables import pilot
 from escala.report.tables.views import names_of_rows
 from escala.strategies import STRATEGIES

@@ -21,9 +21,8 @@ from sentences import told
 
 from escala.report.figures import FIGURES
 from escala.report.findings.context import Report
-from escala.report.first_screen import all_findings, first_screen
 from escala.report.page import FIGURE_SIZE, Drawings, page, templates
-from escala.report.summary import overview, summary
+from escala.report.summary import all_findings, first_screen, overview, summary
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

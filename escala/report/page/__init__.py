@@ -1,8 +1,8 @@
 """Write one HTML page on an experiment: the answer first, then its evidence.
 
 The page is one file that loads nothing, and can be read without JavaScript. Its content security
-policy allows only the script and the style in it, by their digests. Jinja escapes all text. It holds the
-figures, as Matplotlib writes them.
+policy allows only the script and the style in it, by their digests. Jinja escapes all text. The
+figures in it are as Matplotlib writes them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
 from escala.report.findings.runs import failures
 from escala.report.findings.words import Tables, span
-from escala.report.first_screen import all_findings, first_screen
-from escala.report.summary import explanation, overview
+from escala.report.summary import all_findings, explanation, first_screen, overview
 from escala.report.tables.views import only_whole_runs
 from escala.strategies.base import TRACE
 
@@ -94,7 +93,7 @@ def page(
     name, title : of the experiment.
     figures : the experiment's figures as SVG, by name.
     files : figures, tables and traces of runs to link to, relative to the page.
-    question : as in `escala.report.first_screen`.
+    question : as in `escala.report.summary`.
     """
     report = Report(tables, name)
     findings = all_findings(report)
