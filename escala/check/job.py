@@ -16,7 +16,7 @@ from escala.core.children import capture
 from escala.core.errors import Unavailable
 from escala.core.hardware import available_cores, control_groups
 from escala.core.readable import duration, with_noun
-from escala.runtime import allocation, slurm
+from escala.runtime import slurm
 
 #: In the order in which they are printed.
 CHECKS: list[Check] = []
@@ -32,7 +32,7 @@ _SECONDS = 15
 
 def in_a_job() -> bool:
     """Return whether this process is in a job of SLURM."""
-    return allocation.job_number() is not None
+    return slurm.job_number() is not None
 
 
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
@@ -163,7 +163,7 @@ def file_system(folder: Path) -> str:
 def _time() -> str:
     limits = slurm.output_of(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
     partition = os.environ.get("SLURM_JOB_PARTITION", "")
-    return time_left(allocation.ask_job(allocation.job_number()).ends, partition, limits)
+    return time_left(slurm.ask_job(slurm.job_number()).ends, partition, limits)
 
 
 def time_left(ends: datetime | None, partition: str, limits: str) -> str:

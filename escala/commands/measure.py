@@ -25,7 +25,7 @@ from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, PlannedRun, no_time_file, within_pilot
 from escala.measure.session import Session
 from escala.report.forming import Forming
-from escala.runtime import allocation
+from escala.runtime import slurm
 
 EXAMPLES = """\
 examples:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.table:
         write_text(plan.table, table.text(within_pilot(plan)))
         return console.DONE
-    if number := allocation.job_number():
+    if number := slurm.job_number():
         # Each job of a call is a session of its own: their nodes may differ, so runs of two jobs
         # form no paired run.
         os.environ[SESSION_VARIABLE] = f"{session_of_call}-{number}"

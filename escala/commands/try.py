@@ -31,7 +31,7 @@ from escala.draft.command import EXAMPLE
 from escala.draft.file import text
 from escala.experiment import Experiment
 from escala.programs.program import PLACEHOLDERS
-from escala.runtime import allocation
+from escala.runtime import slurm
 
 #: The user is asked before runs that may take longer.
 ASK_SECONDS = 30 * 60
@@ -148,7 +148,7 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
-    if profile or arguments.nodes == 1 or allocation.job_number():
+    if profile or arguments.nodes == 1 or slurm.job_number():
         return _call("run", "--experiment", str(file), *profile, *_QUIET)
     if code := _call("run", "prepare", "--experiment", str(file), *_QUIET):
         return code

@@ -10,7 +10,7 @@ from functools import cached_property
 from escala.core.errors import InputError
 from escala.core.readable import duration
 from escala.experiment import Run
-from escala.runtime import allocation
+from escala.runtime import slurm
 
 #: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
 #: 120 seconds before the end a minute earlier.
@@ -37,20 +37,20 @@ class Allocated:
         self.remedy = f"the same call{', or the same script,' * bool(number)} goes on"
 
     @cached_property
-    def job(self) -> allocation.Job | None:
-        return allocation.ask_job(self._number) if self._number else None
+    def job(self) -> slurm.Job | None:
+        return slurm.ask_job(self._number) if self._number else None
 
     @property
     def names(self) -> list[str]:
         """The nodes that are given to the runs; empty if they use this machine."""
-        names = allocation.hosts(self.job) if self.job and self._is_here() else []
+        names = slurm.hosts(self.job) if self.job and self._is_here() else []
         return names if len(names) > 1 else []
 
     def nodes_of(self, run: Run) -> list[str]:
         """Return the nodes of a run, none if it uses this machine."""
         if not self.names:
             return []
-        return allocation.rotate_nodes(self.names, run.layout.nodes, run.repeat or 1)
+        return slurm.rotate_nodes(self.names, run.layout.nodes, run.repeat or 1)
 
     def require(self, runs: Iterable[Run]) -> None:
         """Refuse runs that cannot be measured in this job, or from there.
@@ -69,7 +69,7 @@ class Allocated:
             )
         if not self.names:
             return
-        allocation.require_host()
+        slurm.require_host()
         if self.job.exclusive is False:
             reason = "shares its nodes with other jobs, which would disturb the measurements"
             raise InputError("SLURM_JOB_ID", self._number, reason, "submit it with --exclusive")
@@ -93,7 +93,7 @@ class Allocated:
         has_measured : whether this call has measured other runs.
         """
         takes = seconds_needed(seconds)
-        job = allocation.ask_job(self._number) if self._number and takes is not None else None
+        job = slurm.ask_job(self._number) if self._number and takes is not None else None
         if job is None or job.ends is None:
             return None
         left = (job.ends - datetime.now(UTC)).total_seconds()

@@ -22,8 +22,8 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.measure.plan import PlannedRun
 from escala.record import key
-from escala.runtime import allocation, slurm
-from escala.runtime.allocation import same_host
+from escala.runtime import slurm
+from escala.runtime.slurm import same_host
 
 #: The mark, in the folder of the run.
 _MARK = "begun.json"
@@ -32,7 +32,7 @@ Record = Callable[[PlannedRun, str, str], Any]
 
 
 @contextmanager
-def mark_run(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
+def mark_run(planned: PlannedRun, job: slurm.Job | None) -> Iterator[None]:
     """Mark a run as begun by this process, in a job or in none, until the block ends.
 
     Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
@@ -85,7 +85,7 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
     """
     for planned in find_marks(runs):
         job = read_json(_mark(planned))["job"]
-        if job and job != allocation.job_number() and slurm.state(job) == "RUNNING":
+        if job and job != slurm.job_number() and slurm.state(job) == "RUNNING":
             reason = f"is measured by the job {job} of another call, which goes on"
             remedy = f"wait for its end, or end it: scancel {job}; then make this call again"
             raise InputError(planned.file, None, reason, remedy)
@@ -113,7 +113,7 @@ def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
     if is_here and proc.is_running(mark["pid"], mark["started"]):
         return None
     # A job that SLURM has started again keeps its number.
-    if mark["job"] and mark["job"] != allocation.job_number():
+    if mark["job"] and mark["job"] != slurm.job_number():
         log = Path(mark["log"]) if mark["log"] else None
         return slurm.job_ending(mark["job"], log, mark["interrupted"])
     if mark["job"] or is_here:

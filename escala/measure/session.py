@@ -30,7 +30,7 @@ from escala.measure.plan import Group, Plan, PlannedRun, is_within, words_of
 from escala.measure.standing import Stored
 from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
-from escala.runtime import allocation
+from escala.runtime import slurm
 
 #: Environment variable for how many times a disturbed group is measured again, and its default.
 VARIABLE, TIMES = "ESCALA_MEASURE_DISTURBED", 2
@@ -177,7 +177,7 @@ class Session:
     remedy: Callable[[], str] = lambda: "the same call goes on"
     decide: Callable[[list[Path]], int] = lambda files: 1
     tell: Callable[[Plan, list[PlannedRun]], None] = lambda plan, left: None
-    job: allocation.Job | None = None
+    job: slurm.Job | None = None
     _repeats: int | None = field(default=None, init=False)
     _rows: dict[str, table.Row] = field(default_factory=dict, init=False)
     _measured: int = field(default=0, init=False)

@@ -15,7 +15,7 @@ from escala.programs.marks import HOOK, OUTPUT, SEEN, WHOLE
 from escala.programs.processes import list_unlisted
 from escala.programs.program import Program
 from escala.record.diagnose import tail
-from escala.runtime.allocation import same_host
+from escala.runtime.slurm import same_host
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.strategies.base import ALONE, MPI, UNKNOWN
 from escala.training.process import Measurements, Plan

@@ -15,7 +15,7 @@ from typing import Protocol
 from escala.core.errors import InputError
 from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.schema import Outcome
-from escala.runtime import allocation, asking, launch
+from escala.runtime import asking, launch, slurm
 from escala.runtime.layout import Launch, places
 from escala.strategies import STRATEGIES
 from escala.training.process import Plan
@@ -75,7 +75,7 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
         "interface": choice.nodes[0].interface,
         "oversubscribed": needed > available or (links is not None and are_shared),
         # The lab may be up beside runs that do not use it.
-        "emulated": links is not None and allocation.job_number() is not None,
+        "emulated": links is not None and slurm.job_number() is not None,
         "cores": [place["cores"] for place in plan["places"]],
     }
     if strategy.meets_by == "mpi" and layout.processes > 1:

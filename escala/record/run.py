@@ -37,7 +37,7 @@ from escala.record.plan import describe_start, make_plan, resumption, split_desc
 from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
-from escala.runtime.allocation import same_host
+from escala.runtime.slurm import same_host
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.process import Plan

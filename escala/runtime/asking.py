@@ -19,11 +19,11 @@ from escala.core import children, variables
 from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.runtime import allocation, slurm
-from escala.runtime.allocation import job_number, same_host, srun
+from escala.runtime import slurm
 from escala.runtime.layout import Launch, Node
 from escala.runtime.mpi import cause, project_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
+from escala.runtime.slurm import job_number, same_host, srun
 
 _SURVEY_SECONDS = 120
 #: A node that takes longer to start `true` is lost: SLURM itself waits 10 seconds for a message.
@@ -48,7 +48,7 @@ def describe_nodes(
     The nodes, and the number of processes that MPI joined.
     """
     program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(ports)]
-    nodes = ",".join(names) or allocation.ask_job(job).nodes
+    nodes = ",".join(names) or slurm.ask_job(job).nodes
     program += ["--addresses", json.dumps(_addresses(nodes))]
     program += ["--interface", interface] if interface else []
     base = [*srun(job, count, count, names), "--overlap"]
@@ -149,7 +149,7 @@ def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
     program = [sys.executable, "-m", __name__, "--ends", first.host, second.host]
     program += ["--address", first.address, "--port", str(first.ports[0])]
     count = len(launch.nodes)
-    step = allocation.srun(launch.job, count, count, launch.names)
+    step = slurm.srun(launch.job, count, count, launch.names)
     link: dict[str, float | None] = {"mbit_per_second": None, "latency_ms": None}
     try:
         done = children.capture(
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--port", required=True, type=int)
     arguments = parser.parse_args()
     here = socket.gethostname()
-    ends = [allocation.same_host(here, end) for end in arguments.ends]
+    ends = [slurm.same_host(here, end) for end in arguments.ends]
     if any(ends):
         act = serve if ends[0] else connect
         print(LINK_MARK + json.dumps(act(arguments.address, arguments.port)), flush=True)

@@ -26,7 +26,7 @@ from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.programs.environment import extra_variables
 from escala.programs.program import Program
-from escala.runtime import allocation, mpi, slurm
+from escala.runtime import mpi, slurm
 from escala.runtime.asking import address_here, describe_nodes
 from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, processes_per_node
 from escala.runtime.mpi import single_copy
@@ -71,11 +71,11 @@ def survey(
         reason = f"starts processes on this machine only, and the run is given {', '.join(names)}"
         raise InputError("launcher", launcher, reason, f"use auto, {SRUN} or {MPIRUN}")
     if layout.nodes == 1 and launcher != SRUN and not names:
-        allocation.require_host()
+        slurm.require_host()
         selected = MPIRUN if strategy.meets_by == "mpi" else LOCAL
         node = describe(LOOPBACK, ports)
         return Launch(selected if launcher == "auto" else launcher, [node], None)
-    job = allocation.job_number()
+    job = slurm.job_number()
     if job is None or not shutil.which("srun"):
         remedy = f"or run through SLURM: {call('run --profile profiles/slurm')}"
         if layout.nodes > 1:
@@ -154,7 +154,7 @@ def command_line(
         is_private = bool(private) and len(launch.nodes) == 1
         tasks = 1 if is_private else len(places)
         start = [
-            *allocation.srun(launch.job, len(launch.nodes), tasks, launch.names),
+            *slurm.srun(launch.job, len(launch.nodes), tasks, launch.names),
             # A probe's program is another job step at the same time.
             "--overlap",
             f"--mpi={'pmix' if strategy.meets_by == 'mpi' else 'none'}",
@@ -171,9 +171,7 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
     per_node = processes // len(launch.nodes)
     here, across = socket.gethostname(), len(launch.nodes) > 1
     other_hosts = [
-        node.host
-        for node in launch.nodes
-        if launch.job and not allocation.same_host(node.host, here)
+        node.host for node in launch.nodes if launch.job and not slurm.same_host(node.host, here)
     ]
     hosts = [node.host for node in launch.nodes] if across or other_hosts else ["localhost"]
     # Each rank binds itself to the cores of its place.
@@ -204,7 +202,7 @@ def start_on_nodes(
 ) -> subprocess.Popen:
     """Start a program once on each node of a run, alongside its ranks."""
     if launch.launcher == SRUN or len(launch.nodes) > 1 or launch.names:
-        step = allocation.srun(launch.job, len(launch.nodes), len(launch.nodes), launch.names)
+        step = slurm.srun(launch.job, len(launch.nodes), len(launch.nodes), launch.names)
         step += ["--overlap", "--mpi=none", f"--job-name={_step_name(launch.job)}"]
         program = [*step, *program]
     return children.start(program, environment, log)

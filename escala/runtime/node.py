@@ -23,8 +23,8 @@ from escala.core import hardware, proc
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.speed import speed_seconds
-from escala.runtime.allocation import same_host
 from escala.runtime.layout import Node
+from escala.runtime.slurm import same_host
 
 #: On one node ranks use only loopback.
 LOOPBACK = "lo"

@@ -28,7 +28,7 @@ from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, words_of
 from escala.measure.session import times_again
 from escala.report.steps import list_failures
-from escala.runtime import allocation, slurm
+from escala.runtime import slurm
 from escala.workflow import internals
 from escala.workflow.experiments import Experiments, refuse, show_errors
 from escala.workflow.internals import Workflow
@@ -111,7 +111,7 @@ class Lifecycle:
                 for run in runs:
                     e = self._experiments.by_name(run.experiment)
                     e.require_cores(run, cores, bool(self._allocated.names))
-                    allocation.require_host()
+                    slurm.require_host()
             elif self._workflow.is_main_process:
                 slurm.require_controller()
                 slurm.use_environment()

@@ -29,9 +29,8 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.data import nucleotides as fasta
-from escala.data.genomes.acquire import acquire, download, entrez, eutils, inputs, simulate
+from escala.data.genomes.acquire import QUERIES, acquire, download, entrez, eutils, inputs, simulate
 from escala.data.genomes.acquire.files import digest, read_lock
-from escala.data.genomes.acquire.wanted import QUERIES
 from escala.data.nucleotides import records, write_record
 from tests.conftest import ROOT
 from tests.eutils import (

@@ -21,7 +21,7 @@ from escala.experiment.scaling import smaller_size
 from escala.measure import table
 from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, by_nodes, plan_session, table_of
-from escala.runtime import allocation, asking
+from escala.runtime import asking, slurm
 from escala.runtime.layout import Layout
 from escala.workflow.experiments import Experiments
 from escala.workflow.plans import Jobs, Plans
@@ -44,7 +44,7 @@ JobId=17 JobName=a EndTime=2020-01-01T00:00:00 OverSubscribe=OK
 
 
 def test_what_slurm_says_of_a_job_is_read_and_not_what_its_user_says():
-    job = allocation.parse_job("17", SAID)
+    job = slurm.parse_job("17", SAID)
     assert (job.nodes, job.exclusive) == ("n[1-4]", True)
     times = [datetime(2026, 11, 27, 9, minute).astimezone() for minute in (0, 1, 11)]
     assert [job.submitted, job.started, job.ends] == times
@@ -60,7 +60,7 @@ def test_what_slurm_says_of_a_job_is_read_and_not_what_its_user_says():
     ],
 )
 def test_a_job_that_shares_nodes_has_no_end_or_is_unknown(text, exclusive, ends):
-    job = allocation.parse_job("17", text)
+    job = slurm.parse_job("17", text)
     assert (job.exclusive, job.ends is not None) == (exclusive, ends)
 
 
@@ -79,27 +79,27 @@ OTHER = SAID.replace("JobId=17", "JobId=18").replace("n[1-4]", "n[5-8]") + "\n"
 
 def test_of_a_job_array_the_task_of_this_job_is_read():
     for text in (WAITING + SAID, OTHER + WAITING + SAID, SAID + "\n" + OTHER):
-        assert allocation.parse_job("17", text) == allocation.parse_job("17", SAID)
+        assert slurm.parse_job("17", text) == slurm.parse_job("17", SAID)
 
 
 def test_names_of_a_host_with_and_without_its_domain_are_one():
     for same in ("c12", "c12.cluster.org", "C12"):
-        assert allocation.same_host("c12", same) and allocation.same_host(same, "c12")
+        assert slurm.same_host("c12", same) and slurm.same_host(same, "c12")
     for other in ("c1", "c123", "c12-a", "c1.cluster.org"):
-        assert not allocation.same_host("c12", other)
-    assert not allocation.same_host("c12.one.org", "c12.other.org")
+        assert not slurm.same_host("c12", other)
+    assert not slurm.same_host("c12.one.org", "c12.other.org")
 
 
 @given(st.lists(st.text("abc123", min_size=1), min_size=1, max_size=9, unique=True))
 def test_smaller_layouts_are_on_nodes_of_larger_ones_and_every_node_serves_equally_often(names):
     for repeat in range(1, 5):
-        chosen = [allocation.rotate_nodes(names, count + 1, repeat) for count in range(len(names))]
+        chosen = [slurm.rotate_nodes(names, count + 1, repeat) for count in range(len(names))]
         for fewer, more in itertools.pairwise(chosen):
             assert more[: len(fewer)] == fewer
         assert sorted(chosen[-1]) == sorted(names)
-    alone = [allocation.rotate_nodes(names, 1, repeat + 1) for repeat in range(2 * len(names))]
+    alone = [slurm.rotate_nodes(names, 1, repeat + 1) for repeat in range(2 * len(names))]
     assert sorted(alone) == sorted([name] for name in [*names, *names])
-    assert allocation.rotate_nodes(names, 1, 1) == names[:1]
+    assert slurm.rotate_nodes(names, 1, 1) == names[:1]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def call(local: bool = True, main: bool = True) -> Allocated:
-    return Allocated(allocation.job_number() if main else None, lambda: local)
+    return Allocated(slurm.job_number() if main else None, lambda: local)
 
 
 def run(layout: str, repeat: int | None = 1) -> Run:

@@ -25,7 +25,7 @@ from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
 from escala.record.schema import FORMAT
-from escala.runtime.allocation import parse_job
+from escala.runtime.slurm import parse_job
 
 SIMULATED = {"type": "simulated", "rows": {"train": 40, "validation": 0, "test": 10}}
 SETTINGS = {

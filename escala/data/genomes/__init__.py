@@ -5,7 +5,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.data import settings as common
 from escala.data.genomes import acquire
-from escala.data.genomes.acquire.wanted import QUERIES
+from escala.data.genomes.acquire import QUERIES
 from escala.data.paths import expand_path
 from escala.data.settings import Settings, Size
 

@@ -19,9 +19,8 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.acquire import eutils
+from escala.data.genomes.acquire import canonical, eutils, sequenceless
 from escala.data.genomes.acquire.files import digest
-from escala.data.genomes.acquire.wanted import canonical, sequenceless
 from escala.data.nucleotides import write_record
 
 #: Records of one request.

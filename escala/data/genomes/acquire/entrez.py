@@ -18,17 +18,17 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.text import read_text
-from escala.data.genomes.acquire import eutils
-from escala.data.genomes.acquire.download import Download, Partial
-from escala.data.genomes.acquire.files import Locked, accession_files, join_names
-from escala.data.genomes.acquire.wanted import (
+from escala.data.genomes.acquire import (
     ACCESSION,
     QUERIES,
     Wanted,
     canonical,
+    eutils,
     explain,
     sequenceless,
 )
+from escala.data.genomes.acquire.download import Download, Partial
+from escala.data.genomes.acquire.files import Locked, accession_files, join_names
 from escala.data.nucleotides import write_record
 from escala.data.paths import expand
 
