@@ -23,13 +23,13 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from escala.core import speed
 from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH
 from escala.engines import environments
 from escala.programs import copy as program_copy
+from escala.runtime import node
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import complete
 from tests.warm import Warm
@@ -44,7 +44,7 @@ KNOBS = complete({}, "virus-cnn")
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 #: Rounds of the fixed kernel. In the process of a test, where hundreds of runs are measured, few
 #: tests look at its times, and it has fewer. Nor have runs links to the folders of all tests.
-ROUNDS, speed.ROUNDS = speed.ROUNDS, 2
+ROUNDS, node.ROUNDS = node.ROUNDS, 2
 program_copy.MOST_LINKS = 50
 #: What a process of an interpreter is given, before tests change it.
 VARIABLES = environments.variables
@@ -390,7 +390,7 @@ def as_forks(monkeypatch: pytest.MonkeyPatch, warm: Path) -> None:
 @pytest.fixture
 def whole_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the process of a test run the fixed kernel as others do."""
-    monkeypatch.setattr(speed, "ROUNDS", ROUNDS)
+    monkeypatch.setattr(node, "ROUNDS", ROUNDS)
 
 
 @pytest.fixture
@@ -467,8 +467,7 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Batches of 32 leave one row for the last step of an epoch, and none for the second of two ranks.
     """
     from escala.data.genomes.acquire import acquire
-    from escala.data.genomes.arrays import prepare
-    from escala.data.genomes.records import encode_classes
+    from escala.data.genomes.arrays import encode_classes, prepare
 
     folder = tmp_path_factory.mktemp("small")
     source = {

@@ -55,9 +55,9 @@ from escala.strategies import STRATEGIES
 RATE = 0.1
 #: Epochs of a program whose rows differ by more than this fraction are not the same work.
 SAME_ROWS = 0.05
-#: By how much the time of the fixed kernel (`escala.core.speed`) may differ between sessions, as a
-#: fraction of the longer. On a virtual machine of two cores, at loads of 0.4 to 10, the longest of
-#: 164 such times was 1.18 times the shortest.
+#: By how much the time of the fixed kernel (`escala.runtime.node`) may differ between sessions, as
+#: a fraction of the longer. On a virtual machine of two cores, at loads of 0.4 to 10, the longest
+#: of 164 such times was 1.18 times the shortest.
 SPEED = 0.25
 #: Keys that name a configuration of a task, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)

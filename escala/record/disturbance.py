@@ -14,8 +14,8 @@ all of them. Divided by the cores that a run uses, a neighbour would count half 
 ranks. Only for runs of a fraction of a second the limit is what the kernel's counts may be wrong
 by.
 
-A fixed kernel on the cores of the run, before and after it (`escala.core.speed`), decides as well.
-It shows what slows cores and is counted nowhere: a lower frequency, another virtual machine whose
+A fixed kernel on the cores of the run, before and after it (`escala.runtime.node`), decides too. It
+shows what slows cores and is counted nowhere: a lower frequency, another virtual machine whose
 time is not reported as steal, a neighbour that uses the bandwidth of the memory. Its times are
 compared with the usual ones: the medians of the same session on the same cores, since several cores
 at once are slower than one, and cores may differ. The first runs have none yet. Only the cores of
@@ -36,7 +36,7 @@ import numpy as np
 
 from escala.core.files import read_json, write_json
 from escala.core.load import TICK_SECONDS
-from escala.core.speed import seconds_of_kernel
+from escala.runtime.node import seconds_of_kernel
 
 #: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a
 #: quiet machine differ by a few percent; a neighbour on the sibling of a core, or a core that gets

@@ -68,7 +68,7 @@ class Node:
     cores : the logical cores that the run may use, in this order.
     ports : numbers of ports that were free.
     machine : the result of `escala.core.hardware.describe` with the `speed_seconds` of its first
-        core (`escala.core.speed`).
+        core (`escala.runtime.node`).
     single_copy : whether a process there may read the memory of another one.
     """
 

@@ -10,13 +10,13 @@ from scipy.stats import ks_2samp
 from escala.core.errors import InputError, Unavailable
 from escala.engines import layers
 from escala.engines.layers import over_ranks
+from escala.engines.tensorflow.distribute import ParameterServerRanks
 from escala.engines.tensorflow.layers import (
     SynchronisedBatchNormalization,
     initialise,
     seed_random_layers,
     use_generators,
 )
-from escala.engines.tensorflow.parameter_server import ParameterServerRanks
 from escala.engines.tensorflow.step import local_variables
 
 KERAS, LAYERS = tf.keras.initializers, tf.keras.layers

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
+from escala.data.genomes.arrays import encode_classes, read_records
 from escala.data.genomes.familiarity import Familiarity, K, learn
-from escala.data.genomes.records import encode_classes, read_records
 from escala.data.nucleotides import encode, kmers, letters, nucleotides_only, reverse_complement
 
 CODE = {"a": 1, "c": 2, "g": 3, "t": 4, "u": 4}

@@ -12,12 +12,12 @@ from sentences import told
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json, write_json
-from escala.core.speed import Seconds, seconds_of_kernel
 from escala.record import disturbance as module
 from escala.record.disturbance import SLOWDOWN, Kernel, with_kernel
 from escala.report.findings.answer import first_line
 from escala.report.findings.context import Report
 from escala.report.findings.words import Names
+from escala.runtime.node import Seconds, seconds_of_kernel
 
 MPI = "horovod-mpi"
 

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from escala.core.errors import InputError
 from escala.data.genomes import similarity
 from escala.data.genomes.acquire import files
-from escala.data.genomes.records import encode_classes, read_records
+from escala.data.genomes.arrays import encode_classes, read_records
 from escala.data.genomes.similarity import (
     K,
     Sketches,

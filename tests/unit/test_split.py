@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.data.base import Arrays
 from escala.data.genomes import arrays
-from escala.data.genomes.records import encode_classes
+from escala.data.genomes.arrays import encode_classes
 from escala.data.genomes.split import (
     SLACK,
     group_split,

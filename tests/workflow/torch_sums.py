@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from escala.core.errors import Unavailable
-from escala.engines.torch.ranks import DDPRanks
-from escala.engines.torch.shared_memory import Sums
+from escala.engines.torch.ranks import DDPRanks, Sums
 from escala.strategies.base import Place
 from escala.strategies.knobs import all_knobs
 

@@ -46,7 +46,7 @@ def genomes(output: cli.Files, given: SimpleNamespace, files: list[Path]) -> Non
 @cli.step(_code)
 def codes(output: cli.Files, given: SimpleNamespace, sequences: Path) -> None:
     """Encode one FASTA file per class, drop exact duplicates and report each class."""
-    from escala.data.genomes.records import encode_classes
+    from escala.data.genomes.arrays import encode_classes
 
     began = perf_counter()
     report = encode_classes(sequences, output=output["codes"].parent, **vars(given))
@@ -59,7 +59,7 @@ def codes(output: cli.Files, given: SimpleNamespace, sequences: Path) -> None:
 def clusters(output: cli.Files, given: SimpleNamespace, sequences: Path, records: Path) -> None:
     """Sketch the genomes of a dataset and link those of a class that are near-duplicates."""
     from escala.data.genomes import similarity
-    from escala.data.genomes.records import read_records
+    from escala.data.genomes.arrays import read_records
 
     began, table = perf_counter(), read_records(records)
     made = similarity.sketches(sequences, table)

@@ -167,7 +167,7 @@ class ParameterServer(Distribute):
     name = "parameter-server"
     title = "TensorFlow's ParameterServerStrategy"
     position = 7
-    engine = "tensorflow.parameter_server.ParameterServerRanks"
+    engine = "tensorflow.distribute.ParameterServerRanks"
     meets_by = SERVERS
 
     @classmethod
