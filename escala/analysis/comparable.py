@@ -42,7 +42,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -77,53 +76,28 @@ Machines = Sequence[Mapping[str, Any]]
 
 def refusal(one: Measurement, other: Measurement) -> str | None:
     """Return why the times of two measurements may not be compared; None if they may."""
-    is_one_configuration = all(one[key] == other[key] for key in CONFIGURATION)
-    further = (
-        _refusals_of_one(one, other)
-        if is_one_configuration
-        else (
-            f"measured in another {key}: {one[key]} and {other[key]}"
-            for key in ("session", "repeat", "instrument")
-            if one[key] != other[key]
+    return next(_refusals(one, other), None)
+
+
+def _refusals(one: Measurement, other: Measurement) -> Iterator[str]:
+    """Yield the conditions that two measurements break; one configuration has further ones."""
+    if all(one[key] == other[key] for key in CONFIGURATION):
+        mine, theirs = (
+            _settings_of(run) | {"versions": versions(run), "source": run["source_sha256"]}
+            for run in (one, other)
         )
-    )
-    return next(chain(further, _common_refusals(one, other)), None)
-
-
-def _refusals_of_one(one: Measurement, other: Measurement) -> Iterator[str]:
-    """Yield the further conditions that two measurements of one configuration break."""
-    mine, theirs = (
-        _settings_of(run) | {"versions": versions(run), "source": run["source_sha256"]}
-        for run in (one, other)
-    )
-    yield from (f"measured with other {name}" for name in mine if mine[name] != theirs[name])
-    cores = [_cores_available(run) for run in (one, other)]
-    if all(cores) and cores[0] != cores[1]:
-        yield "measured with other cores available"
-    speeds = speed_seconds(one), speed_seconds(other)
-    if one["session"] != other["session"] and not are_alike(*speeds, SPEED):
-        first, second = (f"{1000 * seconds:.2f}" for seconds in speeds)
-        yield f"machines of different speeds: {first} and {second} ms for the same computation"
-
-
-def _settings_of(run: Measurement) -> dict[str, Any]:
-    """Return what was trained and how, without the results."""
-    training = run["training"]
-    return {
-        "settings": {key: value for key, value in training.items() if key not in _RESULTS},
-        "knobs": run["knobs"],
-        "ranks": run["ranks"]["asked"],
-        "command": _program(run).get("command"),
-    }
-
-
-def _program(run: Measurement) -> Mapping[str, Any]:
-    """Return what is recorded of a program; empty for another workload."""
-    return run.get("program") or {}
-
-
-def _common_refusals(one: Measurement, other: Measurement) -> Iterator[str]:
-    """Yield the conditions that any two measurements may break."""
+        yield from (f"measured with other {name}" for name in mine if mine[name] != theirs[name])
+        cores = [_cores_available(run) for run in (one, other)]
+        if all(cores) and cores[0] != cores[1]:
+            yield "measured with other cores available"
+        speeds = speed_seconds(one), speed_seconds(other)
+        if one["session"] != other["session"] and not are_alike(*speeds, SPEED):
+            first, second = (f"{1000 * seconds:.2f}" for seconds in speeds)
+            yield f"machines of different speeds: {first} and {second} ms for the same computation"
+    else:
+        for key in ("session", "repeat", "instrument"):
+            if one[key] != other[key]:
+                yield f"measured in another {key}: {one[key]} and {other[key]}"
     if one["data"]["sha256"] != other["data"]["sha256"]:
         yield "measured on other data"
     if unlike := unlike_machines(one["ranks"]["machines"], other["ranks"]["machines"]):
@@ -142,6 +116,22 @@ def _common_refusals(one: Measurement, other: Measurement) -> Iterator[str]:
     several = all(run["layout"].nodes > 1 for run in (one, other))
     if several and one["network"] == other["network"]:
         yield from _links(one, other)
+
+
+def _settings_of(run: Measurement) -> dict[str, Any]:
+    """Return what was trained and how, without the results."""
+    training = run["training"]
+    return {
+        "settings": {key: value for key, value in training.items() if key not in _RESULTS},
+        "knobs": run["knobs"],
+        "ranks": run["ranks"]["asked"],
+        "command": _program(run).get("command"),
+    }
+
+
+def _program(run: Measurement) -> Mapping[str, Any]:
+    """Return what is recorded of a program; empty for another workload."""
+    return run.get("program") or {}
 
 
 def other_lines(one: Measurement, other: Measurement) -> str | None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -146,11 +146,18 @@ def _mpi() -> str:
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
     say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
     with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
-        # The lines of two ranks may be mixed, so their words are sorted.
         try:
-            ranks = sorted("".join(_output(command, mpi.project_mpi()).split()))
+            environment = os.environ | mpi.project_mpi()
+            done = capture(command, env=environment, timeout=_PROGRAM_SECONDS)
         except FileNotFoundError:
             raise Unavailable("there is no mpirun") from None
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"mpirun did not end within {_PROGRAM_SECONDS:g} s") from None
+    if done.returncode:
+        cause = mpi.cause(done.stderr) or mpi.cause(done.stdout) or "no message"
+        raise Unavailable(f"mpirun ended with {done.returncode}: {cause}")
+    # The lines of two ranks may be mixed, so their words are sorted.
+    ranks = sorted("".join(done.stdout.split()))
     if ranks != ["0", "1"]:
         raise Unavailable(f"mpirun started ranks {', '.join(ranks) or 'none'} in place of 0, 1")
     return f"mpirun starts {processes} processes"
@@ -210,18 +217,3 @@ def _energy() -> str:
             f"as root: chmod a+r {POWERCAP}/intel-rapl:*/energy_uj (until the next start)",
         ) from None
     return ", ".join(counter.parent.name for counter in counters)
-
-
-def _output(command: Iterable[str], variables: dict[str, str]) -> str:
-    """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
-    words = list(command)
-    try:
-        done = capture(words, env=os.environ | variables, timeout=_PROGRAM_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(
-            f"{Path(words[0]).name} did not end within {_PROGRAM_SECONDS:g} s"
-        ) from None
-    if done.returncode:
-        cause = mpi.cause(done.stderr) or mpi.cause(done.stdout) or "no message"
-        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {cause}")
-    return done.stdout

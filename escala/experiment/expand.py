@@ -145,32 +145,30 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
 
 
 def rungs(settings: Settings) -> list[Rung]:
-    """Return the rungs of every ladder: neighbours, and the ends if these are others."""
+    """Return the rungs of every ladder: neighbours, and the ends if these are others.
+
+    A rung without a `label` is called by the settings that differ, each as `key: old → new`.
+    """
     result = []
     for ladder, rungs in settings["ladders"].items():
         for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
             sides = configuration_of(before), configuration_of(after)
-            change = after.get("label") or _change(*sides, settings["variants"])
-            result.append(Rung(f"{ladder}-{number}", ladder, number, *sides, change))
+            old, new = (
+                {name: getattr(side, name) for name in ("strategy", "layout", "network")}
+                | settings["variants"][side.variant]
+                for side in sides
+            )
+            changes = ", ".join(
+                f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
+                for key in old | new
+                if old.get(key) != new.get(key)
+            )
+            label = after.get("label") or changes or "nothing"
+            result.append(Rung(f"{ladder}-{number}", ladder, number, *sides, label))
         if len(rungs) > 2:
             ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
             result.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
     return result
-
-
-def _change(before: Configuration, after: Configuration, variants: Mapping[str, dict]) -> str:
-    """Return which settings of two rungs differ, each as `key: old → new`."""
-    old, new = (
-        {name: getattr(side, name) for name in ("strategy", "layout", "network")}
-        | variants[side.variant]
-        for side in (before, after)
-    )
-    changes = (
-        f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
-        for key in old | new
-        if old.get(key) != new.get(key)
-    )
-    return ", ".join(changes) or "nothing"
 
 
 def ladder_runs(settings: Settings) -> list[Run]:

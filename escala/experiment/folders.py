@@ -94,23 +94,19 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
             if PATH in entry:
                 program = add(part, name, entry[PATH], where)
             elif part is WORKLOADS and COMMAND in entry:
-                program = _read_program(name, entry, where)
+                _require_name(name, where)
+                if name in workloads.WORKLOADS:
+                    reason = "is the name of another workload already"
+                    remedy = "choose another name, or make a call of its own for each experiment"
+                    raise InputError(where, name, reason, remedy)
+                # The schema checks what is declared afterwards.
+                keys = program_schema()["properties"]
+                declared = {key: entry[key] for key in entry if key in keys} | {"where": where}
+                program = workloads.program(_with_interpreter(declared, where), Path.cwd())
             if program:
                 programs[name] = program
     PROGRAMS.update(programs)
     return programs
-
-
-def _read_program(name: str, entry: Mapping[str, Any], where: str) -> workloads.Workload:
-    """Return a program that an experiment declares; its schema checks it afterwards."""
-    _require_name(name, where)
-    if name in workloads.WORKLOADS:
-        reason = "is the name of another workload already"
-        remedy = "choose another name, or make a call of its own for each experiment"
-        raise InputError(where, name, reason, remedy)
-    keys = program_schema()["properties"]
-    declared = {key: value for key, value in entry.items() if key in keys} | {"where": where}
-    return workloads.program(_with_interpreter(declared, where), Path.cwd())
 
 
 def _with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, Any]:

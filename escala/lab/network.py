@@ -272,30 +272,26 @@ def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
         options = ["-n", "-c", str(_PINGS), "-i", "0.01", "-w", "5"]
         pings = call(*inside(sender), "ping", *options, receiver.address)
         latency = statistics.median(map(float, re.findall(r"time=([0-9.]+) ms", pings)))
-        return {"mbit_per_second": _iperf(sender, receiver, seconds), "latency_ms": latency}
-
-
-def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
-    """Return the rate at which `iperf3` sends over TCP, in Mbit/s."""
-    serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", receiver.address]
-    server = subprocess.Popen(
-        [*inside(receiver), *serve, "--port", _IPERF_PORT],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        # A connection is refused before the server listens.
-        next((line for line in server.stdout if "listening" in line), None)
-        send = ["iperf3", "--client", receiver.address, "--port", _IPERF_PORT, "--json"]
-        # The time in which buckets and queues fill is left out.
-        options = ["--omit", "1", "--time", str(seconds), "--connect-timeout", "5000"]
-        result = call(*inside(sender), *send, *options, timeout=seconds + 20)
-    finally:
-        server.kill()
-        server.communicate()
-    return json.loads(result)["end"]["sum_received"]["bits_per_second"] / 1e6
+        serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", receiver.address]
+        server = subprocess.Popen(
+            [*inside(receiver), *serve, "--port", _IPERF_PORT],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            # A connection is refused before the server listens.
+            next((line for line in server.stdout if "listening" in line), None)
+            send = ["iperf3", "--client", receiver.address, "--port", _IPERF_PORT, "--json"]
+            # The time in which buckets and queues fill is left out.
+            options = ["--omit", "1", "--time", str(seconds), "--connect-timeout", "5000"]
+            result = call(*inside(sender), *send, *options, timeout=seconds + 20)
+        finally:
+            server.kill()
+            server.communicate()
+    rate = json.loads(result)["end"]["sum_received"]["bits_per_second"]
+    return {"mbit_per_second": rate / 1e6, "latency_ms": latency}
 
 
 def is_cut(node: Node) -> bool:

@@ -104,7 +104,13 @@ def load(folder: str | Path) -> Classifier:
         with np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
         if WORKLOADS[description["workload"]].is_fitted:
-            probabilities, predictions = _functions_of_fit(description, arrays)
+            module = workload(description["workload"])
+            require_shapes(module.shapes(*_build_arguments(description)), arrays)
+            probabilities = partial(module.probabilities, arrays)
+
+            def predictions(inputs: Inputs) -> np.ndarray:
+                return probabilities(inputs).argmax(axis=-1)
+
         else:
             # Calls of the functions that `make_functions` returns, by their places in its list.
             call = elsewhere.make_caller(__name__, engine_of(description), description, arrays)
@@ -177,17 +183,6 @@ def _faults(data: dict) -> Iterator[tuple[str, str]]:
             yield "data.inputs", "holds a shape that no row of an array has"
     if not isinstance(data.get("sha256"), dict):
         yield "data.sha256", "is missing, or not a dict"
-
-
-def _functions_of_fit(description: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
-    """Return functions to the probabilities of the classes, and to the most probable one.
-
-    The workload is one without a network, whose fit `arrays` hold.
-    """
-    module = workload(description["workload"])
-    require_shapes(module.shapes(*_build_arguments(description)), arrays)
-    probabilities = partial(module.probabilities, arrays)
-    return probabilities, lambda inputs: probabilities(inputs).argmax(axis=-1)
 
 
 def engine_of(description: Mapping[str, Any]) -> str:

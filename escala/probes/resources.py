@@ -269,7 +269,15 @@ class Rank:
         if not self._processes:
             return None
         threads = _unless_denied(_threads, self._processes)
-        voluntary, involuntary = self._add_switches(threads) if threads else (None, None)
+        voluntary, involuntary = None, None
+        if threads:
+            # The counter of a thread ends with the thread, so counters cannot be added as they are.
+            for thread, (_, counts) in threads.items():
+                before = self._counts.get(thread, (0, 0))
+                parts = zip(self._switches, counts, before, strict=True)
+                self._switches = tuple(total + now - then for total, now, then in parts)
+            self._counts = {thread: counts for thread, (_, counts) in threads.items()}
+            voluntary, involuntary = self._switches
         sent, received = _unless_denied(_traffic, self._pid, interface) or (None, None)
         return {
             "seconds": f"{seconds:.6f}",
@@ -317,18 +325,6 @@ class Rank:
         if before is None:
             return None
         return round(100 * max(0.0, now[1] - before[1]) / (now[0] - before[0]), 2)
-
-    def _add_switches(self, threads: dict[str, tuple[bytes, tuple[int, int]]]) -> tuple[int, int]:
-        """Add the switches of the threads since the last row, and return those of all rows.
-
-        The counter of a thread ends with the thread, so counters cannot be added as they are.
-        """
-        for thread, (_, counts) in threads.items():
-            before = self._counts.get(thread, (0, 0))
-            parts = zip(self._switches, counts, before, strict=True)
-            self._switches = tuple(total + now - then for total, now, then in parts)
-        self._counts = {thread: counts for thread, (_, counts) in threads.items()}
-        return self._switches
 
 
 def sum_or_none(*numbers: float | None) -> float | None:

@@ -144,34 +144,31 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
     read = [process["read"] for process in reports if process["read"] is not None]
     paths = plan["start"]["paths"].values()
     unlisted = list_unlisted(sorted({*chain(*read)}), program, paths, folder.parent)
+    epochs = [process["epochs"] for process in training]
+    steps = [sum(epoch["steps"] or 0 for epoch in of_process) for of_process in epochs]
+    if len(set(steps)) > 1:
+        notes.append(
+            f"the ranks made different numbers of steps: from {min(steps)} to {max(steps)}"
+        )
+    named = sorted({"rows", "rows_of_rank", "epochs"} & set(program.placeholders))
+    if known_by == WHOLE and named:
+        notes.append(
+            "it reported no step and no epoch, so its time is that of the whole run. Whether it "
+            f"used {', '.join(f'{{{name}}}' for name in named)} is not known"
+        )
+    named_rows = [f"{{{name}}}" for name in named if name != "epochs"]
+    rows = {epoch["rows"] for epoch in chain(*epochs)}
+    if known_by != WHOLE and named_rows and rows == {None}:
+        used = ", ".join(named_rows)
+        notes.append(f"it told no rows of its steps, so whether it used {used} is not known")
     return {
         "known_by": known_by,
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
-        "notes": [*notes, *_notes_on_steps(known_by, training, program.placeholders)],
+        "notes": notes,
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),
     }
-
-
-def _notes_on_steps(
-    known_by: str, training: list[Measurements], named: Collection[str]
-) -> Iterator[str]:
-    """Yield notes on different numbers of steps, and on numbers that no process told."""
-    made = [sum(epoch["steps"] or 0 for epoch in process["epochs"]) for process in training]
-    if len(set(made)) > 1:
-        yield f"the ranks made different numbers of steps: from {min(made)} to {max(made)}"
-    named_rows = [f"{{{name}}}" for name in sorted({"rows", "rows_of_rank", "epochs"} & set(named))]
-    if known_by == WHOLE and named_rows:
-        yield (
-            "it reported no step and no epoch, so its time is that of the whole run. Whether it "
-            f"used {', '.join(named_rows)} is not known"
-        )
-    row_names = [name for name in named_rows if name != "{epochs}"]
-    rows = {epoch["rows"] for process in training for epoch in process["epochs"]}
-    if known_by != WHOLE and row_names and rows == {None}:
-        used = ", ".join(row_names)
-        yield f"it told no rows of its steps, so whether it used {used} is not known"
 
 
 def summarize_processes(reports: list[Measurements]) -> dict:

@@ -93,23 +93,19 @@ class _MadeSteps:
             recorder.note(self._epoch, number, *made.moments)
         if returned - self._logged > PROGRESS_SECONDS:
             self._logged = returned
-            self._log_progress(returned)
+            # Where ranks do not wait, a loss is no number before all scheduled steps are made.
+            if isinstance(made.loss, float):
+                self._require_finite()
+            log.info(
+                "epoch %d/%d: step %d/%d, %.0f samples/s",
+                self._epoch,
+                self._plan["training"]["epochs"],
+                number,
+                self._steps,
+                number * self._plan["global_batch"] / (returned - self.start),
+            )
         self._taken += made.rows
         self.rows = self.rows + rows
-
-    def _log_progress(self, now: float) -> None:
-        # Where ranks do not wait, a loss is no number before all scheduled steps are made.
-        if isinstance(self._records[-1][_LOSS], float):
-            self._require_finite()
-        number = len(self._records)
-        log.info(
-            "epoch %d/%d: step %d/%d, %.0f samples/s",
-            self._epoch,
-            self._plan["training"]["epochs"],
-            number,
-            self._steps,
-            number * self._plan["global_batch"] / (now - self.start),
-        )
 
     def write(self, writer: Any) -> dict:
         """Write the steps as `STEP_COLUMNS`, and return rows, loss, accuracy and row moments.

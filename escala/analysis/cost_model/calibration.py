@@ -391,12 +391,18 @@ def _work(name: str, content: dict, where: object) -> WorkTimes:
             "join their repeats",
         )
     overheads, update = content["overheads"], content["update_seconds"]
+    steps = []
+    for times in content["steps"]:
+        repeats = [np.array(seconds, float) for seconds in times["seconds"]]
+        means = np.array([seconds.mean() for seconds in repeats])
+        shape = np.sort(np.concatenate([seconds / seconds.mean() for seconds in repeats]))
+        steps.append(StepTimes(times["rows"], times["cores"], means, shape))
     return WorkTimes(
         tuple(
             Gradient(**gradient | {"shape": tuple(gradient["shape"])})
             for gradient in content["gradients"]
         ),
-        tuple(map(_step_times, content["steps"])),
+        tuple(steps),
         tuple(_build(Contention, ratios, "ratios") for ratios in content["contention"]),
         tuple(_build(ExchangeTimes, times, "seconds") for times in content.get("exchanges", ())),
         None if update is None else np.array(update, float),
@@ -408,10 +414,3 @@ def _work(name: str, content: dict, where: object) -> WorkTimes:
             }
         ),
     )
-
-
-def _step_times(content: dict) -> StepTimes:
-    repeats = [np.array(seconds, float) for seconds in content["seconds"]]
-    means = np.array([seconds.mean() for seconds in repeats])
-    shape = np.sort(np.concatenate([seconds / seconds.mean() for seconds in repeats]))
-    return StepTimes(content["rows"], content["cores"], means, shape)

@@ -44,7 +44,26 @@ def predict_rows(
     """
     for plan in planned:
         try:
-            columns = _predict_columns(calibration, plan, train_rows)
+            if plan["unavailable"]:
+                columns = {"basis": UNAVAILABLE, "reason": plan["unavailable"]}
+            elif "program" in plan:
+                columns = bounds(calibration, plan)
+            else:
+                epoch_rows = plan.get("epoch_rows") or train_rows[plan["dataset"]]
+                predicted = predict_plan(calibration, plan, epoch_rows)
+                notes, prediction = predicted.notes, predicted.prediction
+                seconds, ranks = predicted.epoch_seconds, prediction.setup.layout.ranks
+                columns = {
+                    "basis": EXTRAPOLATED if notes else PREDICTED,
+                    "reason": "; ".join(notes) or None,
+                    "global_batch": prediction.setup.rows,
+                    **interval(seconds, ranks).columns("predicted", "_seconds_per_epoch"),
+                    **interval(prediction.steps, ranks).columns("step", "_seconds"),
+                    **{
+                        f"{term}_seconds": float(np.median(prediction.terms[term]))
+                        for term in TERMS
+                    },
+                }
         except InputError as error:
             columns = {"basis": UNAVAILABLE, "reason": str(error)}
         yield (
@@ -55,27 +74,6 @@ def predict_rows(
             }
             | columns
         )
-
-
-def _predict_columns(
-    calibration: Calibration, plan: Mapping, train_rows: Mapping[str, int]
-) -> dict:
-    if plan["unavailable"]:
-        return {"basis": UNAVAILABLE, "reason": plan["unavailable"]}
-    if "program" in plan:
-        return bounds(calibration, plan)
-    epoch_rows = plan.get("epoch_rows") or train_rows[plan["dataset"]]
-    predicted = predict_plan(calibration, plan, epoch_rows)
-    notes, prediction = predicted.notes, predicted.prediction
-    ranks = prediction.setup.layout.ranks
-    return {
-        "basis": EXTRAPOLATED if notes else PREDICTED,
-        "reason": "; ".join(notes) or None,
-        "global_batch": prediction.setup.rows,
-        **interval(predicted.epoch_seconds, ranks).columns("predicted", "_seconds_per_epoch"),
-        **interval(prediction.steps, ranks).columns("step", "_seconds"),
-        **{f"{term}_seconds": float(np.median(prediction.terms[term])) for term in TERMS},
-    }
 
 
 def bounds(calibration: Calibration, plan: Mapping) -> dict:

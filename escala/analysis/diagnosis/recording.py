@@ -130,7 +130,11 @@ class Recording:
         elif kind == "E":
             self._end(event)
         elif kind == "X":
-            self._ready(event)
+            negotiation = self._negotiations.get(event["pid"])
+            if negotiation and timeline.is_ready(event):
+                rank = int(event["name"])
+                self.ranks.add(rank)
+                negotiation.ready.setdefault(rank, event["ts"] * timeline.MICROSECONDS)
         elif name := timeline.tensor_name(event):
             self._names[event["pid"]] = name
         if kind in "BEXi":
@@ -142,13 +146,6 @@ class Recording:
         if event["name"].startswith("NEGOTIATE_"):
             begin = event["ts"] * timeline.MICROSECONDS
             self._negotiations[event["pid"]] = _Negotiation(begin)
-
-    def _ready(self, event: dict) -> None:
-        negotiation = self._negotiations.get(event["pid"])
-        if negotiation and timeline.is_ready(event):
-            rank = int(event["name"])
-            self.ranks.add(rank)
-            negotiation.ready.setdefault(rank, event["ts"] * timeline.MICROSECONDS)
 
     def _end(self, event: dict) -> None:
         phase_begin = self._open_phases.end(event)

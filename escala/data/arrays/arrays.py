@@ -13,7 +13,7 @@ from escala.core.errors import InputError
 from escala.core.readable import size
 from escala.data.arrays import TARGETS, place
 from escala.data.arrays.headers import Named, header, members, open_bytes
-from escala.data.base import Query, Spec, specs
+from escala.data.base import Query, specs
 from escala.data.settings import SIDES
 from escala.data.splits import Blocks, Side, stratify, write_split
 
@@ -170,29 +170,27 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
     The column of a row is its number `row`, from 0 as in NumPy.
     """
-    inputs = specs(description)
-    arrays = [_read_input(path, spec, len(inputs) == 1) for spec in inputs]
+    inputs, arrays = specs(description), []
+    is_archive = path.suffix.lower() == ".npz"
+    for spec in inputs:
+        if not is_archive and len(inputs) > 1:
+            remedy = f"save np.savez('new.npz', {spec.name}=..., ...)"
+            raise InputError(path, None, "is one array, and the model has several inputs", remedy)
+        is_member = is_archive and spec.name in members(path, str(path))
+        named = Named(path, spec.name if is_member else None)
+        shape, dtype = header(named, str(path))
+        if shape[1:] != spec.shape or not np.can_cast(dtype, spec.dtype, "same_kind"):
+            reason = f"has rows of {dtype.name} of shape {shape[1:]}, and the model takes "
+            reason += f"{spec.dtype} of shape {spec.shape}"
+            raise InputError(path, spec.name, reason, "save it in that form")
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if is_archive:
+            with array as archive:
+                array = archive[named.member or archive.files[0]]
+        arrays.append(array.astype(spec.dtype, copy=False))
     rows = {spec.name: len(array) for spec, array in zip(inputs, arrays, strict=True)}
     if len(set(rows.values())) > 1:
         reason = "have different numbers of rows"
         raise InputError(path, rows, reason, "save arrays with a row for each row of the others")
     for row in range(len(arrays[0])):
         yield Query({"row": row}, tuple(array[row : row + 1] for array in arrays))
-
-
-def _read_input(path: Path, spec: Spec, is_only: bool) -> np.ndarray:
-    """Return the array of an input, in its dtype; `is_only`: the model has no other input."""
-    archive = path.suffix.lower() == ".npz"
-    if not archive and not is_only:
-        remedy = f"save np.savez('new.npz', {spec.name}=..., ...)"
-        raise InputError(path, None, "is one array, and the model has several inputs", remedy)
-    named = Named(path, spec.name if archive and spec.name in members(path, str(path)) else None)
-    shape, dtype = header(named, str(path))
-    if shape[1:] != spec.shape or not np.can_cast(dtype, spec.dtype, "same_kind"):
-        reason = f"has rows of {dtype.name} of shape {shape[1:]}, and the model takes "
-        reason += f"{spec.dtype} of shape {spec.shape}"
-        raise InputError(path, spec.name, reason, "save it in that form")
-    if not archive:
-        return np.load(path, mmap_mode="r", allow_pickle=False).astype(spec.dtype, copy=False)
-    with np.load(path, allow_pickle=False) as arrays:
-        return arrays[named.member or arrays.files[0]].astype(spec.dtype, copy=False)

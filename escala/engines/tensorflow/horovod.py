@@ -33,11 +33,19 @@ class HorovodRanks(Ranks):
     def exchange(self, gradients, variables, sums=None):
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         local = dict(zip(names, self.local(gradients), strict=True))
-        result = {
-            name: self._gather_factors(name, gradient)
-            for name, gradient in local.items()
-            if isinstance(gradient, Factors)
-        }
+        result = {}
+        for name, factors in local.items():
+            if isinstance(factors, InMemory):
+                result[name] = factors
+            elif isinstance(factors, Factors):
+                # Only the inputs, by far the larger factor, are compressed. The other one has
+                # numbers that may be too small for 16 bits. Products are summed in the kernel's
+                # own type.
+                inputs, form = self._compression.compress(factors.inputs)
+                inputs = self.gather(inputs, f"{name}{INPUTS}")
+                output_gradients = self.gather(factors.output_gradients, name)
+                inputs = self._compression.decompress(inputs, form)
+                result[name] = Factors(inputs, output_gradients)
         # The large factors are most of the bytes of a gradient and are sent first.
         with tf.control_dependencies([factors.inputs for factors in result.values()]):
             if sums:
@@ -48,17 +56,6 @@ class HorovodRanks(Ranks):
                 if name not in result:
                     result[name] = self._sum(name, local[name])
         return [result[name] for name in names]
-
-    def _gather_factors(self, name, factors):
-        """Return the factors of all ranks; those that are exchanged in memory stay as they are."""
-        if isinstance(factors, InMemory):
-            return factors
-        # Only the inputs, by far the larger factor, are compressed. The other one has numbers that
-        # may be too small for 16 bits. Products are summed in the kernel's own type.
-        inputs, form = self._compression.compress(factors.inputs)
-        inputs = self.gather(inputs, f"{name}{INPUTS}")
-        output_gradients = self.gather(factors.output_gradients, name)
-        return Factors(self._compression.decompress(inputs, form), output_gradients)
 
     def _sum(self, name, gradient):
         if isinstance(gradient, tf.IndexedSlices):
