@@ -33,12 +33,12 @@ class Differences(NamedTuple):
     recall: Interval
 
 
-def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Interval:
+def rate_interval(successes: float, trials: float) -> Interval:
     """Return a proportion with its Wilson score interval; all None without trials."""
     if round(trials) < 1:
         return Interval(None, None, None)
     test = scipy.stats.binomtest(round(successes), round(trials))
-    return Interval(successes / trials, *map(float, test.proportion_ci(level, method="wilson")))
+    return Interval(successes / trials, *map(float, test.proportion_ci(LEVEL, method="wilson")))
 
 
 def pool_rates(matrices: Iterable[np.ndarray], splits: Iterable[int]) -> list[Rates]:

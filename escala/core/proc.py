@@ -32,9 +32,9 @@ def start_time(process: int | str = "self") -> float:
     return int(stat(Path("/proc", str(process)))[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def age(process: int | str = "self") -> float:
-    """Return the seconds since a process began; see `start_time`."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_time(process)
+def age() -> float:
+    """Return the seconds since this process began; see `start_time`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_time("self")
 
 
 def is_running(pid: int, began: float) -> bool:

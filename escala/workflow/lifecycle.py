@@ -205,7 +205,16 @@ class Lifecycle:
                 remedy = f"Cancel the jobs of this call later: scancel --name={name}"
                 say(f"SLURM does not answer. {remedy}")
         with chdir(self._folder):
-            self._outdate_predictions()
+            # Snakemake puts a table of predictions that could not be made again back, as if it was
+            # made from the present inputs. It gets an earlier date, so the next call makes it.
+            dag = self._workflow.dag
+            for job in internals.jobs(dag, "predict", needed=True):
+                table = Path(job.output[0])
+                if not dag.finished(job) and table.exists():
+                    inputs = filter(Path.exists, map(Path, job.input))
+                    before = min(path.stat().st_mtime for path in inputs) - 1
+                    os.utime(table, (before, before))
+                    internals.forget(self._workflow, job.output[0])
             for file, plan in self._plans.files.items():
                 if interrupts.was_signalled():
                     lost.forget(plan.runs)
@@ -217,20 +226,6 @@ class Lifecycle:
                 file = no_time_file(name)
                 if file.exists() and file.read_text(encoding="utf-8") == session():
                     raise SystemExit(console.NO_TIME)
-
-    def _outdate_predictions(self) -> None:
-        """Let a next call make the tables of predictions that this one could not make again.
-
-        Snakemake puts the earlier table back as if it was made from the present inputs.
-        """
-        dag = self._workflow.dag
-        for job in internals.jobs(dag, "predict", needed=True):
-            table = Path(job.output[0])
-            if not dag.finished(job) and table.exists():
-                inputs = filter(Path.exists, map(Path, job.input))
-                before = min(path.stat().st_mtime for path in inputs) - 1
-                os.utime(table, (before, before))
-                internals.forget(self._workflow, job.output[0])
 
     def succeed(self) -> None:
         """List the runs that did not end ok, now or earlier, unless a rule did; name predictions.

@@ -181,10 +181,10 @@ def headline(row) -> Headline:
     return Headline(UNAVAILABLE, _UNKNOWN, False) if row.kind == UNAVAILABLE else row.decision
 
 
-def ratio_of(row, name: str = "ratio", matches: str = "matches") -> Ratio:
+def ratio_of(row, name: str = "ratio") -> Ratio:
     """Return a ratio with its interval from the columns of a row."""
     ends = (getattr(row, f"{name}{end}") for end in ("", "_low", "_high"))
-    return Ratio(*ends, getattr(row, matches))
+    return Ratio(*ends, row.matches)
 
 
 def inverse(ratio: Ratio) -> Ratio:
