@@ -26,16 +26,16 @@ from escala.record import key
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.disturbance import Kernel, with_kernel, with_stops
 from escala.record.key import notes_on_changes
-from escala.record.place import (
+from escala.record.plan import describe_start, make_plan, resumption, split_description
+from escala.record.schema import Outcome, merge_records, validate_run
+from escala.record.supervise import (
     Links,
     check_transport,
     experiment_folder,
     place_ranks,
     set_links,
+    supervise,
 )
-from escala.record.plan import describe_start, make_plan, resumption, split_description
-from escala.record.schema import Outcome, merge_records, validate_run
-from escala.record.supervise import supervise
 from escala.runtime import asking
 from escala.runtime.slurm import same_host
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES

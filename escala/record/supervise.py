@@ -1,27 +1,190 @@
-"""Start the ranks of a run on their nodes, watch them, and end everything that was started."""
+"""Place the ranks of a run on nodes, start and watch them, and end everything that was started.
+
+The links and transports between the nodes are set and checked here too. Open MPI selects a
+component of its framework `pml`: `ucx`, which uses InfiniBand and other RDMA whatever the
+interface, `cm`, or `ob1`. With `ob1` a component of `btl` carries the messages to each node, such
+as `tcp`. `escala.runtime.mpi.transport` lets it log both.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from escala import engines
 from escala.core import children, interrupts
+from escala.core.errors import InputError
+from escala.core.hardware import hardware_threads, quota_clause
 from escala.engines import environments
 from escala.probes import probe_of_plan
 from escala.programs.copy import COPY
 from escala.programs.program import Program
 from escala.record import diagnose
 from escala.record.schema import Outcome
-from escala.runtime import launch, mpi
-from escala.runtime.layout import Launch
+from escala.runtime import asking, launch, mpi, slurm
+from escala.runtime.layout import Launch, places
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
 from escala.training.process import Plan
+
+
+class Links(Protocol):
+    """Controls the links between emulated nodes, which share one machine."""
+
+    def shape(self, rate: str) -> None:
+        """Set the rate of every link, such as `100mbit` or `native`."""
+
+    def measure(self, source: str, target: str) -> dict[str, float]:
+        """Return `mbit_per_second` and `latency_ms` from one node to another."""
+
+
+def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch, dict]:
+    """Find the nodes of a run, and write the place of every process into its plan.
+
+    Parameters
+    ----------
+    request : also with `nodes`, the names of those that the run is given; empty without a choice.
+    links : controller of the links between nodes, None where they are real.
+
+    Returns
+    -------
+    The launcher and the nodes, and `ranks` of the run.json.
+
+    Raises
+    ------
+    InputError : there are fewer nodes or cores than the layout needs.
+    """
+    layout, strategy = request["layout"], STRATEGIES[request["strategy"]]
+    per_process = plan["knobs"]["cores_per_process"]
+    choice = launch.survey(
+        layout, strategy, request["link"]["interface"], request["launcher"], request["nodes"]
+    )
+    fewest = min(choice.nodes, key=lambda node: len(node.cores))
+    needed, available = layout.processes * per_process, len(fewest.cores)
+    if needed > available and not request["oversubscribe"]:
+        raise InputError(
+            "layout",
+            request["layout"],
+            f"needs {needed} cores on each node, and {available} are available"
+            f"{quota_clause(fewest.machine.get('cpu_quota'))}",
+            "ask for fewer processes or set oversubscribe: true",
+        )
+    if "start" in plan:
+        plan["start"]["interface"] = choice.nodes[0].interface
+    plan["places"] = places(layout, strategy, plan["knobs"], choice.nodes)
+    # Nodes of the lab are parts of one machine, and may have a physical core in common.
+    taken = [{min(hardware_threads(core)) for core in node.cores} for node in choice.nodes]
+    are_shared = len(set().union(*taken)) < sum(map(len, taken))
+    ranks = {
+        "launcher": choice.launcher,
+        "hosts": [node.host for node in choice.nodes],
+        "machines": [node.machine for node in choice.nodes],
+        "interface": choice.nodes[0].interface,
+        "oversubscribed": needed > available or (links is not None and are_shared),
+        # The lab may be up beside runs that do not use it.
+        "emulated": links is not None and slurm.job_number() is not None,
+        "cores": [place["cores"] for place in plan["places"]],
+    }
+    if strategy.meets_by == "mpi" and layout.processes > 1:
+        ranks["single_copy"] = launch.single_copy(choice.nodes)
+    return choice, {"ranks": ranks}
+
+
+def experiment_folder(request: dict, folder: Path) -> Path:
+    """Return the folder of the experiment of a run, or that of the run if it is outside."""
+    return next((path for path in folder.parents if path.name == request["experiment"]), folder)
+
+
+def set_links(request: dict, choice: Launch, links: Links | None, folder: Path) -> Outcome:
+    """Set the links between nodes to the requested rate, and measure it.
+
+    Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
+
+    Parameters
+    ----------
+    folder : of the run, in that of its experiment.
+    """
+    rate, hosts = request["link"]["rate"], [node.host for node in choice.nodes]
+    if len(hosts) == 1:
+        return Outcome("ok")
+    if rate and links is None:
+        return Outcome(
+            "unavailable",
+            f"the rate {rate} can be set only on the links of the lab; see docs/how-to/lab.md",
+        )
+    link = request["link"] | {"mbit_per_second": None, "latency_ms": None}
+    if links is not None:
+        links.shape(rate or "native")
+        link |= links.measure(hosts[0], hosts[1])
+    elif choice.job and request["link"].get("transport") != "ucx":
+        name = f"link-{choice.job}-{choice.nodes[0].interface}.json"
+        known = experiment_folder(request, folder) / "logs" / name
+        link |= asking.measure_link(choice, known) | {"measured_by": asking.LINK_MEASURED_BY}
+    return Outcome("ok", measured={"link": link})
+
+
+_PML = re.compile(r"^\[\S+:\d+\] select: component (\w+) selected$", re.MULTILINE)
+_BTL = re.compile(
+    r"^\[(\S+):\d+\] mca: bml: Using (\w+) btl for send to \S+ on node (\S+)$", re.MULTILINE
+)
+#: The component of `pml` of each transport, and the components of `btl` between nodes.
+_COMPONENTS = {"tcp": ("ob1", {"tcp"}), "ucx": ("ucx", set())}
+
+
+def check_transport(request: dict, folder: Path, interface: str | None) -> Outcome:
+    """Read how MPI ranks exchanged; fail if it is not the transport that the network names.
+
+    Parameters
+    ----------
+    folder : the ranks' folder, with their logs.
+    interface : of the ranks, unless UCX chooses it.
+    """
+    transport = request["link"].get("transport")
+    if STRATEGIES[request["strategy"]].meets_by != "mpi":
+        return Outcome("ok")
+    pml, between = read_transport(folder)
+    ranks = {}
+    if pml is not None:
+        obeyed = transport == "ucx" or between == {"tcp"}
+        # UCX takes the interface that the experiment names, if any.
+        interface = request["link"]["interface"] if transport == "ucx" else interface
+        ranks["transport"] = {
+            "pml": pml,
+            "btl": sorted(between) if pml == "ob1" else None,
+            "interface": interface if obeyed else None,
+        }
+    ok = Outcome("ok", measured={"ranks": ranks})
+    if transport is None:
+        return ok
+    wanted, carriers = _COMPONENTS[transport]
+    if pml == wanted and between <= carriers:
+        return ok
+    chosen = "Open MPI said nothing of its choice" if pml is None else f"Open MPI chose pml {pml}"
+    by = f", btl {', '.join(sorted(between))} between nodes" if between else ""
+    remedy = f"see `escala check` in a job; leave networks.{request['network']}.transport out"
+    reason = f"transport {transport} was asked for, and {chosen}{by}. Remedy: {remedy}"
+    return replace(ok, status="failed", reason=reason)
+
+
+def read_transport(folder: Path) -> tuple[str | None, set[str]]:
+    """Return the component of `pml`, and those of `btl` that carried messages between nodes.
+
+    If ranks have several components of `pml`, they are joined by commas. None: no log names one.
+    """
+    selected, between = set(), set()
+    for log in sorted(folder.glob("rank*.log")):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        selected |= set(_PML.findall(text))
+        between |= {btl for here, btl, there in _BTL.findall(text) if here != there}
+    return ", ".join(sorted(selected)) or None, between
+
 
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped.

@@ -18,7 +18,7 @@ from escala.analysis.comparable import _links
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml
 from escala.experiment import ROOT
-from escala.record import place
+from escala.record import supervise
 from escala.runtime import asking, mpi, slurm
 from escala.runtime.launch import SRUN
 from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, Node, places
@@ -88,7 +88,7 @@ def recorded(tmp_path):
             (tmp_path / f"rank{rank}.log").write_text(said)
         link = {"interface": "ib0"} | ({"transport": asked} if asked else {})
         request = {"link": link, "strategy": strategy, "network": "ethernet"}
-        outcome = place.check_transport(request, tmp_path, "eth0")
+        outcome = supervise.check_transport(request, tmp_path, "eth0")
         return outcome, outcome.measured.get("ranks", {}).get("transport")
 
     return record
@@ -276,7 +276,7 @@ def launch(tmp_path, monkeypatch) -> Launch:
 
 def linked(launch: Launch, folder: Path, **more: str) -> dict:
     request = {"experiment": "demo", "link": {"interface": None, "rate": None} | more}
-    outcome = place.set_links(request, launch, None, folder / "demo" / "runs" / "rep1")
+    outcome = supervise.set_links(request, launch, None, folder / "demo" / "runs" / "rep1")
     assert outcome.status == "ok"
     return dict(outcome.measured["link"])
 
