@@ -25,7 +25,7 @@ from escala.core.readable import name_first
 from escala.draft import command as draft_command
 from escala.draft.command import EXAMPLE, LAUNCHER
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
-from escala.programs.program import PYTHON, Program, find_binding
+from escala.programs.program import PYTHON, Program, count_wrappers, find_binding
 from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
@@ -153,7 +153,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--launcher", shlex.join(words), reason, remedy)
         sentences.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
-    processes, threads, cores = _numbers(options, sentences)
+    processes, threads, cores = _numbers(options, reading.processes, sentences)
     sentences += _limits(program, strategy, options)
     title = _title(words, folder)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-_")
@@ -316,6 +316,8 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
                 return words, lines[-1]
         return words, None if place else program
     # Programs of an environment, such as accelerate, name its interpreter.
+    started = words[min(count_wrappers(words), len(words) - 1)]
+    program = draft_command.find_program(started)
     return words, draft_command.interpreter_of(Path(program)) if program else None
 
 
@@ -333,13 +335,22 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
     return [words[0], *kept, *words[place:]] if kept or not threads else list(words[place:])
 
 
-def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
+def _numbers(
+    options: argparse.Namespace, of_command: int | None, sentences: list[str]
+) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
     With GPUs, there is a process for each GPU, and the processes share the cores.
+
+    Parameters
+    ----------
+    of_command : the processes that the launcher of the command names. One is not compared.
     """
     cores, gpus = len(available_cores()), len(available_gpus())
     processes = options.processes or gpus or cores
+    if not options.processes and (of_command or 1) > 1 and of_command < processes:
+        processes = of_command
+        sentences.append(f"{processes} processes, as in the command; --processes N sets another.")
     if options.nodes == 1 and processes > cores:
         if options.processes:
             sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")

@@ -288,6 +288,8 @@ ACCELERATE = (
     "accelerate launch --num_processes {ranks} --num_machines {nodes} --machine_rank {node} "
     "--main_process_ip {address} --main_process_port {port} --mixed_precision no train.py"
 )
+MODULE = ACCELERATE.replace("accelerate launch", "python -m accelerate.commands.launch")
+MODULE = MODULE.replace("train.py", "-m mine --num_processes 2")
 OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
 
 
@@ -300,7 +302,7 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         ("--torch -- python train.py", "torch-ddp", PYTHON),
         ("--strategy horovod-gloo -- python train.py", "horovod-gloo", PYTHON),
         ("-- torchrun --standalone --nproc_per_node=8 train.py x", "torch-ddp", f"{PYTHON} x"),
-        ("-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train", "torch-ddp",
+        ("-- python -m torch.distributed.run --nproc-per-node 4 -m mine.train", "torch-ddp",
          "python -m mine.train"),
         ("-- mpirun -x A=1 -np 4 --bind-to core -x B python train.py", "mpi", f"env A=1 {PYTHON}"),
         ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
@@ -310,7 +312,7 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
          f"{ACCELERATE} --num_processes 4"),
         ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
         # A launcher that is not the first word, and one that is no launcher but a script's word.
-        ("-- poetry run torchrun --nproc_per_node=2 train.py", "torch-ddp", f"poetry run {PYTHON}"),
+        ("-- poetry run torchrun --nproc_per_node=4 train.py", "torch-ddp", f"poetry run {PYTHON}"),
         # Options that nobody has heard of are the launcher's, and so are their words.
         ("-- torchrun --unheard-of 3 train.py --unheard-of 3", "torch-ddp",
          f"{PYTHON} --unheard-of 3"),
@@ -320,8 +322,20 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         ("-- env A=1 deepspeed --num_gpus {ranks_of_node} train.py", "own-launcher",
          "env A=1 deepspeed --num_gpus {ranks_of_node} train.py"),
         # This launcher hands each process its number.
-        ("-- python -m torch.distributed.launch --nproc_per_node=2 train.py x", "torch-ddp",
+        ("-- python -m torch.distributed.launch --nproc_per_node=auto train.py x", "torch-ddp",
          f"{PYTHON} --local-rank={{local_rank}} x"),
+        # Launchers whose numbers are replaced, with a subcommand, as a module, and by short names.
+        ("-- python -m accelerate.commands.launch --mixed_precision no -m mine --num_processes 2",
+         "own-launcher", MODULE),
+        ("-- A=1 fabric run --devices=4 --accelerator cpu train.py --devices 2", "own-launcher",
+         "env A=1 fabric run --devices {ranks_of_node} --num_nodes {nodes} --node_rank {node} "
+         "--main_address {address} --main_port {port} --accelerator cpu train.py --devices 2"),
+        ("-- deepspeed --num-gpus 4 train.py", "own-launcher",
+         "deepspeed --num_gpus {ranks_of_node} --master_port {port} train.py"),
+        ("-- composer -n 4 train.py", "own-launcher",
+         "composer --nproc {ranks_of_node} --world_size {ranks} --node_rank {node} "
+         "--master_addr {address} --master_port {port} train.py"),
+        ("-- ray job submit --working-dir . -- python train.py", "single", PYTHON),
     ],
 )  # fmt: skip
 def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
@@ -593,3 +607,24 @@ def test_files_that_a_trial_saw_are_files_and_data_are_named(drafted, tmp_path):
     later = drafted("-- python train.py")
     [workload] = later.settings["workloads"].values()
     assert workload["files"] == ["a[[]1].json", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("call", "processes"),
+    [
+        ("-- torchrun --nproc_per_node=2 train.py", 2),
+        ("-- torchrun --nproc-per-node 3 train.py --nproc-per-node 2", 3),
+        ("-- mpirun -np 2 python train.py", 2),
+        ("-- accelerate launch --num_processes 3 train.py", 3),
+        ("-- fabric run --devices=2 train.py", 2),
+        ("--launcher -- deepspeed --num_gpus 2 train.py", 2),
+        # One is no comparison, more than the cores is too many, and an option counts more.
+        ("-- torchrun --nproc_per_node 1 train.py", 4),
+        ("-- torchrun --nproc_per_node 9 train.py", 4),
+        ("--processes 3 -- torchrun --nproc_per_node 2 train.py", 3),
+    ],
+)
+def test_the_processes_of_a_launcher_are_the_most_that_are_compared(call, processes, drafted):
+    found = drafted(call)
+    assert [layout for _, layout, _ in compared(found)] == ["1x1", f"1x{processes}", "1x1"]
+    assert found.settings["variants"]["threads"]["cores_per_process"] == processes

@@ -14,6 +14,7 @@ from escala.command import parse
 from escala.core import console, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
+from escala.draft import program as draft_program
 from escala.draft import trial
 from escala.experiment import Experiment
 from escala.programs import copy as program_copy
@@ -427,3 +428,48 @@ def test_what_fails_as_typed_and_as_guessed_is_refused(experiment):
     source = "raise SystemExit('no data')"
     with pytest.raises(InputError, match="no data"):
         trial.try_as_typed(experiment(source), experiment(source, strategy="torch-ddp"))
+
+
+#: Launchers as they are installed: each starts as many ranks as one of its options says.
+LAUNCHER = """\
+#!{python}
+import os, subprocess, sys
+words = sys.argv[1:]
+script = next(place for place, word in enumerate(words) if word.endswith(".py"))
+ranks = int(words[words.index("{option}") + 1])
+places = [{{"RANK": str(rank), "WORLD_SIZE": str(ranks)}} for rank in range(ranks)]
+started = [subprocess.Popen([sys.executable, *words[script:]], env=os.environ | p) for p in places]
+sys.exit(max(process.wait() for process in started))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("env A=1 nice accelerate launch --cpu --num_processes 2", "--num_processes"),
+        ("fabric run --accelerator=cpu --devices=2", "--devices"),
+        ("deepspeed --num_accelerators 2", "--num_gpus"),
+        ("composer -n 2", "--nproc"),
+    ],
+)
+def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(
+    command, option, tmp_path, monkeypatch
+):
+    words = command.split()
+    name = next(word for word in words if word not in ("env", "A=1", "nice"))
+    program = tmp_path / "bin" / name
+    program.parent.mkdir()
+    program.write_text(LAUNCHER.format(python=sys.executable, option=option))
+    program.chmod(0o755)
+    source = "import os, time; end = time.time() + 1\nwhile time.time() < end: pass\n"
+    (tmp_path / "train.py").write_text(f"{source}print(os.environ['HF_HUB_OFFLINE'], flush=True)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setenv(CALLERS_PATH, f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
+    options = parse(["try", "--processes", "2", "--", *words, "train.py"])[1]
+    drafted = draft_program.draft([*words, "train.py"], options)
+    experiment = Experiment(drafted.settings, "escala-train.yaml")
+    alone, several, _ = trial.try_as_typed(None, experiment)
+    assert (alone.ran["ranks"], several.ran["ranks"]) == (1, 2)
+    assert {alone.last, several.last} == {"yes", "yes | yes"}, "variables of the shell arrive"
