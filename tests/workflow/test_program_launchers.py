@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -154,6 +155,50 @@ def test_a_launcher_of_its_own_is_started_once_with_all_cores_and_its_ranks_are_
     # The launcher and its ranks, with what they hold, and not the process that started them.
     assert node["samples"] >= 3 and 60 << 20 < node["rss_bytes_max"] < 200 << 20
     assert node["cpu_percent_mean"] < 100
+
+
+#: As Hydra, which MPICH and Intel MPI start by: each rank has its number in its environment, and
+#: the other end of a connection over which it asks for what the others put there.
+HYDRA = """#!{python}
+import os, socket, subprocess, sys
+words = sys.argv[1:]
+if words == ["--version"]:
+    sys.exit(print("HYDRA build details:"))
+size = int(words[words.index("-n") + 1])
+ends = [socket.socketpair() for _ in range(size)]
+started = []
+for rank, (_, end) in enumerate(ends):
+    place = {{"PMI_RANK": str(rank), "PMI_SIZE": str(size), "PMI_FD": str(end.fileno())}}
+    command = words[words.index("-n") + 2 :]
+    started += [subprocess.Popen(command, env=os.environ | place, pass_fds=[end.fileno()])]
+total = sum(int(here.recv(9)) for here, _ in ends)
+ends[0][0].sendall(b"%d" % total)
+sys.exit(max(process.wait() for process in started))
+"""
+OVER_HYDRA = """
+import os, socket
+from escala_steps import begin, epoch, score
+begin()
+end = socket.socket(fileno=int(os.environ["PMI_FD"]))
+end.sendall(b"%d" % (10 + int(os.environ["PMI_RANK"])))
+epoch()
+if os.environ["PMI_RANK"] == "0":
+    score(world=int(os.environ["PMI_SIZE"]), total=int(end.recv(9)))
+"""
+
+
+def test_ranks_of_mpich_are_started_by_its_mpirun_and_reach_it(tmp_path):
+    mpirun = tmp_path / "bin" / "mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text(HYDRA.format(python=sys.executable))
+    mpirun.chmod(0o755)
+    (mpirun.parent / "python").symlink_to(sys.executable)
+    settings = experiment_of(tmp_path, {"over": (OVER_HYDRA, "python over.py")})
+    settings["workloads"]["over"] |= {"environment": {"python": str(mpirun.parent / "python")}}
+    settings["workloads"]["over"]["epochs"] = 1
+    [result] = measured(tmp_path, settings, {"mpi": ("over", None)}).values()
+    assert result["status"] == "ok", result["reason"]
+    assert result["evaluation"]["scores"] == {"world": 2, "total": 21}
 
 
 DDP = """
