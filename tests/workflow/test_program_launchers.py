@@ -231,6 +231,38 @@ def test_ranks_of_pytorch_join_each_other(tmp_path):
     assert {"world": 2, "threads": 1}.items() <= result["evaluation"]["scores"].items()
 
 
+#: As JAX's guide to several processes has it; the one hands over its numbers, the other does not.
+JAX = """
+import os, sys
+import jax
+from escala_steps import epoch, score, steps
+taken = {} if sys.argv[2] == "none" else dict(
+    num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])
+)
+jax.distributed.initialize(**taken)
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+for _ in range(2):
+    for number in steps(range(3), rows=int(sys.argv[1])):
+        total = multihost_utils.process_allgather(jnp.float32(10 + jax.process_index())).sum()
+    epoch()
+score(world=jax.process_count(), total=float(total))
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("numbers", ["none", "variables"])
+def test_processes_of_jax_join_each_other(numbers, tmp_path):
+    settings = experiment_of(
+        tmp_path, {"joins": (JAX, f"python joins.py {{rows_of_rank}} {numbers}")}
+    )
+    settings["workloads"]["joins"] |= {"environment": {"python": environments.python("jax")}}
+    [result] = measured(tmp_path, settings, {"jax-distributed": ("joins", None)}).values()
+    assert result["status"] == "ok", result["reason"]
+    assert {"world": 2, "total": 21.0}.items() <= result["evaluation"]["scores"].items()
+    assert result["program"]["ran"]["ranks"] == 2
+
+
 FOLDER = ROOT / "experiments" / "programs"
 
 
