@@ -110,8 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
     one, several, refused = trial.try_as_typed(as_typed, experiment)
     if refused:
         say(
-            f"It works as it is typed, and not with this strategy: {refused}. So only threads are "
-            "compared. To compare processes, correct this, and name the strategy with --strategy."
+            f"It works as it is typed, and not with this strategy: {refused.reason}. So only "
+            f"threads are compared. To compare processes: {refused.remedy}, and name the strategy "
+            "with --strategy."
         )
         drafted, experiment = typed, as_typed
     for sentence in trial.report(one, several, experiment):

@@ -416,11 +416,42 @@ def pattern_of(path: str) -> str:
     return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def _parse(file: Path) -> ast.AST | None:
+def _parse(file: Path) -> ast.Module | None:
     try:
         return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return None
+
+
+def parse_scripts(words: Sequence[str], folder: Path) -> Iterator[tuple[Path, ast.Module]]:
+    """Yield the scripts of Python that a command names, and what they import, with their trees."""
+    for pattern in list_files(words, folder):
+        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
+        if file.suffix == ".py" and (tree := _parse(file)):
+            yield file, tree
+
+
+def find_word(wanted: str, words: Sequence[str], folder: Path) -> str | None:
+    """Return where a command or its scripts name something, None if they do not.
+
+    Parameters
+    ----------
+    wanted : a text or an attribute, or the beginning of a text, such as `cuda` of `cuda:0`.
+
+    Returns
+    -------
+    `COMMAND`, or a file and line of a script.
+    """
+    named = re.compile(rf"(.*=)?{wanted}\b.*")
+    if any(map(named.fullmatch, words[1:])):
+        return COMMAND
+    for file, tree in parse_scripts(words, folder):
+        for node in ast.walk(tree):
+            value = node.value if isinstance(node, ast.Constant) else None
+            is_text = isinstance(value, str) and named.fullmatch(value)
+            if is_text or (isinstance(node, ast.Attribute) and node.attr == wanted):
+                return f"{file.name}, line {node.lineno}"
+    return None
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -454,10 +485,8 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     Each path, and where it stands: `COMMAND`, or a file and line of a script of Python.
     """
     places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
-    for pattern in list_files(words, folder):
-        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
-        tree = _parse(file) if file.suffix == ".py" else None
-        for node in ast.walk(tree) if tree else ():
+    for file, tree in parse_scripts(words, folder):
+        for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(node, ast.Attribute) and node.attr == "home":
                 text = "~"

@@ -18,6 +18,7 @@ from escala.analysis import comparable
 from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, temporary_folder
+from escala.core.hardware import available_gpus
 from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
@@ -53,6 +54,11 @@ SHORT_SECONDS = 1.0
 _WORK_SECONDS = 1.0
 #: At most so many files and folders that are not copied are named.
 _MOST_NAMED = 8
+#: What a program says that asks for GPUs where there is none, the word that asks, and another one.
+_GPU_WORDS = (
+    (r"NCCL built in|nccl\d* requires|NCCL is only supported with GPUs", "nccl", "gloo"),
+    (r"not compiled with CUDA|No CUDA GPUs|no NVIDIA driver|no CUDA-capable", "cuda", "cpu"),
+)
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 
@@ -236,7 +242,7 @@ def try_together(
 
 def try_as_typed(
     typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
-) -> tuple[Trial, Trial | None, str | None]:
+) -> tuple[Trial, Trial | None, InputError | None]:
     """Do a run of one process, and one of several if there are configurations with several.
 
     Parameters
@@ -247,7 +253,7 @@ def try_as_typed(
     Returns
     -------
     The trials of one process and of several, and None. Where only the command as typed works: its
-    trial, None, and why the guess fails.
+    trial, None, and the error of the guess.
 
     Raises
     ------
@@ -267,7 +273,7 @@ def try_as_typed(
     except InputError as error:
         if alone is None:
             raise
-        return alone, None, error.reason
+        return alone, None, error
 
 
 def describe_isolation(experiment: Experiment) -> Iterator[str]:
@@ -338,6 +344,12 @@ def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
         if ways:
             [variable, names], *_ = ways.items()
             remedy = f"if it reads {variable}, {' or '.join(names)} sets it"
+    elif not available_gpus():
+        for pattern, word, other in _GPU_WORDS:
+            if re.search(pattern, last, re.IGNORECASE):
+                named = command.find_word(word, program.command, program.directory)
+                where = f"it stands in {named}" if named else "it is the default"
+                remedy = f"there is no GPU here: write {other} instead of {word}; {where}"
     wrong = "what its last lines name" if last else "what ends it"
     remedy = remedy or f"correct {wrong}, or the words of the command"
     words, lines = shlex.join(program.command), f"{_LAST}{last}" if last else ""

@@ -13,9 +13,11 @@ import pytest
 from escala.command import parse
 from escala.core import console, plugins
 from escala.core.errors import InputError
+from escala.core.hardware import available_gpus
 from escala.core.variables import CALLERS_PATH
 from escala.draft import program as draft_program
 from escala.draft import trial
+from escala.engines import environments
 from escala.experiment import Experiment
 from escala.programs import copy as program_copy
 from tests.programs import experiment_on
@@ -386,7 +388,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
 
     def tried(typed, guess, *_):
         names.extend([*typed.settings["workloads"], *guess.settings["workloads"]])
-        return made(typed.runs[0]), None, "it needs CUDA"
+        return made(typed.runs[0]), None, InputError("command", None, "it needs CUDA", "use cpu")
 
     monkeypatch.setattr(trial, "try_as_typed", tried)
     monkeypatch.setattr(command, "_measure", lambda *_: 1)
@@ -421,7 +423,7 @@ def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
     found, several, why = trial.try_as_typed(typed, guess, limit_seconds=3)
     assert found.ended and found.run.strategy == ("single" if refused else "torch-ddp")
     assert (why is None) is (refused is None) is (several is not None)
-    assert refused is None or refused in why
+    assert refused is None or refused in why.reason
 
 
 def test_what_fails_as_typed_and_as_guessed_is_refused(experiment):
@@ -473,3 +475,45 @@ def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(
     alone, several, _ = trial.try_as_typed(None, experiment)
     assert (alone.ran["ranks"], several.ran["ranks"]) == (1, 2)
     assert {alone.last, several.last} == {"yes", "yes | yes"}, "variables of the shell arrive"
+
+
+NCCL = """
+import torch
+import helper
+torch.distributed.init_process_group(helper.BACKEND)
+"""
+CUDA = """
+import torch
+torch.distributed.init_process_group("gloo")
+model = torch.nn.Linear(2, 2).cuda()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("source", "helper", "word", "other", "where"),
+    [
+        (NCCL, "import os\n\nBACKEND = 'nccl'", "nccl", "gloo", "helper.py, line 3"),
+        (CUDA, "", "cuda", "cpu", "train.py, line 4"),
+    ],
+)
+def test_a_script_that_asks_for_gpus_is_told_the_word_to_change(
+    source, helper, word, other, where, experiment, tmp_path
+):
+    if available_gpus():
+        pytest.skip("there is a GPU; this is of machines without one")
+    (tmp_path / "helper.py").write_text(helper)
+    python = environments.python("torch")
+    asks = experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
+    with pytest.raises(InputError) as refused:
+        first(asks)
+    assert where in refused.value.remedy
+    # What the remedy says helps.
+    changed = tmp_path / where.partition(",")[0]
+    changed.write_text(
+        changed.read_text().replace(f".{word}()", f".{other}()").replace(word, other)
+    )
+    source = (tmp_path / "train.py").read_text() + "import time; time.sleep(1)"
+    assert first(
+        experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
+    ).ended
