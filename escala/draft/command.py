@@ -366,7 +366,7 @@ def find_strategies(file: Path | None) -> dict[str, str]:
     tree = _parse(file) if file else None
     if tree is None:
         return {}
-    signs = {f"imports {name.partition('.')[0]}" for _, name in _imports(tree)} | {
+    signs = {f"imports {name.partition('.')[0]}" for _, name in read_imports(tree)} | {
         f"calls {node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id}"
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
@@ -397,7 +397,7 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
     while scripts:
         script = scripts.pop()
         tree = _parse(script)
-        for level, name in _imports(tree) if tree else ():
+        for level, name in read_imports(tree) if tree else ():
             for place in [script.parents[level - 1]] if level else {script.parent, folder}:
                 new = [file for file in _modules(name, place) if file not in files]
                 files.update(new)
@@ -454,8 +454,8 @@ def find_word(wanted: str, words: Sequence[str], folder: Path) -> str | None:
     return None
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of each module that a script imports, or may import."""
+def read_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a tree imports, or may import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)

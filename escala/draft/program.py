@@ -24,6 +24,7 @@ from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import name_first
 from escala.draft import command as draft_command
 from escala.draft.command import EXAMPLE, LAUNCHER
+from escala.draft.divide import describe as describe_division
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
 from escala.programs.program import PYTHON, Program, count_wrappers, find_binding
 from escala.programs.program import words as words_of
@@ -366,6 +367,9 @@ def _numbers(
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
     """Yield sentences on what the command cannot vary, and what that means."""
     if strategy == ONE:
+        script = draft_command.find_script(program.command, program.directory)
+        if lines := script and describe_division(script):
+            yield lines
         ways = ", ".join(option.name for option in OPTIONS.values())
         yield (
             "Escala compares one process on one core with one process on several cores. To compare "

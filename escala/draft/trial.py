@@ -23,6 +23,7 @@ from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
 from escala.draft import command
+from escala.draft.divide import describe as describe_division
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import layout_in_words
@@ -350,6 +351,11 @@ def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
                 named = command.find_word(word, program.command, program.directory)
                 where = f"it stands in {named}" if named else "it is the default"
                 remedy = f"there is no GPU here: write {other} instead of {word}; {where}"
+    if run.layout.processes > 1 and (
+        script := command.find_script(program.command, program.directory)
+    ):
+        lines = describe_division(script) if "divide its work" in remedy else None
+        remedy += f".\n{lines}\nNothing of this is written" if lines else ""
     wrong = "what its last lines name" if last else "what ends it"
     remedy = remedy or f"correct {wrong}, or the words of the command"
     words, lines = shlex.join(program.command), f"{_LAST}{last}" if last else ""
