@@ -80,6 +80,10 @@ _PROCESSES = re.compile(
     "-n|-np|--np|--ntasks|--nproc|--nproc_per_node|--num_processes|--num_proc|--num_gpus|"
     "--num_accelerators|--devices"
 )
+#: What names GPUs in a script, and libraries that take those that they find.
+_OF_GPUS = re.compile(
+    "cuda|gpu|nccl|accelerat|tensorflow|keras|jax|lightning|transformers|deepspeed|composer", re.I
+)
 #: Paths where a program may write: not those of devices and of installed programs.
 _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
 #: Where a path stands, if it is a word of the command.
@@ -473,6 +477,15 @@ def _modules(name: str, place: Path) -> Iterator[Path]:
         for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
             if file.is_file():
                 yield file
+
+
+def may_use_gpus(words: Sequence[str], folder: Path) -> bool:
+    """Return whether a command or its scripts name GPUs, or a library that takes those it finds.
+
+    A program that is no script of Python may use them.
+    """
+    texts = [ast.unparse(tree) for _, tree in parse_scripts(words, folder)]
+    return not texts or bool(_OF_GPUS.search(" ".join([*words, *texts])))
 
 
 def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:

@@ -20,8 +20,8 @@ from escala.core.arguments import whole_number
 from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.core.hardware import available_cores, available_gpus
-from escala.core.readable import name_first
+from escala.core.hardware import available_cores, available_gpus, cpu_quota, hardware_threads
+from escala.core.readable import name_first, with_noun
 from escala.draft import command as draft_command
 from escala.draft.command import EXAMPLE, LAUNCHER
 from escala.draft.divide import describe as describe_division
@@ -42,6 +42,8 @@ _SECONDS = 20
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
+#: A load of others below this one is the noise of a machine.
+_BUSY = 0.5
 #: A larger file is data. So are more files of one folder than this, unless they are code.
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
@@ -154,7 +156,9 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--launcher", shlex.join(words), reason, remedy)
         sentences.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
-    processes, threads, cores = _numbers(options, reading.processes, sentences)
+    processes, threads, cores = _numbers(
+        options, reading.processes, draft_command.may_use_gpus(words, folder), sentences
+    )
     sentences += _limits(program, strategy, options)
     title = _title(words, folder)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-_")
@@ -337,18 +341,31 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
 
 
 def _numbers(
-    options: argparse.Namespace, of_command: int | None, sentences: list[str]
+    options: argparse.Namespace, of_command: int | None, uses_gpus: bool, sentences: list[str]
 ) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
-    With GPUs, there is a process for each GPU, and the processes share the cores.
+    With GPUs, there is a process for each GPU, and the processes share the cores. Else there is one
+    for each physical core: two hardware threads of one core share its units.
 
     Parameters
     ----------
     of_command : the processes that the launcher of the command names. One is not compared.
+    uses_gpus : whether the program may use GPUs.
     """
-    cores, gpus = len(available_cores()), len(available_gpus())
-    processes = options.processes or gpus or cores
+    available, gpus, quota = available_cores(), len(available_gpus()), cpu_quota()
+    cores, physical = len(available), len({tuple(hardware_threads(core)) for core in available})
+    load = os.getloadavg()[0]
+    parts = [with_noun(physical, "core")]
+    parts += [with_noun(cores, "hardware thread")] if cores > physical else []
+    parts += [f"a quota of {quota:.3g} cores"] if quota else []
+    parts += (
+        [with_noun(gpus, "GPU") + ("" if uses_gpus else " that no script names")] if gpus else []
+    )
+    busy = f"; others keep {load:.1f} cores busy" if load > _BUSY else ""
+    sentences.append(f"This machine has {', '.join(parts)}{busy}.")
+    gpus = gpus if uses_gpus else 0
+    processes = options.processes or gpus or (physical if physical > 1 else cores)
     if not options.processes and (of_command or 1) > 1 and of_command < processes:
         processes = of_command
         sentences.append(f"{processes} processes, as in the command; --processes N sets another.")
@@ -356,7 +373,7 @@ def _numbers(
         if options.processes:
             sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
         processes = cores
-    threads = cores if gpus else processes
+    threads = cores if gpus or processes == 1 < options.nodes else processes
     if options.nodes == 1 and threads == 1:
         reason = f"one process on one core can be compared with nothing ({cores} available)"
         remedy = "give at least 2, or --nodes 2 on a cluster"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import re
 import shlex
 import sys
 from contextlib import nullcontext
@@ -263,6 +264,7 @@ def drafted(tmp_path, monkeypatch):
     """Return a function from a call's words to its draft, in a folder with scripts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: list(range(4)))
+    monkeypatch.setattr("escala.draft.program.hardware_threads", lambda core: [core])
     monkeypatch.setattr("escala.draft.program.available_gpus", list)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -628,3 +630,37 @@ def test_the_processes_of_a_launcher_are_the_most_that_are_compared(call, proces
     found = drafted(call)
     assert [layout for _, layout, _ in compared(found)] == ["1x1", f"1x{processes}", "1x1"]
     assert found.settings["variants"]["threads"]["cores_per_process"] == processes
+
+
+@pytest.mark.parametrize(
+    ("source", "gpus", "siblings", "processes", "threads"),
+    [
+        # A process for each GPU of a script that may use them.
+        ("import torch\nnet.to('cuda')", 3, 1, 3, 4),
+        ("import keras", 3, 1, 3, 4),
+        ("import torch\nnet.to('cpu')", 3, 1, 4, 4),
+        ("import sklearn", 3, 1, 4, 4),
+        # A process for each physical core, unless there is one only.
+        ("import torch", 0, 2, 2, 2),
+        ("import torch", 0, 4, 4, 4),
+    ],
+)
+def test_resources_are_those_that_the_script_can_use(
+    source, gpus, siblings, processes, threads, drafted, tmp_path, monkeypatch
+):
+    (tmp_path / "train.py").write_text(source)
+    monkeypatch.setattr("escala.draft.program.available_gpus", lambda: ["one"] * gpus)
+    monkeypatch.setattr(
+        "escala.draft.program.hardware_threads",
+        lambda core: [c for c in range(4) if c % (4 // siblings) == core % (4 // siblings)],
+    )
+    monkeypatch.setattr("escala.draft.program.cpu_quota", lambda: 3.5)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.25, 9.0, 9.0))
+    found = drafted("--torch -- python train.py")
+    assert [layout for _, layout, _ in compared(found)] == ["1x1", f"1x{processes}", "1x1"]
+    assert found.settings["variants"]["threads"]["cores_per_process"] == threads
+    [line] = [each for each in found.sentences if "This machine has" in each]
+    physical = 4 // siblings
+    assert re.search(rf"\b{physical} core", line) and ("4 hardware" in line) == (siblings > 1)
+    assert all(part in line for part in ("3.5 cores", "1.2 cores busy"))
+    assert (f"{gpus} GPU" in line) == (gpus > 0)
