@@ -68,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             None,
             "most processes, and threads of one; default: the GPUs of this machine, or its cores",
         ),
+        ("--baseline", 1, "processes to compare with, if the program needs several; default: 1"),
         ("--nodes", 1, "also compare so many nodes of a cluster"),
         ("--epochs", None, f"number of epochs, for {{epochs}}; default: {EPOCHS}"),
         ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
@@ -156,6 +157,10 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--launcher", shlex.join(words), reason, remedy)
         sentences.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
+    base = options.baseline
+    if strategy == ONE and base > 1:
+        reason = "needs to know how the processes of the command find each other"
+        raise InputError("--baseline", base, reason, f"add one of {_name_ways()}")
     processes, threads, cores = _numbers(
         options, reading.processes, draft_command.may_use_gpus(words, folder), sentences
     )
@@ -164,13 +169,17 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-_")
     name = options.name or stem[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
-    layouts = [Layout(1, 1)]
+    layouts = [Layout(1, base)]
     if not STRATEGIES[strategy].layouts.one_rank:
-        layouts += [Layout(1, processes)] if processes > 1 else []
+        layouts += [Layout(1, processes)] if processes > base else []
         layouts += [Layout(options.nodes, processes)] if options.nodes > 1 else []
     configurations = [{"layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
+    threads //= base
     if threads > 1:
-        configurations.append({"layouts": ["1x1"], "variants": [THREADS]})
+        configurations.append({"layouts": [str(layouts[0])], "variants": [THREADS]})
+    elif len(layouts) == 1:
+        reason = "leaves nothing to compare with: each process has one core of this machine"
+        raise InputError("--baseline", base, reason, "take a machine with more cores")
     what = "processes" if len(layouts) > 1 else "threads"
     settings = compare_settings(
         name,
@@ -179,6 +188,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         [strategy],
         threads,
         cores,
+        base,
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
@@ -197,7 +207,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     typed = None
-    if reading.guessed and strategy != ONE:
+    if reading.guessed and strategy != ONE and base == 1:
         typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}))
     return Draft(settings, notes, sentences, typed)
 
@@ -387,11 +397,10 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
         script = draft_command.find_script(program.command, program.directory)
         if lines := script and describe_division(script):
             yield lines
-        ways = ", ".join(option.name for option in OPTIONS.values())
         yield (
             "Escala compares one process on one core with one process on several cores. To compare "
-            f"several processes, say how they find each other: {ways}, or {{rank}} and {{ranks}} "
-            "in the command."
+            f"several processes, say how they find each other: {_name_ways()}, or {{rank}} and "
+            "{ranks} in the command."
         )
     if options.epochs and "epochs" not in program.placeholders:
         yield "--epochs has no effect: the command does not name {epochs}."
@@ -402,6 +411,10 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
             "The command names neither {rows} nor {rows_of_rank}: each process takes the batch "
             "that the program chooses, so more processes may make other updates."
         )
+
+
+def _name_ways() -> str:
+    return ", ".join(option.name for option in OPTIONS.values())
 
 
 def _title(words: Sequence[str], folder: Path) -> str:

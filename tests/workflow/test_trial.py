@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from escala.command import parse
 from escala.core import console, plugins
@@ -324,7 +325,6 @@ def test_the_time_of_all_runs_is_estimated(known, least, most, experiment):
         ({"steps": 10}, {"steps": 10, "placeholders": frozenset(["rows_of_rank"])}, None),
         ({}, {"cores": 12.0}, "2.0 times the core time"),
         ({}, {"cores": 6.5}, None),
-        ({"cores": 0.3}, {"cores": 6.0}, "a server or a master"),
         ({"cores": 0.3}, {"cores": 0.6}, None),
     ],
 )
@@ -464,7 +464,8 @@ def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(
     program.write_text(LAUNCHER.format(python=sys.executable, option=option))
     program.chmod(0o755)
     source = "import os, time; end = time.time() + 1\nwhile time.time() < end: pass\n"
-    (tmp_path / "train.py").write_text(f"{source}print(os.environ['HF_HUB_OFFLINE'], flush=True)")
+    source += "os.write(1, os.environ['HF_HUB_OFFLINE'].encode() + b'\\n')"
+    (tmp_path / "train.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setenv(CALLERS_PATH, f"{program.parent}:/usr/bin:/bin")
@@ -517,3 +518,61 @@ def test_a_script_that_asks_for_gpus_is_told_the_word_to_change(
     assert first(
         experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
     ).ended
+
+
+#: Rank 0 hands out work and makes none; the others do it. Alone it fails, waits, or does nothing.
+MASTER = """\
+import os, pathlib, sys, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+shared = pathlib.Path(sys.argv[1])
+if world == 1:
+    {alone}
+if rank:
+    end = time.time() + 4 / (world - 1)
+    while time.time() < end: pass
+    (shared / f"{{world}}-{{rank}}").touch()
+else:
+    while not all((shared / f"{{world}}-{{n}}").exists() for n in range(1, world)):
+        time.sleep(0.02)
+print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "alone", ["sys.exit('it needs at least 2 processes')", "time.sleep(99)", "time.sleep(1)"]
+)
+def test_the_fewest_processes_that_work_are_the_base(alone, tmp_path, monkeypatch, capsys):
+    command = importlib.import_module("escala.commands.try")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "mine" / "train.py").write_text(MASTER.format(alone=alone))
+    monkeypatch.chdir(tmp_path / "mine")
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr("escala.draft.program.hardware_threads", lambda core: [core])
+    monkeypatch.setattr(trial, "PATIENCE", 1.1)
+    once = trial.try_once
+    limit = 9.0 if "99" in alone else 60.0
+    monkeypatch.setattr(trial, "try_once", lambda e, run, *_: once(_with_cores(e), run, limit))
+    monkeypatch.setattr(command, "_measure", lambda *_: 1)
+    words = [sys.executable, "train.py", str(tmp_path / "shared")]
+    assert command.run(parse(["try", "--torch", "--processes", "3", "--", *words])[1]) == 1
+    drafted = Experiment(yaml.safe_load(Path("escala-train.yaml").read_text()), "e.yaml")
+    configurations = {run.configuration[:3] for run in drafted.runs}
+    assert {layout for _, layout, _ in configurations} == {"1x2", "1x3"}
+    assert {each["layout"] for each in drafted.settings["references"]} == {"1x2"}
+    assert "--baseline 2" in capsys.readouterr().err
+
+
+def _with_cores(experiment: Experiment) -> Experiment:
+    return Experiment(experiment.settings | {"oversubscribe": True}, "e.yaml")
+
+
+def test_a_base_of_several_needs_processes_that_find_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
+    for options, remedy in (([], "--torch"), (["--torch"], "more cores")):
+        words = ["try", "--baseline", "2", *options, "--", sys.executable, "train.py"]
+        with pytest.raises(InputError) as refused:
+            draft_program.draft(words[-2:], parse(words)[1])
+        assert remedy in refused.value.remedy
