@@ -115,7 +115,7 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
         return 0
     drafted.content(file, arguments.force, "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
-    for sentence in trial.describe_isolation(experiment):
+    for sentence in (*trial.describe_isolation(experiment), trial.describe_variables(experiment)):
         say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
     here = " on this machine, and not on a node" if on_nodes else ""

@@ -372,7 +372,7 @@ def _numbers(
     parts += (
         [with_noun(gpus, "GPU") + ("" if uses_gpus else " that no script names")] if gpus else []
     )
-    busy = f"; others keep {load:.1f} cores busy" if load > _BUSY else ""
+    busy = f"; others make a load of {load:.1f}" if load > _BUSY else ""
     sentences.append(f"This machine has {', '.join(parts)}{busy}.")
     gpus = gpus if uses_gpus else 0
     processes = options.processes or gpus or (physical if physical > 1 else cores)

@@ -543,6 +543,44 @@ def describe_starts(experiment: Experiment) -> Iterator[str]:
     They name the words, the cores and the variables of the first and the last process. Ports and
     the nodes of a cluster are examples: they are selected when a run begins.
     """
+    for run, plan, started, shown in _starts(experiment):
+        program = Program.from_plan(plan["start"]["program"])
+        by_place = [pairs for _, pairs in shown]
+        common = by_place[0] & by_place[-1]
+        words = layout_in_words(run.layout, run.strategy)
+        yield (
+            f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): "
+            f"{len(plan['places'])} started by {started.launcher}, in "
+            f"{'' if program.in_place else 'a copy of '}{program.directory}"
+        )
+        yield f"  {_assignments(common)}"
+        for place, pairs in shown:
+            placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+            cores = ", ".join(map(str, place.cores))
+            yield f"  process {place.process} on {place.host}, cores {cores}:"
+            local = _assignments(pairs - common)
+            call = shlex.join(program.arguments(placeholders))
+            yield f"    {local} {call}" if local else f"    {call}"
+
+
+def describe_variables(experiment: Experiment) -> str:
+    """Return a sentence that names the variables that Escala sets for a program."""
+    pairs = (pair for *_, shown in _starts(experiment) for _, pairs in shown for pair in pairs)
+    names = sorted({name for name, _ in pairs})
+    return (
+        f"It gets the variables of this shell. Escala sets {', '.join(names)}; --dry shows their "
+        "values."
+    )
+
+
+def _starts(
+    experiment: Experiment,
+) -> Iterator[tuple[Run, dict, Launch, list[tuple[Place, set[tuple[str, str]]]]]]:
+    """Yield each configuration's first run, its plan, its launch, and its first and last process.
+
+    A process has its place, and the variables that are not those of this process, with their
+    values.
+    """
     first = [run for run in experiment.runs if run.repeat == 1]
     with temporary_folder("escala-try") as temporary:
         data = temporary / "data"
@@ -562,29 +600,14 @@ def describe_starts(experiment: Experiment) -> Iterator[str]:
                 started = Launch(launch.SRUN, nodes, None)
             plan["start"]["interface"] = started.nodes[0].interface
             program = Program.from_plan(plan["start"]["program"])
-            all_places = places(layout, strategy, plan["knobs"], started.nodes)
-            shown = [Place(**all_places[number]) for number in sorted({0, len(all_places) - 1})]
+            plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
             of_ranks = launch.environment(run.strategy, plan["knobs"], started, program)
-            by_place = [
-                variables(plan, place, Path("MARKS"), os.environ | of_ranks).items()
-                - os.environ.items()
-                for place in shown
-            ]
-            common = by_place[0] & by_place[-1]
-            words = layout_in_words(run.layout, run.strategy)
-            yield (
-                f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): "
-                f"{len(all_places)} started by {started.launcher}, in "
-                f"{'' if program.in_place else 'a copy of '}{program.directory}"
-            )
-            yield f"  {_assignments(common)}"
-            for place, place_variables in zip(shown, by_place, strict=True):
-                placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
-                cores = ", ".join(map(str, place.cores))
-                yield f"  process {place.process} on {place.host}, cores {cores}:"
-                local = _assignments(place_variables - common)
-                call = shlex.join(program.arguments(placeholders))
-                yield f"    {local} {call}" if local else f"    {call}"
+            shown = []
+            for number in sorted({0, len(plan["places"]) - 1}):
+                place = Place.of(plan, number)
+                given = variables(plan, place, Path("MARKS"), os.environ | of_ranks)
+                shown.append((place, given.items() - os.environ.items()))
+            yield run, plan, started, shown
 
 
 def _assignments(pairs: Iterable[tuple[str, str]]) -> str:

@@ -662,5 +662,5 @@ def test_resources_are_those_that_the_script_can_use(
     [line] = [each for each in found.sentences if "This machine has" in each]
     physical = 4 // siblings
     assert re.search(rf"\b{physical} core", line) and ("4 hardware" in line) == (siblings > 1)
-    assert all(part in line for part in ("3.5 cores", "1.2 cores busy"))
+    assert all(part in line for part in ("3.5 cores", "load of 1.2"))
     assert (f"{gpus} GPU" in line) == (gpus > 0)

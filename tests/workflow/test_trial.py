@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -576,3 +578,19 @@ def test_a_base_of_several_needs_processes_that_find_each_other(tmp_path, monkey
         with pytest.raises(InputError) as refused:
             draft_program.draft(words[-2:], parse(words)[1])
         assert remedy in refused.value.remedy
+
+
+def test_the_variables_that_a_program_finds_are_named(experiment, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "shell.json").write_text(json.dumps(dict(os.environ)))
+    source = (
+        "import json, os, time; time.sleep(0.6)\nshell = json.load(open('shell.json'))\n"
+        "print(*(name for name in os.environ if os.environ[name] != shell.get(name)), flush=True)\n"
+        "assert os.environ['HF_HUB_OFFLINE'] == '1'"
+    )
+    tried = experiment(source, strategy="torch-ddp", more="1x2")
+    sentence = trial.describe_variables(tried)
+    differing = set(first(tried).last.split()) - {"PWD", "LC_CTYPE"}
+    assert {"RANK", "MASTER_PORT", "OMP_NUM_THREADS"} <= differing
+    assert differing <= set(re.findall(r"\w+", sentence)), differing
+    assert "HF_HUB_OFFLINE" not in sentence
