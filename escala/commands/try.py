@@ -25,11 +25,13 @@ from escala.core.children import die_with_parent
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.files import write_text
+from escala.core.readable import in_words
 from escala.draft import program as draft_program
 from escala.draft import trial
 from escala.draft.command import EXAMPLE
-from escala.draft.file import text
+from escala.draft.file import Draft, text
 from escala.experiment import Experiment
+from escala.experiment.runs import layout_in_words
 from escala.programs.program import PLACEHOLDERS
 from escala.runtime import slurm
 
@@ -86,8 +88,20 @@ def add(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     # What stands after -- is the command, also where it looks like an option.
-    arguments.command += arguments.extra
+    arguments.command, arguments.extra = [*arguments.command, *arguments.extra], []
     drafted = draft_program.draft(arguments.command, arguments)
+    try:
+        return _try(drafted, arguments)
+    except trial.NeedsSeveral as error:
+        # The fewest that work are the base, and one process is compared with nothing.
+        arguments.baseline += 1
+        base = f"{in_words(arguments.baseline)} processes are the base"
+        say(f"{error.reason}. So {base}: --baseline {arguments.baseline}.")
+        return run(arguments)
+
+
+def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
+    """Try a drafted experiment, measure it and print the answer; return the exit code."""
     typed, file = drafted.typed, draft_program.file_of(drafted.name)
     content = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
     if typed and content == text(typed):
@@ -101,17 +115,19 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     drafted.content(file, arguments.force, "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
-    for sentence in trial.describe_isolation(experiment):
+    for sentence in (*trial.describe_isolation(experiment), trial.describe_variables(experiment)):
         say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
     here = " on this machine, and not on a node" if on_nodes else ""
-    say(f"One run of one process{here}, to see whether the command works.")
+    fewest = layout_in_words(experiment.runs[0].layout, experiment.runs[0].strategy)
+    say(f"One run of {fewest}{here}, to see whether the command works.")
     as_typed = Experiment(typed.settings, file) if typed else None
     one, several, refused = trial.try_as_typed(as_typed, experiment)
     if refused:
         say(
-            f"It works as it is typed, and not with this strategy: {refused}. So only threads are "
-            "compared. To compare processes, correct this, and name the strategy with --strategy."
+            f"It works as it is typed, and not with this strategy: {refused.reason}. So only "
+            f"threads are compared. To compare processes: {refused.remedy}, and name the strategy "
+            "with --strategy."
         )
         drafted, experiment = typed, as_typed
     for sentence in trial.report(one, several, experiment):

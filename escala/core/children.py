@@ -18,6 +18,8 @@ import psutil
 from escala.core.proc import stat
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+#: Holds a descriptor in a process that `mpirun` of MPICH or Intel MPI starts.
+_PMI = "PMI_FD"
 # Loaded here, because loading a library between fork and exec can deadlock a process with threads.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -98,6 +100,7 @@ def start(
                     stdout=log,
                     stderr=None if log is None else subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=[int(environment[_PMI])] if _PMI in environment else [],
                     preexec_fn=set_up_child,
                 )
                 started.append(process)

@@ -32,8 +32,39 @@ WRAPPERS = re.compile(
 _ENVIRONMENTS = re.compile(
     "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
-#: Launchers that Escala cannot replace: they start the ranks themselves.
-_STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
+#: Launchers that Escala cannot replace: they start the ranks themselves. Their options say how many
+#: there are and where they meet, and take these placeholders.
+_STARTERS = {
+    "accelerate launch": {
+        "--num_processes": "{ranks}",
+        "--num_machines": "{nodes}",
+        "--machine_rank": "{node}",
+        "--main_process_ip": "{address}",
+        "--main_process_port": "{port}",
+    },
+    "fabric run": {
+        "--devices": "{ranks_of_node}",
+        "--num_nodes": "{nodes}",
+        "--node_rank": "{node}",
+        "--main_address": "{address}",
+        "--main_port": "{port}",
+    },
+    "deepspeed": {"--num_gpus": "{ranks_of_node}", "--master_port": "{port}"},
+    "composer": {
+        "--nproc": "{ranks_of_node}",
+        "--world_size": "{ranks}",
+        "--node_rank": "{node}",
+        "--master_addr": "{address}",
+        "--master_port": "{port}",
+    },
+    "colossalai run": {"--nproc_per_node": "{ranks_of_node}", "--master_port": "{port}"},
+}
+#: These launchers as modules of Python, and other names of their options.
+_MODULES = {
+    "accelerate.commands.launch": "accelerate launch",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+_OTHER_NAMES = {"-n": "--nproc", "--num_accelerators": "--num_gpus"}
 #: This launcher hands each process its number on its node, as an option of the script.
 _HANDS_RANK = "torch.distributed.launch"
 #: Launchers that Escala replaces, with the strategy that starts the same processes.
@@ -41,15 +72,18 @@ _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
     "horovodrun": "horovod-mpi",
+    # A job of a cluster of Ray would not be on the cores of a configuration.
+    "ray job submit": None,
 }
-#: Options of `accelerate launch` that say how many processes there are, and their placeholders.
-_ACCELERATE = {
-    "--num_processes": "{ranks}",
-    "--num_machines": "{nodes}",
-    "--machine_rank": "{node}",
-    "--main_process_ip": "{address}",
-    "--main_process_port": "{port}",
-}
+#: Options by which launchers name the processes of a node.
+_PROCESSES = re.compile(
+    "-n|-np|--np|--ntasks|--nproc|--nproc_per_node|--num_processes|--num_proc|--num_gpus|"
+    "--num_accelerators|--devices"
+)
+#: What names GPUs in a script, and libraries that take those that they find.
+_OF_GPUS = re.compile(
+    "cuda|gpu|nccl|accelerat|tensorflow|keras|jax|lightning|transformers|deepspeed|composer", re.I
+)
 #: Paths where a program may write: not those of devices and of installed programs.
 _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
 #: Where a path stands, if it is a word of the command.
@@ -68,12 +102,14 @@ class Reading:
     strategy : the one that starts its ranks; None if it is not known.
     sentences : on what was assumed.
     guessed : whether its strategy is known from its script only.
+    processes : the number of processes of a node that its launcher names, None if it names none.
     """
 
     command: list[str]
     strategy: str | None = None
     sentences: list[str] = field(default_factory=list)
     guessed: bool = False
+    processes: int | None = None
 
 
 def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
@@ -91,21 +127,21 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
     start = 0
     for place in range(len(words)):
         program = _program_name(words[place:])
-        if program in _LAUNCHERS or program in _STARTERS or program == "accelerate":
+        if program in _LAUNCHERS or program in _STARTERS:
             start = place
             break
         if PYTHON.fullmatch(program) or program.endswith(".py"):
             break
     before, words = list(words[:start]), words[start:]
     reading, program = Reading(list(words)), _program_name(words)
-    keeps_launcher = named == LAUNCHER or any(
+    has_numbers = any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
-    strategy = _LAUNCHERS.get(program)
-    if (strategy and keeps_launcher) or program in _STARTERS:
+    is_replaced, strategy = program in _LAUNCHERS, _LAUNCHERS.get(program)
+    if (program in _STARTERS and has_numbers) or (strategy and (has_numbers or named == LAUNCHER)):
         sentence = f"{program} starts the ranks itself (strategy {LAUNCHER})."
         reading = Reading(list(words), LAUNCHER, [sentence])
-    elif strategy:
+    elif is_replaced:
         has_environment = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
         file = None if has_environment else find_program(words[0])
         python = (file and interpreter_of(Path(file))) or "python"
@@ -121,8 +157,8 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
             reading.sentences.append(f"Each process gets its number on its node, as {option}.")
         if reading.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
             reading.strategy = "horovod-mpi"
-    elif program == "accelerate" and words[1:2] == ["launch"] and not keeps_launcher:
-        reading = _set_accelerate(words)
+    elif program in _STARTERS:
+        reading = _set_numbers(words, program)
     if named:
         reading.strategy = named
     elif reading.strategy is None:
@@ -132,10 +168,16 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
 
 
 def _program_name(words: Sequence[str]) -> str:
-    """Return the name of the program, or of the module of Python, that words start."""
-    module = _find_module_word(words)
+    """Return the name of the program, or of the module of Python, that words start.
+
+    The name of a launcher has the words of its subcommand.
+    """
+    if module := _find_module_word(words):
+        return _MODULES.get(words[module], words[module])
     # Where several MPIs are installed, theirs are called mpirun.openmpi or mpiexec.hydra.
-    return words[module] if module else re.sub(r"^(mpi\w+)\.\w+$", r"\1", Path(words[0]).name)
+    name = re.sub(r"^(mpi\w+)\.\w+$", r"\1", Path(words[0]).name)
+    beginnings = (" ".join([name, *words[1:end]]) for end in (3, 2))
+    return next((b for b in beginnings if b in _STARTERS or b in _LAUNCHERS), name)
 
 
 def _find_module_word(words: Sequence[str]) -> int | None:
@@ -147,16 +189,18 @@ def _find_module_word(words: Sequence[str]) -> int | None:
     return place + 1 if starts and place + 1 < len(words) else None
 
 
-def _without_launcher(words: Sequence[str], strategy: str, python: str) -> Reading:
+def _without_launcher(words: Sequence[str], strategy: str | None, python: str) -> Reading:
     """Return what a launcher starts, without the launcher and its options.
 
     Parameters
     ----------
-    strategy : the one that starts the same processes.
+    strategy : the one that starts the same processes; None: its script tells.
     python : the interpreter that the launcher starts scripts by, unless the command names one.
     """
     module = _find_module_word(words)
     first, starter = (module + 1, list(words[: module - 1])) if module else (1, [python])
+    if strategy is None:
+        first = 3  # The words of `ray job submit`.
     place = _find_program_word(words, first, strategy)
     options, started = words[first:place], list(words[place:])
     if options[-1:] == ["--"]:
@@ -180,11 +224,28 @@ def _without_launcher(words: Sequence[str], strategy: str, python: str) -> Readi
     ]
     command = ["env", *assigned, *command] if assigned else command
     launched = " ".join(words[:place])
-    sentence = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
-    return Reading(command, strategy, [sentence])
+    how = "starts the ranks itself (strategy {strategy})" if strategy else "starts its program"
+    sentence = f"{launched} is left out: Escala {how.format(strategy=strategy)}."
+    return Reading(command, strategy, [sentence], processes=_read_processes(options))
 
 
-def _find_program_word(words: Sequence[str], first: int, strategy: str) -> int:
+def _read_processes(options: Sequence[str]) -> int | None:
+    """Return the processes of a node that options of a launcher name, None if they name none."""
+    for option, following in itertools.pairwise([*options, ""]):
+        name, equals, value = option.partition("=")
+        number = value if equals else following
+        if _PROCESSES.fullmatch(_long_name(name)) and number.isdecimal():
+            return int(number)
+    return None
+
+
+def _long_name(option: str) -> str:
+    """Return the name of an option with underscores: `--nproc_per_node`."""
+    name = option.partition("=")[0]
+    return f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
+
+
+def _find_program_word(words: Sequence[str], first: int, strategy: str | None) -> int:
     """Return the position of the program that a launcher starts, or the number of words.
 
     The program stands after `--`; or it is an interpreter, a script, a program that starts another
@@ -244,26 +305,30 @@ def _unclear(words: Sequence[str], why: str) -> InputError:
     return InputError("command", " ".join(words), reason, remedy)
 
 
-def _set_accelerate(words: Sequence[str]) -> Reading:
-    """Return an `accelerate launch` that takes nodes and processes from Escala."""
-    kept, unread = [], list(words[2:])
+def _set_numbers(words: Sequence[str], program: str) -> Reading:
+    """Return the command of a launcher, one of `_STARTERS`, that takes its numbers from Escala."""
+    numbers = _STARTERS[program]
+    first = (_find_module_word(words) or program.count(" ")) + 1
+    kept, unread = [], list(words[first:])
+    options = []
     while unread:
         word = unread.pop(0)
-        name, equals, _ = word.partition("=")
-        if word.endswith(".py"):
+        name = _long_name(word)
+        if word.endswith(".py") or word in ("-m", "--module"):
             # The options of the script follow.
             kept += [word, *unread]
             break
-        if name.replace("-", "_").replace("__", "--", 1) not in _ACCELERATE:
+        if _OTHER_NAMES.get(name, name) not in numbers:
             kept.append(word)
-        elif not equals and unread:
-            unread.pop(0)
-    options = [word for pair in _ACCELERATE.items() for word in pair]
+            continue
+        options += [word] if "=" in word or not unread else [word, unread.pop(0)]
+    placed = [word for pair in numbers.items() for word in pair]
     sentence = (
-        f"accelerate launch starts the ranks itself (strategy {LAUNCHER}). Escala sets its "
-        "numbers of processes and machines."
+        f"{program} starts the ranks itself (strategy {LAUNCHER}). Escala sets "
+        f"{', '.join(numbers)}."
     )
-    return Reading([*words[:2], *options, *kept], LAUNCHER, [sentence])
+    command = [*words[:first], *placed, *kept]
+    return Reading(command, LAUNCHER, [sentence], processes=_read_processes(options))
 
 
 def _read_script(reading: Reading, folder: Path) -> None:
@@ -305,7 +370,7 @@ def find_strategies(file: Path | None) -> dict[str, str]:
     tree = _parse(file) if file else None
     if tree is None:
         return {}
-    signs = {f"imports {name.partition('.')[0]}" for _, name in _imports(tree)} | {
+    signs = {f"imports {name.partition('.')[0]}" for _, name in read_imports(tree)} | {
         f"calls {node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id}"
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
@@ -336,7 +401,7 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
     while scripts:
         script = scripts.pop()
         tree = _parse(script)
-        for level, name in _imports(tree) if tree else ():
+        for level, name in read_imports(tree) if tree else ():
             for place in [script.parents[level - 1]] if level else {script.parent, folder}:
                 new = [file for file in _modules(name, place) if file not in files]
                 files.update(new)
@@ -355,15 +420,46 @@ def pattern_of(path: str) -> str:
     return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def _parse(file: Path) -> ast.AST | None:
+def _parse(file: Path) -> ast.Module | None:
     try:
         return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return None
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of each module that a script imports, or may import."""
+def parse_scripts(words: Sequence[str], folder: Path) -> Iterator[tuple[Path, ast.Module]]:
+    """Yield the scripts of Python that a command names, and what they import, with their trees."""
+    for pattern in list_files(words, folder):
+        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
+        if file.suffix == ".py" and (tree := _parse(file)):
+            yield file, tree
+
+
+def find_word(wanted: str, words: Sequence[str], folder: Path) -> str | None:
+    """Return where a command or its scripts name something, None if they do not.
+
+    Parameters
+    ----------
+    wanted : a text or an attribute, or the beginning of a text, such as `cuda` of `cuda:0`.
+
+    Returns
+    -------
+    `COMMAND`, or a file and line of a script.
+    """
+    named = re.compile(rf"(.*=)?{wanted}\b.*")
+    if any(map(named.fullmatch, words[1:])):
+        return COMMAND
+    for file, tree in parse_scripts(words, folder):
+        for node in ast.walk(tree):
+            value = node.value if isinstance(node, ast.Constant) else None
+            is_text = isinstance(value, str) and named.fullmatch(value)
+            if is_text or (isinstance(node, ast.Attribute) and node.attr == wanted):
+                return f"{file.name}, line {node.lineno}"
+    return None
+
+
+def read_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a tree imports, or may import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -383,6 +479,15 @@ def _modules(name: str, place: Path) -> Iterator[Path]:
                 yield file
 
 
+def may_use_gpus(words: Sequence[str], folder: Path) -> bool:
+    """Return whether a command or its scripts name GPUs, or a library that takes those it finds.
+
+    A program that is no script of Python may use them.
+    """
+    texts = [ast.unparse(tree) for _, tree in parse_scripts(words, folder)]
+    return not texts or bool(_OF_GPUS.search(" ".join([*words, *texts])))
+
+
 def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     """Return paths that lead out of the folder of a program, where the user may write.
 
@@ -393,10 +498,8 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     Each path, and where it stands: `COMMAND`, or a file and line of a script of Python.
     """
     places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
-    for pattern in list_files(words, folder):
-        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
-        tree = _parse(file) if file.suffix == ".py" else None
-        for node in ast.walk(tree) if tree else ():
+    for file, tree in parse_scripts(words, folder):
+        for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(node, ast.Attribute) and node.attr == "home":
                 text = "~"

@@ -90,7 +90,8 @@ class Draft:
 
 
 def compare_settings(
-    name: str, title: str, repeats: int, alone: Sequence[str], threads: int, cores: int = 1, *,
+    name: str, title: str, repeats: int, alone: Sequence[str], threads: int, cores: int = 1,
+    base: int = 1, *,
     datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the settings of an experiment that compares with one process on one core.
@@ -100,6 +101,7 @@ def compare_settings(
     alone : the strategies of one process, each a reference.
     threads : threads of the one process that is compared with several; 1 leaves it out.
     cores : of each of several processes.
+    base : the processes of the references, if one process does not work.
     """
     variants = {PROCESSES: {"cores_per_process": cores}}
     variants |= {THREADS: {"cores_per_process": threads}} if threads > 1 else {}
@@ -113,7 +115,7 @@ def compare_settings(
         "variants": variants,
         "configurations": configurations,
         "references": [
-            {"strategy": strategy, "layout": "1x1", "variant": variant}
+            {"strategy": strategy, "layout": f"1x{base}", "variant": variant}
             for strategy in alone
             for variant in variants
         ],

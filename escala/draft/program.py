@@ -20,12 +20,13 @@ from escala.core.arguments import whole_number
 from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.core.hardware import available_cores, available_gpus
-from escala.core.readable import name_first
+from escala.core.hardware import available_cores, available_gpus, cpu_quota, hardware_threads
+from escala.core.readable import name_first, with_noun
 from escala.draft import command as draft_command
 from escala.draft.command import EXAMPLE, LAUNCHER
+from escala.draft.divide import describe as describe_division
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
-from escala.programs.program import PYTHON, Program, find_binding
+from escala.programs.program import PYTHON, Program, count_wrappers, find_binding
 from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
@@ -43,6 +44,8 @@ _SECONDS = 20
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
+#: A load of others below this one is the noise of a machine.
+_BUSY = 0.5
 #: A larger file is data. So are more files of one folder than this, unless they are code.
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
@@ -67,6 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             None,
             "most processes, and threads of one; default: the GPUs of this machine, or its cores",
         ),
+        ("--baseline", 1, "processes to compare with, if the program needs several; default: 1"),
         ("--nodes", 1, "also compare so many nodes of a cluster"),
         ("--epochs", None, f"number of epochs, for {{epochs}}; default: {EPOCHS}"),
         ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
@@ -159,19 +163,29 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--launcher", shlex.join(words), reason, remedy)
         sentences.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
-    processes, threads, cores = _numbers(options, sentences)
+    base = options.baseline
+    if strategy == ONE and base > 1:
+        reason = "needs to know how the processes of the command find each other"
+        raise InputError("--baseline", base, reason, f"add one of {_name_ways()}")
+    processes, threads, cores = _numbers(
+        options, reading.processes, draft_command.may_use_gpus(words, folder), sentences
+    )
     sentences += _limits(program, strategy, options)
     title = _title(words, folder)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-_")
     name = options.name or stem[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
-    layouts = [Layout(1, 1)]
+    layouts = [Layout(1, base)]
     if not STRATEGIES[strategy].layouts.one_rank:
-        layouts += [Layout(1, processes)] if processes > 1 else []
+        layouts += [Layout(1, processes)] if processes > base else []
         layouts += [Layout(options.nodes, processes)] if options.nodes > 1 else []
     configurations = [{"layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
+    threads //= base
     if threads > 1:
-        configurations.append({"layouts": ["1x1"], "variants": [THREADS]})
+        configurations.append({"layouts": [str(layouts[0])], "variants": [THREADS]})
+    elif len(layouts) == 1:
+        reason = "leaves nothing to compare with: each process has one core of this machine"
+        raise InputError("--baseline", base, reason, "take a machine with more cores")
     what = "processes" if len(layouts) > 1 else "threads"
     settings = compare_settings(
         name,
@@ -180,6 +194,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         [strategy],
         threads,
         cores,
+        base,
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
@@ -198,7 +213,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     typed = None
-    if reading.guessed and strategy != ONE:
+    if reading.guessed and strategy != ONE and base == 1:
         typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}))
     return Draft(settings, notes, sentences, typed)
 
@@ -324,6 +339,8 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
                 return words, lines[-1]
         return words, None if place else program
     # Programs of an environment, such as accelerate, name its interpreter.
+    started = words[min(count_wrappers(words), len(words) - 1)]
+    program = draft_command.find_program(started)
     return words, draft_command.interpreter_of(Path(program)) if program else None
 
 
@@ -341,18 +358,40 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
     return [words[0], *kept, *words[place:]] if kept or not threads else list(words[place:])
 
 
-def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
+def _numbers(
+    options: argparse.Namespace, of_command: int | None, uses_gpus: bool, sentences: list[str]
+) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
-    With GPUs, there is a process for each GPU, and the processes share the cores.
+    With GPUs, there is a process for each GPU, and the processes share the cores. Else there is one
+    for each physical core: two hardware threads of one core share its units.
+
+    Parameters
+    ----------
+    of_command : the processes that the launcher of the command names. One is not compared.
+    uses_gpus : whether the program may use GPUs.
     """
-    cores, gpus = len(available_cores()), len(available_gpus())
-    processes = options.processes or gpus or cores
+    available, gpus, quota = available_cores(), len(available_gpus()), cpu_quota()
+    cores, physical = len(available), len({tuple(hardware_threads(core)) for core in available})
+    load = os.getloadavg()[0]
+    parts = [with_noun(physical, "core")]
+    parts += [with_noun(cores, "hardware thread")] if cores > physical else []
+    parts += [f"a quota of {quota:.3g} cores"] if quota else []
+    parts += (
+        [with_noun(gpus, "GPU") + ("" if uses_gpus else " that no script names")] if gpus else []
+    )
+    busy = f"; others make a load of {load:.1f}" if load > _BUSY else ""
+    sentences.append(f"This machine has {', '.join(parts)}{busy}.")
+    gpus = gpus if uses_gpus else 0
+    processes = options.processes or gpus or (physical if physical > 1 else cores)
+    if not options.processes and (of_command or 1) > 1 and of_command < processes:
+        processes = of_command
+        sentences.append(f"{processes} processes, as in the command; --processes N sets another.")
     if options.nodes == 1 and processes > cores:
         if options.processes:
             sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
         processes = cores
-    threads = cores if gpus else processes
+    threads = cores if gpus or processes == 1 < options.nodes else processes
     if options.nodes == 1 and threads == 1:
         reason = f"one process on one core can be compared with nothing ({cores} available)"
         remedy = "give at least 2, or --nodes 2 on a cluster"
@@ -363,11 +402,13 @@ def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, in
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
     """Yield sentences on what the command cannot vary, and what that means."""
     if strategy == ONE:
-        ways = ", ".join(option.name for option in OPTIONS.values())
+        script = draft_command.find_script(program.command, program.directory)
+        if lines := script and describe_division(script):
+            yield lines
         yield (
             "Escala compares one process on one core with one process on several cores. To compare "
-            f"several processes, say how they find each other: {ways}, or {{rank}} and {{ranks}} "
-            "in the command."
+            f"several processes, say how they find each other: {_name_ways()}, or {{rank}} and "
+            "{ranks} in the command."
         )
     if options.epochs and "epochs" not in program.placeholders:
         yield "--epochs has no effect: the command does not name {epochs}."
@@ -378,6 +419,10 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
             "The command names neither {rows} nor {rows_of_rank}: each process takes the batch "
             "that the program chooses, so more processes may make other updates."
         )
+
+
+def _name_ways() -> str:
+    return ", ".join(option.name for option in OPTIONS.values())
 
 
 def _title(words: Sequence[str], folder: Path) -> str:

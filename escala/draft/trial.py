@@ -18,10 +18,12 @@ from escala.analysis import comparable
 from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, temporary_folder
-from escala.core.readable import duration, name_first, span
+from escala.core.hardware import available_gpus
+from escala.core.readable import duration, in_words, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
 from escala.draft import command
+from escala.draft.divide import describe as describe_division
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import layout_in_words
@@ -53,6 +55,15 @@ SHORT_SECONDS = 1.0
 _WORK_SECONDS = 1.0
 #: At most so many files and folders that are not copied are named.
 _MOST_NAMED = 8
+#: What a program says that asks for GPUs where there is none, the word that asks, and another one.
+_GPU_WORDS = (
+    (r"NCCL built in|nccl\d* requires|NCCL is only supported with GPUs", "nccl", "gloo"),
+    (r"not compiled with CUDA|No CUDA GPUs|no NVIDIA driver|no CUDA-capable", "cuda", "cpu"),
+)
+#: Words by which a program that needs other processes tells so.
+_OF_OTHERS = re.compile(
+    r"\b(at least|process(es)?|workers?|ranks?|world|size|peers?)\b", re.IGNORECASE
+)
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 
@@ -206,47 +217,68 @@ def find_largest(experiment: Experiment) -> Run | None:
     return run if most > 1 else None
 
 
+class NeedsSeveral(InputError):
+    """A program works with several processes, and not with so few as were to be compared with."""
+
+
 def try_together(
     experiment: Experiment, run: Run, alone: Trial | None, limit_seconds: float = LIMIT_SECONDS
 ) -> Trial:
-    """Do a run of several processes as `try_once` does, and compare it with a trial of one.
+    """Do a run of several processes as `try_once` does, and compare it with a trial of fewer.
 
     Raises
     ------
-    InputError : as `try_once`; one trial ends, and the other does not within `PATIENCE` times its
-        time; or each process may write the lines of its epochs.
+    NeedsSeveral : the program ended, and fewer processes did not end or did nothing.
+    InputError : as `try_once`; fewer processes ended, and these did not within `PATIENCE` times
+        their time; or each process may write the lines of its epochs.
     """
     if alone and alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
     several = try_once(experiment, run, limit_seconds)
     if not alone:
         return several
-    reason, last = None, several.last
+    reason, last, error = None, several.last, InputError
+    fewer = layout_in_words(alone.run.layout, alone.run.strategy)
     if alone.ended and several.ended:
         reason = comparable.other_lines(alone.result, several.result)
     elif alone.ended:
         reason = (
-            f"the program did not end within {duration(limit_seconds)}, and one process ended "
+            f"the program did not end within {duration(limit_seconds)}, and {fewer} ended "
             f"after {span(alone.seconds)}. Remedy: let no process wait for another one that "
             "sends nothing"
         )
-    elif run.layout.processes > 1 and several.ended and PATIENCE * several.seconds < alone.seconds:
-        last = alone.last
-        reason = (
-            f"the program ended after {span(several.seconds)}, and one process did not end within "
-            f"{duration(alone.seconds)}: it may be a server or a master that waits for others. "
-            "Remedy: let one process train alone; or compare layouts of several processes only, "
-            "in a file of `escala new --command`"
-        )
+    if not reason and run.layout.processes > alone.run.layout.processes and several.ended:
+        if not alone.ended and PATIENCE * several.seconds < alone.seconds:
+            error, last = NeedsSeveral, alone.last
+            reason = (
+                f"the program ended after {span(several.seconds)}, and {fewer} did not end within "
+                f"{duration(alone.seconds)}: it may be a server or a master that waits for others. "
+                "Remedy: let one process train alone"
+            )
+        elif alone.ended and _does_nothing(alone, several):
+            error = NeedsSeveral
+            reason = (
+                f"{fewer} used {span(alone.ran['core_seconds'] or 0.0)} of a core after the "
+                f"imports, and the program {span(several.ran['core_seconds'])}: it may be a server "
+                "or a master that trains nothing. Remedy: let one process train alone"
+            )
     if reason:
-        raise _error(_program(experiment.request(run)), run, reason, last)
+        raise _error(_program(experiment.request(run)), run, reason, last, error)
     return several
+
+
+def _does_nothing(alone: Trial, several: Trial) -> bool:
+    """Return whether a program works with several processes only, by their core time."""
+    if (alone.rows and several.rows) or (alone.steps and several.steps):
+        return False
+    used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
+    return together > max(_WORK_SECONDS, 2 * several.run.layout.ranks * used)
 
 
 def try_as_typed(
     typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
-) -> tuple[Trial, Trial | None, str | None]:
-    """Do a run of one process, and one of several if there are configurations with several.
+) -> tuple[Trial, Trial | None, InputError | None]:
+    """Do a run of the fewest processes, and one of several if there are configurations with more.
 
     Parameters
     ----------
@@ -255,28 +287,48 @@ def try_as_typed(
 
     Returns
     -------
-    The trials of one process and of several, and None. Where only the command as typed works: its
-    trial, None, and why the guess fails.
+    The trials of the fewest processes and of several, and None. Where only the command as typed
+    works: its trial, None, and the error of the guess.
 
     Raises
     ------
+    NeedsSeveral : as `try_together`; or the fewest processes fail, and several do not.
     InputError : as `try_once` and `try_together`; both fail.
     """
-    alone, first = None, guess.runs[0]
+    alone, first, run = None, guess.runs[0], find_largest(guess)
+    if run and run.layout.processes == first.layout.processes:
+        run = None
     if typed:
         with suppress(InputError):  # It may need the strategy.
             alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
-        single = try_together(guess, first, alone, limit_seconds)
-        run, several = find_largest(guess), None
+        single, several = try_together(guess, first, alone, limit_seconds), None
+    except InputError as error:
+        if alone:
+            return alone, None, error
+        if run and _OF_OTHERS.search(error.reason) and _ends(guess, run, limit_seconds):
+            raise NeedsSeveral(error.where, error.value, error.reason, error.remedy) from error
+        raise
+    try:
         if run:
             say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
             several = try_together(guess, run, single, limit_seconds)
         return single, several, None
+    except NeedsSeveral:
+        raise
     except InputError as error:
         if alone is None:
             raise
-        return alone, None, error.reason
+        return alone, None, error
+
+
+def _ends(experiment: Experiment, run: Run, limit_seconds: float) -> bool:
+    """Return whether a run ends well within a limit."""
+    say(f"It fails. The same with {layout_in_words(run.layout, run.strategy)}.")
+    try:
+        return try_once(experiment, run, limit_seconds).ended
+    except InputError:
+        return False
 
 
 def describe_isolation(experiment: Experiment) -> Iterator[str]:
@@ -321,7 +373,9 @@ def _describe_data(experiment: Experiment, run: Run, folder: Path) -> None:
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 
 
-def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
+def _error(
+    program: Program, run: Run, reason: str, last: str, kind: type[InputError] = InputError
+) -> InputError:
     """Return the error of a program that failed.
 
     Parameters
@@ -347,10 +401,21 @@ def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
         if ways:
             [variable, names], *_ = ways.items()
             remedy = f"if it reads {variable}, {' or '.join(names)} sets it"
+    elif not available_gpus():
+        for pattern, word, other in _GPU_WORDS:
+            if re.search(pattern, last, re.IGNORECASE):
+                named = command.find_word(word, program.command, program.directory)
+                where = f"it stands in {named}" if named else "it is the default"
+                remedy = f"there is no GPU here: write {other} instead of {word}; {where}"
+    if run.layout.processes > 1 and (
+        script := command.find_script(program.command, program.directory)
+    ):
+        lines = describe_division(script) if "divide its work" in remedy else None
+        remedy += f".\n{lines}\nNothing of this is written" if lines else ""
     wrong = "what its last lines name" if last else "what ends it"
     remedy = remedy or f"correct {wrong}, or the words of the command"
     words, lines = shlex.join(program.command), f"{_LAST}{last}" if last else ""
-    return InputError("the command", words, f"{where}{how.rstrip('.')}{lines}", remedy)
+    return kind("the command", words, f"{where}{how.rstrip('.')}{lines}", remedy)
 
 
 def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
@@ -360,11 +425,13 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
     ----------
     alone, several : of one process, and of several unless all configurations have one.
     """
+    words = layout_in_words(alone.run.layout, alone.run.strategy)
+    words = f"{words[0].upper()}{words[1:]}"
     if alone.ended:
-        yield f"One process ended without an error after {span(alone.seconds)}.{_describe(alone)}"
+        yield f"{words} ended without an error after {span(alone.seconds)}.{_describe(alone)}"
     else:
         yield (
-            f"One process did not end within {duration(alone.seconds)}, and was ended. That is no "
+            f"{words} did not end within {duration(alone.seconds)}, and was ended. That is no "
             f"error.{_describe(alone)}"
         )
     if several:
@@ -457,26 +524,22 @@ def _describe(trial: Trial) -> str:
 
 
 def _compare(alone: Trial, several: Trial) -> Iterator[str]:
-    """Yield sentences if several processes do other work than one, by what their trials tell."""
-    ranks = several.run.layout.ranks
+    """Yield sentences if several processes do other work than fewer, by what their trials tell."""
+    ranks = several.run.layout.ranks / alone.run.layout.ranks
     used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
     times = {}
     if alone.rows and several.rows:
         times["the rows of an epoch"] = several.rows / alone.rows
     elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.placeholders:
         times["the steps of an epoch"] = ranks * several.steps / alone.steps
-    elif together > max(_WORK_SECONDS, 2 * ranks * used):
-        yield (
-            f"One process used {span(used)} of a core after its imports, and the {ranks} used "
-            f"{span(together)}: alone it may be a server or a master that trains nothing."
-        )
     elif used > _WORK_SECONDS:
         times["the core time after imports"] = together / used
     for what, ratio in times.items():
         if ratio > (1 + ranks) / 2:
             yield (
-                f"Together the {ranks} take {ratio:.1f} times {what} of one: each may do the whole "
-                "work. Then times of different work are compared."
+                f"Together the {several.run.layout.ranks} take {ratio:.1f} times {what} of "
+                f"{in_words(alone.run.layout.ranks)}: each may do the whole work. Then times of "
+                "different work are compared."
             )
 
 
@@ -506,6 +569,44 @@ def describe_starts(experiment: Experiment) -> Iterator[str]:
     They name the words, the cores and the variables of the first and the last process. Ports and
     the nodes of a cluster are examples: they are selected when a run begins.
     """
+    for run, plan, started, shown in _starts(experiment):
+        program = Program.from_plan(plan["start"]["program"])
+        by_place = [pairs for _, pairs in shown]
+        common = by_place[0] & by_place[-1]
+        words = layout_in_words(run.layout, run.strategy)
+        yield (
+            f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): "
+            f"{len(plan['places'])} started by {started.launcher}, in "
+            f"{'' if program.in_place else 'a copy of '}{program.directory}"
+        )
+        yield f"  {_assignments(common)}"
+        for place, pairs in shown:
+            placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+            cores = ", ".join(map(str, place.cores))
+            yield f"  process {place.process} on {place.host}, cores {cores}:"
+            local = _assignments(pairs - common)
+            call = shlex.join(program.arguments(placeholders))
+            yield f"    {local} {call}" if local else f"    {call}"
+
+
+def describe_variables(experiment: Experiment) -> str:
+    """Return a sentence that names the variables that Escala sets for a program."""
+    pairs = (pair for *_, shown in _starts(experiment) for _, pairs in shown for pair in pairs)
+    names = sorted({name for name, _ in pairs})
+    return (
+        f"It gets the variables of this shell. Escala sets {', '.join(names)}; --dry shows their "
+        "values."
+    )
+
+
+def _starts(
+    experiment: Experiment,
+) -> Iterator[tuple[Run, dict, Launch, list[tuple[Place, set[tuple[str, str]]]]]]:
+    """Yield each configuration's first run, its plan, its launch, and its first and last process.
+
+    A process has its place, and the variables that are not those of this process, with their
+    values.
+    """
     first = [run for run in experiment.runs if run.repeat == 1]
     with temporary_folder("escala-try") as temporary:
         data = temporary / "data"
@@ -525,29 +626,14 @@ def describe_starts(experiment: Experiment) -> Iterator[str]:
                 started = Launch(launch.SRUN, nodes, None)
             plan["start"]["interface"] = started.nodes[0].interface
             program = Program.from_plan(plan["start"]["program"])
-            all_places = places(layout, strategy, plan["knobs"], started.nodes)
-            shown = [Place(**all_places[number]) for number in sorted({0, len(all_places) - 1})]
+            plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
             of_ranks = launch.environment(run.strategy, plan["knobs"], started, program)
-            by_place = [
-                variables(plan, place, Path("MARKS"), os.environ | of_ranks).items()
-                - os.environ.items()
-                for place in shown
-            ]
-            common = by_place[0] & by_place[-1]
-            words = layout_in_words(run.layout, run.strategy)
-            yield (
-                f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): "
-                f"{len(all_places)} started by {started.launcher}, in "
-                f"{'' if program.in_place else 'a copy of '}{program.directory}"
-            )
-            yield f"  {_assignments(common)}"
-            for place, place_variables in zip(shown, by_place, strict=True):
-                placeholders = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
-                cores = ", ".join(map(str, place.cores))
-                yield f"  process {place.process} on {place.host}, cores {cores}:"
-                local = _assignments(place_variables - common)
-                call = shlex.join(program.arguments(placeholders))
-                yield f"    {local} {call}" if local else f"    {call}"
+            shown = []
+            for number in sorted({0, len(plan["places"]) - 1}):
+                place = Place.of(plan, number)
+                given = variables(plan, place, Path("MARKS"), os.environ | of_ranks)
+                shown.append((place, given.items() - os.environ.items()))
+            yield run, plan, started, shown
 
 
 def _assignments(pairs: Iterable[tuple[str, str]]) -> str:

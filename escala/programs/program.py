@@ -186,7 +186,7 @@ class Program:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
         words = [_PLACEHOLDER.sub(fill, word) for word in self.command]
-        place = _count_wrappers(words)
+        place = count_wrappers(words)
         started = Path(words[place]).name if place < len(words) else ""
         if self.python and PYTHON.fullmatch(started):
             words[place] = self.python
@@ -256,7 +256,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
 
 def find_binding(words: Sequence[str]) -> slice | None:
     """Return where words before an interpreter bind what follows to cores, None if none do."""
-    for start, word in enumerate(words[: _count_wrappers(words)]):
+    for start, word in enumerate(words[: count_wrappers(words)]):
         name = Path(word).name
         bound = name in _BINDERS and _BINDERS[name].match(" ".join(words[start:]))
         if bound and _TO_CORES.search(bound[0]):
@@ -265,7 +265,7 @@ def find_binding(words: Sequence[str]) -> slice | None:
     return None
 
 
-def _count_wrappers(words: Sequence[str]) -> int:
+def count_wrappers(words: Sequence[str]) -> int:
     """Return how many words stand before the program that others, such as `nice`, start."""
     before = ""
     for place, word in enumerate(words):

@@ -148,7 +148,13 @@ def command_line(
     start = [sys.executable, "-m", "escala.runtime.spawn", *private, str(len(places))]
     if launch.launcher == MPIRUN:
         mpirun = mpi.mpirun(program)
-        start = [mpirun, *_mpirun_options(launch, len(places), mpi.release(mpirun))]
+        release = mpi.release(mpirun)
+        options = (
+            _hydra_options(launch, len(places))
+            if release is None
+            else _mpirun_options(launch, len(places), release)
+        )
+        start = [mpirun, *options]
     elif launch.launcher == SRUN:
         # On one node, `spawn` gives servers that accept calls from everybody a private network.
         is_private = bool(private) and len(launch.nodes) == 1
@@ -195,6 +201,32 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
         # It needs no more of the allocation than the hosts above.
         parameters["ras"] = "^slurm"
     return options + [word for item in parameters.items() for word in ("--mca", *item)]
+
+
+def _hydra_options(launch: Launch, processes: int) -> Command:
+    """Return the options of `mpirun` of MPICH and Intel MPI, which start by Hydra.
+
+    Raises
+    ------
+    InputError : the processes are not on this machine only.
+    """
+    here = socket.gethostname()
+    others = [n.host for n in launch.nodes if not allocation.same_host(n.host, here)]
+    if launch.job and others:
+        reason = "is started on this machine only by mpirun of MPICH or Intel MPI"
+        remedy = "use the program with Open MPI, or layouts of one node"
+        raise InputError("layout", ", ".join(others), reason, remedy)
+    # Each rank binds itself to the cores of its place.
+    unbound = ["-genv", "I_MPI_PIN", "0"]
+    return [
+        "-launcher",
+        "fork",
+        "-iface",
+        launch.nodes[0].interface,
+        *unbound,
+        "-n",
+        str(processes),
+    ]
 
 
 def start_on_nodes(

@@ -1,4 +1,4 @@
-"""Find Open MPI, in the project or a program's environment, and the cause in what it prints."""
+"""Find an MPI, in the project or a program's environment, and the cause in what it prints."""
 
 from __future__ import annotations
 
@@ -31,31 +31,36 @@ def mpirun(program: Program | None = None) -> str:
 
     A program that runs in the project's environment, or in one of an engine, uses the project's,
     like its Horovod.
-
-    Raises
-    ------
-    InputError : `mpirun` in the program's environment is not Open MPI's.
     """
     if program is None or (
         _project_mpirun().exists() and _uses_project_mpi(which(program, program.command[0]))
     ):
         return str(_project_mpirun())
-    path = which(program, MPIRUN_PROGRAM)
-    if path and not _is_of_project(path) and "Open MPI" not in slurm.output_of([path, "--version"]):
-        raise InputError(
-            f"{program.where}.environment",
-            path,
-            "is not Open MPI's, and Escala starts processes by options of Open MPI",
-            "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
-        )
-    return path or str(_project_mpirun())
+    return which(program, MPIRUN_PROGRAM) or str(_project_mpirun())
 
 
-def release(path: str) -> int:
-    """Return the first number of the version of Open MPI of an `mpirun`; 4 if it is unknown."""
-    version = "" if _is_of_project(path) else slurm.output_of([path, "--version"])
-    match = re.search(r"Open MPI\) (\d+)", version)
-    return int(match[1]) if match else 4
+def release(path: str) -> int | None:
+    """Return the first number of the version of Open MPI of an `mpirun`, None for Hydra.
+
+    Hydra starts the processes of MPICH, MVAPICH and Intel MPI.
+
+    Raises
+    ------
+    InputError : `mpirun` is of neither.
+    """
+    if _is_of_project(path) or not Path(path).is_file():
+        return 4
+    version = slurm.output_of([path, "--version"])
+    if match := re.search(r"Open MPI\D* (\d+)", version):
+        return int(match[1])
+    if re.search(r"HYDRA|Intel\(R\) MPI", version):
+        return None
+    raise InputError(
+        "mpirun",
+        path,
+        "is of neither Open MPI, MPICH nor Intel MPI, whose options Escala knows",
+        "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
+    )
 
 
 def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str]:

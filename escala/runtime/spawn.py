@@ -29,7 +29,7 @@ _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 def process_of_environment() -> int:
     """Return the number that the launcher gave this process, 0 without a launcher."""
-    names = (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    names = (PROCESS, "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
     return int(next((os.environ[name] for name in names if name in os.environ), 0))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import re
 import shlex
 import sys
 from contextlib import nullcontext
@@ -263,6 +264,7 @@ def drafted(tmp_path, monkeypatch):
     """Return a function from a call's words to its draft, in a folder with scripts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: list(range(4)))
+    monkeypatch.setattr("escala.draft.program.hardware_threads", lambda core: [core])
     monkeypatch.setattr("escala.draft.program.available_gpus", list)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -288,6 +290,8 @@ ACCELERATE = (
     "accelerate launch --num_processes {ranks} --num_machines {nodes} --machine_rank {node} "
     "--main_process_ip {address} --main_process_port {port} --mixed_precision no train.py"
 )
+MODULE = ACCELERATE.replace("accelerate launch", "python -m accelerate.commands.launch")
+MODULE = MODULE.replace("train.py", "-m mine --num_processes 2")
 OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
 
 
@@ -300,7 +304,7 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         ("--torch -- python train.py", "torch-ddp", PYTHON),
         ("--strategy horovod-gloo -- python train.py", "horovod-gloo", PYTHON),
         ("-- torchrun --standalone --nproc_per_node=8 train.py x", "torch-ddp", f"{PYTHON} x"),
-        ("-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train", "torch-ddp",
+        ("-- python -m torch.distributed.run --nproc-per-node 4 -m mine.train", "torch-ddp",
          "python -m mine.train"),
         ("-- mpirun -x A=1 -np 4 --bind-to core -x B python train.py", "mpi", f"env A=1 {PYTHON}"),
         ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
@@ -310,7 +314,7 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
          f"{ACCELERATE} --num_processes 4"),
         ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
         # A launcher that is not the first word, and one that is no launcher but a script's word.
-        ("-- poetry run torchrun --nproc_per_node=2 train.py", "torch-ddp", f"poetry run {PYTHON}"),
+        ("-- poetry run torchrun --nproc_per_node=4 train.py", "torch-ddp", f"poetry run {PYTHON}"),
         # Options that nobody has heard of are the launcher's, and so are their words.
         ("-- torchrun --unheard-of 3 train.py --unheard-of 3", "torch-ddp",
          f"{PYTHON} --unheard-of 3"),
@@ -320,8 +324,20 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         ("-- env A=1 deepspeed --num_gpus {ranks_of_node} train.py", "own-launcher",
          "env A=1 deepspeed --num_gpus {ranks_of_node} train.py"),
         # This launcher hands each process its number.
-        ("-- python -m torch.distributed.launch --nproc_per_node=2 train.py x", "torch-ddp",
+        ("-- python -m torch.distributed.launch --nproc_per_node=auto train.py x", "torch-ddp",
          f"{PYTHON} --local-rank={{local_rank}} x"),
+        # Launchers whose numbers are replaced, with a subcommand, as a module, and by short names.
+        ("-- python -m accelerate.commands.launch --mixed_precision no -m mine --num_processes 2",
+         "own-launcher", MODULE),
+        ("-- A=1 fabric run --devices=4 --accelerator cpu train.py --devices 2", "own-launcher",
+         "env A=1 fabric run --devices {ranks_of_node} --num_nodes {nodes} --node_rank {node} "
+         "--main_address {address} --main_port {port} --accelerator cpu train.py --devices 2"),
+        ("-- deepspeed --num-gpus 4 train.py", "own-launcher",
+         "deepspeed --num_gpus {ranks_of_node} --master_port {port} train.py"),
+        ("-- composer -n 4 train.py", "own-launcher",
+         "composer --nproc {ranks_of_node} --world_size {ranks} --node_rank {node} "
+         "--master_addr {address} --master_port {port} train.py"),
+        ("-- ray job submit --working-dir . -- python train.py", "single", PYTHON),
     ],
 )  # fmt: skip
 def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
@@ -593,3 +609,58 @@ def test_files_that_a_trial_saw_are_files_and_data_are_named(drafted, tmp_path):
     later = drafted("-- python train.py")
     [workload] = later.settings["workloads"].values()
     assert workload["files"] == ["a[[]1].json", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("call", "processes"),
+    [
+        ("-- torchrun --nproc_per_node=2 train.py", 2),
+        ("-- torchrun --nproc-per-node 3 train.py --nproc-per-node 2", 3),
+        ("-- mpirun -np 2 python train.py", 2),
+        ("-- accelerate launch --num_processes 3 train.py", 3),
+        ("-- fabric run --devices=2 train.py", 2),
+        ("--launcher -- deepspeed --num_gpus 2 train.py", 2),
+        # One is no comparison, more than the cores is too many, and an option counts more.
+        ("-- torchrun --nproc_per_node 1 train.py", 4),
+        ("-- torchrun --nproc_per_node 9 train.py", 4),
+        ("--processes 3 -- torchrun --nproc_per_node 2 train.py", 3),
+    ],
+)
+def test_the_processes_of_a_launcher_are_the_most_that_are_compared(call, processes, drafted):
+    found = drafted(call)
+    assert [layout for _, layout, _ in compared(found)] == ["1x1", f"1x{processes}", "1x1"]
+    assert found.settings["variants"]["threads"]["cores_per_process"] == processes
+
+
+@pytest.mark.parametrize(
+    ("source", "gpus", "siblings", "processes", "threads"),
+    [
+        # A process for each GPU of a script that may use them.
+        ("import torch\nnet.to('cuda')", 3, 1, 3, 4),
+        ("import keras", 3, 1, 3, 4),
+        ("import torch\nnet.to('cpu')", 3, 1, 4, 4),
+        ("import sklearn", 3, 1, 4, 4),
+        # A process for each physical core, unless there is one only.
+        ("import torch", 0, 2, 2, 2),
+        ("import torch", 0, 4, 4, 4),
+    ],
+)
+def test_resources_are_those_that_the_script_can_use(
+    source, gpus, siblings, processes, threads, drafted, tmp_path, monkeypatch
+):
+    (tmp_path / "train.py").write_text(source)
+    monkeypatch.setattr("escala.draft.program.available_gpus", lambda: ["one"] * gpus)
+    monkeypatch.setattr(
+        "escala.draft.program.hardware_threads",
+        lambda core: [c for c in range(4) if c % (4 // siblings) == core % (4 // siblings)],
+    )
+    monkeypatch.setattr("escala.draft.program.cpu_quota", lambda: 3.5)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.25, 9.0, 9.0))
+    found = drafted("--torch -- python train.py")
+    assert [layout for _, layout, _ in compared(found)] == ["1x1", f"1x{processes}", "1x1"]
+    assert found.settings["variants"]["threads"]["cores_per_process"] == threads
+    [line] = [each for each in found.sentences if "This machine has" in each]
+    physical = 4 // siblings
+    assert re.search(rf"\b{physical} core", line) and ("4 hardware" in line) == (siblings > 1)
+    assert all(part in line for part in ("3.5 cores", "load of 1.2"))
+    assert (f"{gpus} GPU" in line) == (gpus > 0)

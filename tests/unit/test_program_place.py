@@ -277,10 +277,23 @@ def test_an_environment_is_started_by_its_mpi_and_has_the_projects_where_it_has_
     assert "LD_LIBRARY_PATH" not in launch.environment("torch-ddp", KNOBS, None, found)
 
 
-def test_another_mpi_than_open_mpi_is_refused(other, tmp_path):
-    write(other / "mpirun", "HYDRA build details: Version: 4.2.1")
-    with pytest.raises(InputError, match=r"is not Open MPI's.*own-launcher"):
-        mpi.mpirun(program(tmp_path, **declared(other, "python")))
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("mpirun (Open MPI) 5.0.3", 5),
+        ("HYDRA build details: Version: 4.2.1", None),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.14 Build 20241121", None),
+    ],
+)
+def test_the_make_of_an_mpi_is_what_its_mpirun_says(version, release, other, tmp_path):
+    write(other / "mpirun", version)
+    assert mpi.release(mpi.mpirun(program(tmp_path, **declared(other, "python")))) == release
+
+
+def test_an_mpi_of_another_make_is_refused(other):
+    write(other / "mpirun", "A start script of some other make")
+    with pytest.raises(InputError, match="own-launcher"):
+        mpi.release(str(other / "mpirun"))
 
 
 def test_the_projects_mpirun_does_not_change_which_python_a_program_is(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,6 +157,50 @@ def test_a_launcher_of_its_own_is_started_once_with_all_cores_and_its_ranks_are_
     assert node["cpu_percent_mean"] < 100
 
 
+#: As Hydra, which MPICH and Intel MPI start by: each rank has its number in its environment, and
+#: the other end of a connection over which it asks for what the others put there.
+HYDRA = """#!{python}
+import os, socket, subprocess, sys
+words = sys.argv[1:]
+if words == ["--version"]:
+    sys.exit(print("HYDRA build details:"))
+size = int(words[words.index("-n") + 1])
+ends = [socket.socketpair() for _ in range(size)]
+started = []
+for rank, (_, end) in enumerate(ends):
+    place = {{"PMI_RANK": str(rank), "PMI_SIZE": str(size), "PMI_FD": str(end.fileno())}}
+    command = words[words.index("-n") + 2 :]
+    started += [subprocess.Popen(command, env=os.environ | place, pass_fds=[end.fileno()])]
+total = sum(int(here.recv(9)) for here, _ in ends)
+ends[0][0].sendall(b"%d" % total)
+sys.exit(max(process.wait() for process in started))
+"""
+OVER_HYDRA = """
+import os, socket
+from escala_steps import begin, epoch, score
+begin()
+end = socket.socket(fileno=int(os.environ["PMI_FD"]))
+end.sendall(b"%d" % (10 + int(os.environ["PMI_RANK"])))
+epoch()
+if os.environ["PMI_RANK"] == "0":
+    score(world=int(os.environ["PMI_SIZE"]), total=int(end.recv(9)))
+"""
+
+
+def test_ranks_of_mpich_are_started_by_its_mpirun_and_reach_it(tmp_path):
+    mpirun = tmp_path / "bin" / "mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text(HYDRA.format(python=sys.executable))
+    mpirun.chmod(0o755)
+    (mpirun.parent / "python").symlink_to(sys.executable)
+    settings = experiment_of(tmp_path, {"over": (OVER_HYDRA, "python over.py")})
+    settings["workloads"]["over"] |= {"environment": {"python": str(mpirun.parent / "python")}}
+    settings["workloads"]["over"]["epochs"] = 1
+    [result] = measured(tmp_path, settings, {"mpi": ("over", None)}).values()
+    assert result["status"] == "ok", result["reason"]
+    assert result["evaluation"]["scores"] == {"world": 2, "total": 21}
+
+
 DDP = """
 import sys
 import torch
@@ -184,6 +229,38 @@ def test_ranks_of_pytorch_join_each_other(tmp_path):
     assert result["status"] == "ok", result["reason"]
     assert result["program"]["known_by"] == "hook"
     assert {"world": 2, "threads": 1}.items() <= result["evaluation"]["scores"].items()
+
+
+#: As JAX's guide to several processes has it; the one hands over its numbers, the other does not.
+JAX = """
+import os, sys
+import jax
+from escala_steps import epoch, score, steps
+taken = {} if sys.argv[2] == "none" else dict(
+    num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])
+)
+jax.distributed.initialize(**taken)
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+for _ in range(2):
+    for number in steps(range(3), rows=int(sys.argv[1])):
+        total = multihost_utils.process_allgather(jnp.float32(10 + jax.process_index())).sum()
+    epoch()
+score(world=jax.process_count(), total=float(total))
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("numbers", ["none", "variables"])
+def test_processes_of_jax_join_each_other(numbers, tmp_path):
+    settings = experiment_of(
+        tmp_path, {"joins": (JAX, f"python joins.py {{rows_of_rank}} {numbers}")}
+    )
+    settings["workloads"]["joins"] |= {"environment": {"python": environments.python("jax")}}
+    [result] = measured(tmp_path, settings, {"jax-distributed": ("joins", None)}).values()
+    assert result["status"] == "ok", result["reason"]
+    assert {"world": 2, "total": 21.0}.items() <= result["evaluation"]["scores"].items()
+    assert result["program"]["ran"]["ranks"] == 2
 
 
 FOLDER = ROOT / "experiments" / "programs"

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from escala.command import parse
 from escala.core import console, plugins
 from escala.core.errors import InputError
+from escala.core.hardware import available_gpus
 from escala.core.variables import CALLERS_PATH
+from escala.draft import program as draft_program
 from escala.draft import trial
+from escala.engines import environments
 from escala.experiment import Experiment
 from escala.programs import copy as program_copy
 from tests.programs import experiment_on
@@ -321,7 +327,6 @@ def test_the_time_of_all_runs_is_estimated(known, least, most, experiment):
         ({"steps": 10}, {"steps": 10, "placeholders": frozenset(["rows_of_rank"])}, None),
         ({}, {"cores": 12.0}, "2.0 times the core time"),
         ({}, {"cores": 6.5}, None),
-        ({"cores": 0.3}, {"cores": 6.0}, "a server or a master"),
         ({"cores": 0.3}, {"cores": 0.6}, None),
     ],
 )
@@ -385,7 +390,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
 
     def tried(typed, guess, *_):
         names.extend([*typed.settings["workloads"], *guess.settings["workloads"]])
-        return made(typed.runs[0]), None, "it needs CUDA"
+        return made(typed.runs[0]), None, InputError("command", None, "it needs CUDA", "use cpu")
 
     monkeypatch.setattr(trial, "try_as_typed", tried)
     monkeypatch.setattr(command, "_measure", lambda *_: 1)
@@ -420,10 +425,172 @@ def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
     found, several, why = trial.try_as_typed(typed, guess, limit_seconds=3)
     assert found.ended and found.run.strategy == ("single" if refused else "torch-ddp")
     assert (why is None) is (refused is None) is (several is not None)
-    assert refused is None or refused in why
+    assert refused is None or refused in why.reason
 
 
 def test_what_fails_as_typed_and_as_guessed_is_refused(experiment):
     source = "raise SystemExit('no data')"
     with pytest.raises(InputError, match="no data"):
         trial.try_as_typed(experiment(source), experiment(source, strategy="torch-ddp"))
+
+
+#: Launchers as they are installed: each starts as many ranks as one of its options says.
+LAUNCHER = """\
+#!{python}
+import os, subprocess, sys
+words = sys.argv[1:]
+script = next(place for place, word in enumerate(words) if word.endswith(".py"))
+ranks = int(words[words.index("{option}") + 1])
+places = [{{"RANK": str(rank), "WORLD_SIZE": str(ranks)}} for rank in range(ranks)]
+started = [subprocess.Popen([sys.executable, *words[script:]], env=os.environ | p) for p in places]
+sys.exit(max(process.wait() for process in started))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("env A=1 nice accelerate launch --cpu --num_processes 2", "--num_processes"),
+        ("fabric run --accelerator=cpu --devices=2", "--devices"),
+        ("deepspeed --num_accelerators 2", "--num_gpus"),
+        ("composer -n 2", "--nproc"),
+    ],
+)
+def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(
+    command, option, tmp_path, monkeypatch
+):
+    words = command.split()
+    name = next(word for word in words if word not in ("env", "A=1", "nice"))
+    program = tmp_path / "bin" / name
+    program.parent.mkdir()
+    program.write_text(LAUNCHER.format(python=sys.executable, option=option))
+    program.chmod(0o755)
+    source = "import os, time; end = time.time() + 1\nwhile time.time() < end: pass\n"
+    source += "os.write(1, os.environ['HF_HUB_OFFLINE'].encode() + b'\\n')"
+    (tmp_path / "train.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setenv(CALLERS_PATH, f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
+    options = parse(["try", "--processes", "2", "--", *words, "train.py"])[1]
+    drafted = draft_program.draft([*words, "train.py"], options)
+    experiment = Experiment(drafted.settings, "escala-train.yaml")
+    alone, several, _ = trial.try_as_typed(None, experiment)
+    assert (alone.ran["ranks"], several.ran["ranks"]) == (1, 2)
+    assert {alone.last, several.last} == {"yes", "yes | yes"}, "variables of the shell arrive"
+
+
+NCCL = """
+import torch
+import helper
+torch.distributed.init_process_group(helper.BACKEND)
+"""
+CUDA = """
+import torch
+torch.distributed.init_process_group("gloo")
+model = torch.nn.Linear(2, 2).cuda()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("source", "helper", "word", "other", "where"),
+    [
+        (NCCL, "import os\n\nBACKEND = 'nccl'", "nccl", "gloo", "helper.py, line 3"),
+        (CUDA, "", "cuda", "cpu", "train.py, line 4"),
+    ],
+)
+def test_a_script_that_asks_for_gpus_is_told_the_word_to_change(
+    source, helper, word, other, where, experiment, tmp_path
+):
+    if available_gpus():
+        pytest.skip("there is a GPU; this is of machines without one")
+    (tmp_path / "helper.py").write_text(helper)
+    python = environments.python("torch")
+    asks = experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
+    with pytest.raises(InputError) as refused:
+        first(asks)
+    assert where in refused.value.remedy
+    # What the remedy says helps.
+    changed = tmp_path / where.partition(",")[0]
+    changed.write_text(
+        changed.read_text().replace(f".{word}()", f".{other}()").replace(word, other)
+    )
+    source = (tmp_path / "train.py").read_text() + "import time; time.sleep(1)"
+    assert first(
+        experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
+    ).ended
+
+
+#: Rank 0 hands out work and makes none; the others do it. Alone it fails, waits, or does nothing.
+MASTER = """\
+import os, pathlib, sys, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+shared = pathlib.Path(sys.argv[1])
+if world == 1:
+    {alone}
+if rank:
+    end = time.time() + 4 / (world - 1)
+    while time.time() < end: pass
+    (shared / f"{{world}}-{{rank}}").touch()
+else:
+    while not all((shared / f"{{world}}-{{n}}").exists() for n in range(1, world)):
+        time.sleep(0.02)
+print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "alone", ["sys.exit('it needs at least 2 processes')", "time.sleep(99)", "time.sleep(1)"]
+)
+def test_the_fewest_processes_that_work_are_the_base(alone, tmp_path, monkeypatch, capsys):
+    command = importlib.import_module("escala.commands.try")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "mine" / "train.py").write_text(MASTER.format(alone=alone))
+    monkeypatch.chdir(tmp_path / "mine")
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr("escala.draft.program.hardware_threads", lambda core: [core])
+    monkeypatch.setattr(trial, "PATIENCE", 1.1)
+    once = trial.try_once
+    limit = 9.0 if "99" in alone else 60.0
+    monkeypatch.setattr(trial, "try_once", lambda e, run, *_: once(_with_cores(e), run, limit))
+    monkeypatch.setattr(command, "_measure", lambda *_: 1)
+    words = [sys.executable, "train.py", str(tmp_path / "shared")]
+    assert command.run(parse(["try", "--torch", "--processes", "3", "--", *words])[1]) == 1
+    drafted = Experiment(yaml.safe_load(Path("escala-train.yaml").read_text()), "e.yaml")
+    configurations = {run.configuration[:3] for run in drafted.runs}
+    assert {layout for _, layout, _ in configurations} == {"1x2", "1x3"}
+    assert {each["layout"] for each in drafted.settings["references"]} == {"1x2"}
+    assert "--baseline 2" in capsys.readouterr().err
+
+
+def _with_cores(experiment: Experiment) -> Experiment:
+    return Experiment(experiment.settings | {"oversubscribe": True}, "e.yaml")
+
+
+def test_a_base_of_several_needs_processes_that_find_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
+    for options, remedy in (([], "--torch"), (["--torch"], "more cores")):
+        words = ["try", "--baseline", "2", *options, "--", sys.executable, "train.py"]
+        with pytest.raises(InputError) as refused:
+            draft_program.draft(words[-2:], parse(words)[1])
+        assert remedy in refused.value.remedy
+
+
+def test_the_variables_that_a_program_finds_are_named(experiment, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "shell.json").write_text(json.dumps(dict(os.environ)))
+    source = (
+        "import json, os, time; time.sleep(0.6)\nshell = json.load(open('shell.json'))\n"
+        "print(*(name for name in os.environ if os.environ[name] != shell.get(name)), flush=True)\n"
+        "assert os.environ['HF_HUB_OFFLINE'] == '1'"
+    )
+    tried = experiment(source, strategy="torch-ddp", more="1x2")
+    sentence = trial.describe_variables(tried)
+    differing = set(first(tried).last.split()) - {"PWD", "LC_CTYPE"}
+    assert {"RANK", "MASTER_PORT", "OMP_NUM_THREADS"} <= differing
+    assert differing <= set(re.findall(r"\w+", sentence)), differing
+    assert "HF_HUB_OFFLINE" not in sentence

@@ -1,8 +1,9 @@
-"""Strategies of JAX: one process, and several that sum by Gloo."""
+"""Strategies of JAX: one process, several that sum by Gloo, and programs of `jax.distributed`."""
 
 from __future__ import annotations
 
-from escala.strategies.base import EvaluatesInParts, Layouts, Strategy
+from escala.strategies.base import UNKNOWN, EvaluatesInParts, Layouts, Option, Strategy
+from escala.strategies.programs import AtFirstProcess
 
 
 class JAX(Strategy):
@@ -42,3 +43,36 @@ class JAXGloo(JAX, EvaluatesInParts):
     engine = "jax.ranks.GlooRanks"
     library = "jax-gloo"
     layouts = Layouts(one_node=True)
+
+
+class JAXDistributed(AtFirstProcess):
+    """Programs that call `jax.distributed.initialize`.
+
+    JAX takes the address of the first process from `JAX_COORDINATOR_ADDRESS`. The numbers it takes
+    from a launcher that it knows (`jax/_src/clusters/ompi_cluster.py`), unless the program hands
+    them to it.
+    """
+
+    name = "jax-distributed"
+    title = "JAX's processes"
+    position = 32
+    programs = UNKNOWN
+    numbers = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"
+    option = Option(
+        "--jax",
+        "jax.distributed.initialize: JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID",
+        r"JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)",
+        signs=("imports jax", "calls initialize"),
+    )
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        numbers = (place.process, place.processes, place.local)
+        names = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_LOCAL_PROCESS_ID")
+        of_launcher = (f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK"))
+        return super().process_variables(place, interface) | {
+            "JAX_COORDINATOR_ADDRESS": place.extra_addresses[0],
+            "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{place.extra_addresses[0]}",
+            **dict(zip(names, map(str, numbers), strict=True)),
+            **dict(zip(of_launcher, map(str, numbers), strict=True)),
+        }
