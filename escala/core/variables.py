@@ -39,6 +39,8 @@ PASS = "ESCALA_PASS"
 MARKS = "ESCALA_STEPS"
 #: The variable that asks the first process of a program for a trace: `STEPS:FILE`.
 TRACED = "ESCALA_TRACE"
+#: For how many seconds of steady steps a program runs.
+WINDOW = "ESCALA_WINDOW"
 
 
 def _of_engines(use: str) -> dict[str, str]:

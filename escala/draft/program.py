@@ -37,6 +37,8 @@ EPOCHS, ROWS, REPEATS = 3, 64, 7
 #: The strategy of one process.
 ONE = "single"
 #: An interpreter that takes longer to tell its path is not used.
+#: Seconds of steady steps that each run times.
+WINDOW_SECONDS = 2
 _SECONDS = 20
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
@@ -82,6 +84,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"finds the line that ends an epoch, such as {example}",
     )  # fmt: skip
     about.add_argument("--step-ends", metavar="REGEX", help="the same for each step")
+    about.add_argument(
+        "--whole", action="store_true",
+        help="run it to its end each time; default: if its steps are seen, some seconds of them",
+    )  # fmt: skip
     about.add_argument(
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"
     )
@@ -261,6 +267,8 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
     for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
             settings[key] = value
+    if not (options.whole or options.epoch_ends or options.step_ends):
+        settings["window"] = WINDOW_SECONDS
     return settings
 
 

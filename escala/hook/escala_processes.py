@@ -14,6 +14,8 @@ import sys
 import time
 import zlib
 
+import escala_seen
+
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 #: Seconds after which the line is written again, while modules are imported.
 _EVERY = 0.05
@@ -148,6 +150,7 @@ def _mpi(module):
 
 #: What is done to a module once it was imported.
 _MODULES = {
+    **escala_seen.MODULES,
     "torch.distributed.distributed_c10d": lambda module: _watch(
         module, "init_process_group", lambda *_: (module.get_rank(), module.get_world_size())
     ),

@@ -39,6 +39,8 @@ log = logging.getLogger("escala")
 KEPT_BYTES, LAST_BYTES = 2**22, 2**14
 #: Processes that a program started may need so long to end after it.
 GRACE_SECONDS = 2.0
+#: So long after its window was over, a program is ended that still goes on.
+WINDOW_GRACE_SECONDS = 15.0
 #: SIGKILL does not end a process that waits for a file server. It is left after so many seconds.
 KILL_SECONDS = 10.0
 #: Seconds of a core that the patterns may take for one piece of output.
@@ -134,6 +136,7 @@ def run(
     output: Output,
     tell: Callable[[Execution], None] = lambda _: None,
     rank_variables: Collection[tuple[str, str]] = (),
+    window: Path | None = None,
 ) -> Execution:
     """Run a command to its end, without input. It ends with this process, with all that it started.
 
@@ -142,6 +145,7 @@ def run(
     mark : a variable of the environment that no other program has, with another value in each rank.
     tell : is called with what was seen after some seconds, and then at doubling intervals.
     rank_variables : see `Execution`.
+    window : a file; once it is there, the program ends by itself at a step, or it is ended.
 
     Raises
     ------
@@ -169,7 +173,7 @@ def run(
             os.close(write)
         with _end_with(child, others, output):
             try:
-                execution.at = _read_all(read, child, output, execution, environment, tell)
+                execution.at = _read_all(read, child, output, execution, environment, tell, window)
                 execution.code = child.wait()
                 # Other ranks fail because of this one, and must not be seen first.
                 grace = 0.0 if execution.code else GRACE_SECONDS
@@ -260,6 +264,7 @@ def _read_all(
     execution: Execution,
     environment: Mapping[str, str],
     tell: Callable[[Execution], None],
+    window: Path | None,
 ) -> float:
     """Read the output of a program until it ends; return when that was.
 
@@ -296,6 +301,10 @@ def _read_all(
                 if now - execution.started > due:
                     due *= 2
                     tell(execution)
+                if window and window.exists():
+                    over = time.time() - window.stat().st_mtime
+                    if over > WINDOW_GRACE_SECONDS:
+                        children.stop([child])
             if source in ready and not read():
                 sources.remove(source)
             if end in ready:

@@ -21,7 +21,7 @@ BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
-HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
+HOOK, SEEN, OUTPUT, WHOLE = "hook", "seen", "output", "whole run"
 #: Names of numbers that the hook adds to a mark: that a loop left its step by `break`, and how many
 #: marks before it could not be written.
 LEFT, LOST = "_left", "_lost"

@@ -78,6 +78,7 @@ class Program:
     lines : what bash reads first.
     variables : names of variables that it gets besides those of every rank.
     epoch_ends, step_ends : patterns of its output.
+    window : seconds of steady steps after which a run ends; 0: none.
     terminal : whether it needs a pseudo-terminal.
     in_place : whether it is started in its own folder, and not in a copy (`escala.programs.copy`).
     gradient_bytes : of all gradients, None if unknown.
@@ -92,6 +93,7 @@ class Program:
     variables: tuple[str, ...]
     epoch_ends: str | None
     step_ends: str | None
+    window: float
     terminal: bool
     in_place: bool
     gradient_bytes: int | None
@@ -123,6 +125,7 @@ class Program:
             tuple(environment.get("variables", ())),
             declared.get("epoch_ends"),
             declared.get("step_ends"),
+            declared.get("window", 0),
             declared.get("terminal", False),
             declared.get("in_place", False),
             declared.get("gradient_bytes"),

@@ -146,6 +146,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
             "parameters": next(map(int, filter(None, parameters)), None),
             "optimizer": first["optimizer"],
             "epochs_done": epochs[-1]["epoch"],
+            **({"steps_per_epoch": first["epoch_steps"]} if first["epoch_steps"] else {}),
             "stopped_early": bool(first["stopped_early"]),
             "best_epoch": first["best_epoch"],
             "resumed_after": first["resumed_after"] or [],

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from escala.programs.marks import HOOK, OUTPUT, WHOLE
+from escala.programs.marks import HOOK, OUTPUT, SEEN, WHOLE
 from escala.programs.processes import list_unlisted
 from escala.programs.program import Program
 from escala.record.diagnose import tail
@@ -100,7 +100,7 @@ def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
 
 
 #: How steps are known, the best way first. None: Escala's own trainers report all.
-_WAYS = (None, HOOK, OUTPUT, WHOLE)
+_WAYS = (None, HOOK, SEEN, OUTPUT, WHOLE)
 
 
 def best_reports(reports: list[Measurements]) -> list[Measurements]:

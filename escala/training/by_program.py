@@ -2,7 +2,8 @@
 
 The program is a child of this process: it has its cores, its variables, and its end. What it writes
 goes to the rank's log. Its steps are known by its hook (`escala/hook/escala_steps.py`), or by
-patterns of its output, or not at all; then its time is that of the whole run.
+patterns of its output, or they are seen (`escala/hook/escala_seen.py`), or not known at all; then
+its time is that of the whole run.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from escala.core.files import write_json
 from escala.core.load import Load
 from escala.core.proc import Usage
 from escala.core.readable import with_noun
-from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
+from escala.core.variables import MARKS, THREADS, TRACED, WINDOW, restore_shell
 from escala.probes import Probe
-from escala.programs import child, lines, marks, printed, processes
+from escala.programs import child, lines, marks, printed, processes, seen
 from escala.programs.copy import CopyPaths
 from escala.programs.environment import environment
 from escala.programs.marks import Epoch, Mark
@@ -52,12 +53,14 @@ class _Report(NamedTuple):
 
     Attributes
     ----------
-    known_by : how its steps are known: `marks.HOOK`, `marks.OUTPUT` or `marks.WHOLE`.
+    known_by : how its steps are known: `marks.HOOK`, `SEEN`, `OUTPUT` or `WHOLE`.
     by_process : the marks of each process; those of its output are one more, the first.
     sequences : the same of processes that ran at the same time, with their numbers of steps.
     epochs : of each process that tells of some.
     unread : how many lines among the marks cannot be read.
     notes : on marks of its output, for the user.
+    seen : the processes whose steps were seen.
+    window : of their steps, if only a window is timed.
     """
 
     known_by: str
@@ -66,6 +69,8 @@ class _Report(NamedTuple):
     epochs: list[list[Epoch]]
     unread: int
     notes: list[str]
+    seen: list[seen.Process]
+    window: seen.Window | None
 
     @property
     def all_marks(self) -> list[Mark]:
@@ -81,10 +86,18 @@ class _Report(NamedTuple):
         output: child.Output,
         execution: child.Execution,
     ) -> _Report:
-        """Read what a program reported by its hook; without steps there, by its output too."""
+        """Read what a program reported by its hook; without steps there, what was seen or printed.
+
+        The user's patterns of its output come before what was seen.
+        """
         by_process, unread = marks.read_files(marks_folder)
-        known_by, notes = marks.HOOK, []
-        if not any(mark.event in (marks.STEP, marks.EPOCH) for mark in chain(*by_process)):
+        known_by, notes, training = marks.HOOK, [], []
+        has_steps = any(mark.event in (marks.STEP, marks.EPOCH) for mark in chain(*by_process))
+        if not (has_steps or program.epoch_ends or program.step_ends):
+            training = seen.read(marks_folder)
+        if training:
+            known_by, by_process = marks.SEEN, [*map(seen.marks_of, training), *by_process]
+        elif not has_steps:
             epochs = plan["epochs"] if "epochs" in program.placeholders else None
             all_lines, notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
             timed_lines = lines.drop_buffered_steps(all_lines)
@@ -96,8 +109,12 @@ class _Report(NamedTuple):
         sequences = marks.join_sequences(filter(None, by_process))
         sequences = [marks.count_steps(sequence) for sequence in sequences]
         epochs = marks.epochs_by_process(sequences, execution.started)
+        window = seen.window_of(training) if program.window else None
+        if window:
+            epochs, sequences = window.epochs, []
+            notes.extend(window.notes)
         known_by = known_by if epochs else marks.WHOLE
-        return cls(known_by, by_process, sequences, epochs, unread, notes)
+        return cls(known_by, by_process, sequences, epochs, unread, notes, training, window)
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
@@ -130,16 +147,20 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         with suppress(OSError):  # A full disk ends no training.
             write_json(so_far, describe(execution), durable=False)
 
-    execution = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS)
+    window_file = folder / seen.WINDOW_FILE
+    execution = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS, window_file)
     so_far.unlink(missing_ok=True)
     load.end()
     output.close()
     try:
         report = _Report.read(program, plan, place, marks_folder, output, execution)
-        _require_success(execution, output, report)
+        if not (report.window and window_file.exists()):  # Else Escala ended it.
+            _require_success(execution, output, report)
         _require_sound(report, execution)
         if report.known_by != marks.WHOLE:
-            _require_plan(program, plan, place, report)
+            if not report.window:
+                _require_epochs(program, plan, report)
+            _require_rows(program, plan, place, report)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - execution.at)
         error.code = execution.code
@@ -160,7 +181,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         seconds = execution.at - execution.started
         epochs = [[Epoch(execution.started, execution.at, train_seconds=seconds)]]
     _write_steps(folder / f"rank{place.process}.steps.csv", epochs[0])
-    return _measure(epochs, execution.started) | {
+    return _measure(epochs, execution.started, report.window) | {
         "known_by": report.known_by,
         "parameters": marks.value_at_begin(report.all_marks, marks.PARAMETERS),
         "whole_seconds": execution.at - execution.started,
@@ -216,12 +237,8 @@ def _require_sound(report: _Report, execution: child.Execution) -> None:
         report.notes.extend(lines.require_ends(report.all_marks, started, ended))
 
 
-def _require_plan(program: Program, plan: Mapping, place: Place, report: _Report) -> None:
-    """Refuse a program that made other numbers of epochs or rows than its command names.
-
-    Processes that tell of different numbers of epochs are refused too. The last step may have fewer
-    rows.
-    """
+def _require_epochs(program: Program, plan: Mapping, report: _Report) -> None:
+    """Refuse another number of epochs than the command names, or than another process made."""
     epochs = report.epochs
     done, least, planned = max(map(len, epochs)), min(map(len, epochs)), plan["epochs"]
     if least < done:
@@ -231,12 +248,22 @@ def _require_plan(program: Program, plan: Mapping, place: Place, report: _Report
         )
     if "epochs" in program.placeholders and done != planned:
         how = "ended after" if done < planned else "reported"
-        by = "mark" if report.known_by == marks.HOOK else "print, so that epoch_ends matches it,"
+        ways = {marks.HOOK: "mark", marks.OUTPUT: "print, so that epoch_ends matches it,"}
+        way = ways.get(report.known_by)
         raise Failed(
             f"the program {how} {done} of {planned} epochs. Remedy: let it train as many as "
-            f"{{epochs}}, and {by} the end of each once"
+            "{epochs}" + (f", and {way} the end of each once" if way else "")
         )
-    rows_taken = [max(filter(None, e.rows)) for e in chain(*epochs) if any(e.rows)]
+
+
+def _require_rows(program: Program, plan: Mapping, place: Place, report: _Report) -> None:
+    """Refuse other rows of a step than the command names; the last step may have fewer."""
+    epochs = report.epochs
+    if report.known_by == marks.SEEN:  # A step may take several batches.
+        batches = (loop.rows for process in report.seen for loop in process.loops)
+        rows_taken = list(filter(None, batches))
+    else:
+        rows_taken = [max(filter(None, e.rows)) for e in chain(*epochs) if any(e.rows)]
     if not rows_taken or not {"rows", "rows_of_rank"} & program.placeholders:
         return
     rows, ranks, most = plan["global_batch"], plan["ranks"], int(max(rows_taken))
@@ -310,11 +337,12 @@ def _notes_on_marks(report: _Report, place: Place, ran: Mapping) -> Iterator[str
     yield from lines.notes_on_lengths(report.epochs)
 
 
-def _measure(epochs: list[list[Epoch]], started: float) -> dict:
+def _measure(epochs: list[list[Epoch]], started: float, window: seen.Window | None) -> dict:
     """Return the `epochs` that count, the seconds of the `first_epoch`, and those to begin.
 
     `epochs` are those of each process, of which the first one's count; the program `started` by
-    their clock.
+    their clock. The steps of a `window` are recorded as an epoch that was cut, or as a whole one if
+    they are as many.
     """
     first = epochs[0]
     # The first epoch holds what a framework compiles.
@@ -340,8 +368,16 @@ def _measure(epochs: list[list[Epoch]], started: float) -> dict:
                 "scores": {},
             }
         )
+    if window:
+        [record] = records
+        part = min(1.0, window.epoch_steps / record["steps"])
+        record["steps"] = min(record["steps"], window.epoch_steps)
+        record["rows"] = record["rows"] and round(part * record["rows"])
+        record["train_seconds"] *= part
+        record["epoch_wall_seconds"] *= part
     return {
         "epochs": records,
+        "epoch_steps": window and window.epoch_steps,
         "first_epoch": first[0].train_seconds if skipped else None,
         "seconds": {"startup": first[0].began - started if first[0].marked else None},
     }
@@ -455,6 +491,8 @@ def variables(
     # 0 leaves the number to the library.
     result |= {name: str(number) for name, number in numbers.items() if number}
     result |= {MARKS: str(folder), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
+    if program.window:
+        result[WINDOW] = str(program.window)
     if place.process == 0 and plan["instrument"] and TRACED in os.environ:
         result[TRACED] = os.environ[TRACED]
     if program.epoch_ends or program.step_ends:

@@ -76,8 +76,10 @@ class Measurements(TypedDict):
     #: Seconds of each of `PARTS`; and of the first epoch, if it is not among `epochs`.
     seconds: dict[str, float | None]
     first_epoch: float | None
-    #: How the steps of a program are known (`escala.programs.marks`), and its time in all.
+    #: How the steps of a program are known (`escala.programs.marks`), its time in all, and the
+    #: steps of a whole epoch where only some of them are timed.
     known_by: str | None
+    epoch_steps: int | None
     whole_seconds: float | None
     #: The number of all ranks, threads and GPUs of this process, and each rank's part of a batch.
     ranks: int

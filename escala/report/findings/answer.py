@@ -32,7 +32,7 @@ from escala.analysis.verdicts import (
 )
 from escala.core.engines import ENGINES
 from escala.core.readable import in_words, with_noun
-from escala.programs.marks import BEST, HOOK, OUTPUT, WHOLE
+from escala.programs.marks import BEST, HOOK, OUTPUT, SEEN, WHOLE
 from escala.report.findings.context import Report, configuration_of, headline, inverse, ratio_of
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers
@@ -55,6 +55,7 @@ _MOST_NAMED = 3
 #: How the epochs of a program are known, by `known_by` of run.json.
 _KNOWN = {
     HOOK: "its epochs are known by its hook",
+    SEEN: "its steps are seen as it makes them",
     OUTPUT: "its epochs are known by its output",
     WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
 }
