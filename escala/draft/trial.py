@@ -27,7 +27,7 @@ from escala.draft.divide import describe as describe_division
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import layout_in_words
-from escala.programs import marks
+from escala.programs import marks, seen
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
 from escala.programs.processes import file_use, list_unlisted
@@ -89,6 +89,7 @@ class Trial:
     notes : further sentences for the user.
     read : files that it read and does not declare (`escala.programs.processes.list_unlisted`).
     result : its `run.json`, None if it did not end.
+    window_steps : the steps that were timed, if its epoch is projected from these; else None.
     """
 
     run: Run
@@ -107,6 +108,7 @@ class Trial:
     notes: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     result: dict | None = None
+    window_steps: int | None = None
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -150,24 +152,29 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
             )
             raise _error(program, run, reason, last_lines)
     whole, last_epoch = reported["known_by"] == marks.WHOLE, result["epochs"][-1]
+    steps, rows, projected = last_epoch["steps"], last_epoch["rows"], 1.0
+    if epoch_steps := result["training"]["steps_per_epoch"]:
+        projected = epoch_steps / steps
+        rows = rows and round(projected * rows)
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
         run,
         reported["whole_seconds"],
         True,
         reported["known_by"],
-        None if whole else last_epoch["train_seconds"],
+        None if whole else projected * last_epoch["train_seconds"],
         epochs if whole else last_epoch["epoch"],
         last,
         result["wall_seconds"],
-        last_epoch["steps"],
-        last_epoch["rows"],
+        epoch_steps or steps,
+        rows,
         {name: value for name, value in scores.items() if not name.startswith(marks.BEST)},
         reported["ran"],
         program.placeholders,
         tuple(reported["notes"]),
         read,
         result,
+        steps if epoch_steps else None,
     )
 
 
@@ -179,6 +186,8 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
     log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
     if any(mark.event in (marks.STEP, marks.EPOCH) for mark in reported):
         known_by = marks.HOOK
+    elif training := seen.read(folder):
+        known_by, reported = marks.SEEN, seen.marks_of(training[0])
     else:
         searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
         epochs = plan["epochs"] if "epochs" in program.placeholders else None
@@ -433,8 +442,15 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
         if alone.ended and several.ended:
             yield from _compare(alone, several)
     program = _program(experiment.request(alone.run))
-    if alone.known_by != marks.WHOLE:
+    if alone.window_steps:
+        yield (
+            f"Its steps are seen as it makes them: {span(alone.epoch_seconds / alone.steps)} each. "
+            f"Each run ends after {program.window:g} s of steady steps; with --whole it goes on "
+            "to its end."
+        )
+    elif alone.known_by != marks.WHOLE:
         how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
+        how = "its steps, which are seen" if alone.known_by == marks.SEEN else how
         took = f"; the last one took {span(alone.epoch_seconds)}" if alone.epoch_seconds else ""
         yield f"Its epochs are known by {how}{took}."
     elif program.epoch_ends or program.step_ends:
@@ -459,12 +475,18 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"takes {span(start_seconds)} of {span(alone.seconds)}. Give it more to do, or let its "
             "epochs be seen."
         )
-    elif alone.ended and timed is not None and timed < SHORT_SECONDS:
+    elif alone.ended and not alone.window_steps and timed is not None and timed < SHORT_SECONDS:
         yield (
             f"Too short to time well: {'the run' if is_whole else 'an epoch'} takes {span(timed)}, "
             "and the time of a short one varies more. Give it more to do: more epochs or more rows."
         )
-    notes = dict.fromkeys(note for trial in (alone, several) if trial for note in trial.notes)
+    notes = dict.fromkeys(
+        note
+        for trial in (alone, several)
+        if trial
+        for note in trial.notes
+        if not note.startswith(seen.PROJECTED)
+    )
     yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
     least, most = estimate(alone, several, experiment)
     runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
@@ -485,11 +507,14 @@ def _describe(trial: Trial) -> str:
         return ""
     at_work, cores, ranks = ran["processes"], ran["cores"], ran["ranks"]
     scores = ", ".join(f"{name} {value:.4g}" for name, value in trial.scores.items())
+    epochs = f"epochs{'' if trial.ended else ' so far'}: {trial.epochs if known else 'not known'}"
+    if trial.window_steps:
+        epochs = f"steps timed: {trial.window_steps}"
     parts = [
         f"processes at work: {at_work or 'not known'}"
         + ("" if cores is None else f", on up to {cores:.1f} cores"),
         f"ranks: {ranks} of a group of {ran['world_size']}" if ranks else "no group of ranks",
-        f"epochs{'' if trial.ended else ' so far'}: {trial.epochs if known else 'not known'}",
+        epochs,
         f"steps{' of one' if trial.ended else ' so far'}: {trial.steps or 'not known'}",
         *([f"rows of one: {trial.rows or 'not known'}"] if trial.ended else []),
         *([f"scores: {scores or 'none'}"] if trial.ended else []),
@@ -528,6 +553,7 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
         shortest = longest = like.seconds
         if like.ended:
             more = max(0, epochs - like.epochs) * (like.epoch_seconds or 0.0)
+            more = 0.0 if like.window_steps else more
             shortest = longest = like.whole_seconds + more
         elif like.epochs and "epochs" in like.placeholders:
             shortest = longest = like.seconds * epochs / like.epochs

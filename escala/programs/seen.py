@@ -22,6 +22,8 @@ WINDOW_FILE = "window.json"
 INTERRUPTED = 5.0
 #: Steps that stand for an epoch where it is not known how many it has.
 UNKNOWN_EPOCH = 10_000
+#: The beginning of the note on the steps of a window.
+PROJECTED = "an epoch is projected from"
 
 
 class Steps(NamedTuple):
@@ -200,7 +202,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
                 marked=True,
             )
         )
-    notes = [f"an epoch is projected from {epochs[0].count} steps, after {first} others"]
+    notes = [f"{PROJECTED} {epochs[0].count} steps, after {first} others"]
     if not known:
         notes.append(
             f"how many steps an epoch has is not known, so {UNKNOWN_EPOCH} steps are called one"

@@ -19,6 +19,7 @@ from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.files.arrays import prepare
+from escala.engines import interpreter
 from escala.experiment import Run
 from escala.experiment.runs import NAMES
 from escala.measure.plan import Plan, PlannedRun
@@ -26,6 +27,7 @@ from escala.programs import copy as program_copy
 from escala.programs.environment import identity
 from escala.record.run import measure
 from escala.record.schema import Outcome
+from escala.report.tables.base import seconds_per_epoch
 from escala.workloads import program as workload_of
 from tests.conftest import ROOT
 from tests.programs import eventually, with_marks
@@ -426,3 +428,31 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
     assert gone(tmp_path)
     assert (tmp_path / "source" / "train.py").read_text() == ""
     assert (tmp_path / planned.run.folder / "ranks" / "copy").exists() == (who == "supervisor")
+
+
+#: It trains for hours, if nobody ends it.
+SEEN = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+parameter = torch.nn.Parameter(torch.zeros(1))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+for epoch in range(100_000):
+    for [batch] in DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4):
+        optimizer.zero_grad()
+        (parameter * batch).sum().backward()
+        time.sleep(0.01)
+        optimizer.step()
+"""
+
+
+@pytest.mark.torch
+def test_a_window_of_steps_is_timed_and_an_epoch_projected(run):
+    python = interpreter("torch")
+    result = run(SEEN, command=[python, "train.py"], layout="1x1", window=0.5).result
+    assert (result["status"], result["program"]["known_by"]) == ("ok", "seen"), result["reason"]
+    training, [epoch] = result["training"], result["epochs"]
+    assert training["steps_per_epoch"] == 100
+    assert epoch["rows"] == 4 * epoch["steps"]
+    seconds = seconds_per_epoch(result)
+    assert seconds >= 100 * 0.01
+    assert seconds / 100 == pytest.approx(epoch["train_seconds"] / epoch["steps"])
