@@ -348,7 +348,14 @@ def _epoch_rows(run: Measurement) -> float | None:
     if run["training"]["train_rows"]:
         return run["training"]["train_rows"]
     rows = [epoch["rows"] for epoch in run["epochs"]]
-    return None if None in rows or not rows else sum(rows) / len(rows)
+    if None in rows or not rows:
+        return None
+    # Of an epoch that was cut, the rows grow with its steps.
+    steps_per_epoch = run["training"]["steps_per_epoch"]
+    epochs = len(rows)
+    if steps_per_epoch:
+        epochs = sum(epoch["steps"] for epoch in run["epochs"]) / steps_per_epoch
+    return sum(rows) / epochs
 
 
 def other_exchange(run: Measurement) -> str | None:

@@ -355,8 +355,8 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             spent = {task: row[columns].sum() for task, columns in columns_of.items()}
             is_unknown = any(row[columns].isna().any() for columns in columns_of.values())
             at_least = "at least " * is_unknown
-        # Outside a whole run there is nothing.
-        elif row["workload"] in whole:
+        # Outside a whole run there is nothing, and of a window nothing outside is known.
+        elif row["workload"] in whole or pd.isna(row["total_train_seconds"]):
             continue
         else:
             seconds, inside = row["program_seconds"], "the epochs that count"
