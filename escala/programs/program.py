@@ -190,6 +190,14 @@ class Program:
         started = Path(words[place]).name if place < len(words) else ""
         if self.python and PYTHON.fullmatch(started):
             words[place] = self.python
+        # A command or a line may set where Python finds modules: the hook stays among them.
+        assigned = "PYTHONPATH="
+        words[:place] = [
+            word.replace(assigned, f"{assigned}{HOOK}{os.pathsep}", 1)
+            if word.startswith(assigned)
+            else word
+            for word in words[:place]
+        ]
         if not self.lines:
             return words
         # A line must not see the words of the command as its own arguments.
@@ -199,6 +207,7 @@ class Program:
         for line in map(shlex.quote, self.lines):
             telling = f"printf 'this line before the command failed: %s\\n' {line} >&2"
             script.append(f"eval {line} || {{ {telling}; exit {LINE_FAILED}; }}")
+        script.append(f"export PYTHONPATH={shlex.quote(str(HOOK))}${{PYTHONPATH:+:$PYTHONPATH}}")
         return ["bash", "-c", "\n".join([*script, 'exec "${command[@]}"']), "bash", *words]
 
     def as_plan(self) -> dict[str, Any]:

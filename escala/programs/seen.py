@@ -20,8 +20,9 @@ from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark
 WINDOW_FILE = "window.json"
 #: A step that takes so many times as long as most holds something else, such as an evaluation.
 INTERRUPTED = 5.0
-#: Steps that stand for an epoch where it is not known how many it has.
-UNKNOWN_EPOCH = 10_000
+#: Steps that stand for an epoch where it is not known how many it has. A loader of more steps than
+#: the second number is taken for one without an end.
+UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
 #: The beginning of the note on the steps of a window.
 PROJECTED = "an epoch is projected from"
 
@@ -188,6 +189,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         if steps.seconds > INTERRUPTED * most * steps.made
     }
     known = processes[0].loops[-1].steps_in_all
+    known = known if known and known <= LONGEST_EPOCH else None
     epochs = []
     for every in by_process:
         chosen = [steps for number, steps in enumerate(every) if number not in interrupted]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,6 +87,16 @@ def test_what_starts_python_starts_the_interpreter_of_the_program(command, place
     if place is not None:
         expected[place] = sys.executable
     assert [*found] == expected
+
+
+@pytest.mark.parametrize("lines", [[], ["PYTHONPATH=lib"], ["unset PYTHONPATH"]])
+def test_a_command_or_a_line_that_sets_pythonpath_leaves_the_hook_there(lines, tmp_path):
+    code = "import sys; print([p for p in sys.path if p.endswith(('hook', 'src'))])"
+    command = ["env", "PYTHONPATH=src", "python", "-c", code]
+    declared = {"command": command, "environment": {"python": sys.executable, "lines": lines}}
+    called = Program.of(declared, tmp_path, "workloads.train").arguments({})
+    done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ast.literal_eval(done.stdout) == [str(HOOK), str(tmp_path / "src")]
 
 
 def test_a_quote_within_quotes_ends_none_and_lines_go_on():
