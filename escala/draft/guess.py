@@ -49,7 +49,7 @@ def guess_patterns(text: str) -> dict[str, str]:
         counting = {key: len(set(n)) for key, n in numbers.items() if key[0] == event and _grows(n)}
         if counting:
             key = max(counting, key=counting.__getitem__)
-            patterns[f"{event}_ends"] = f"{key[1]}{_scores(examples[key])}"
+            patterns[f"{event}_ends"] = f"{key[1]}{_score(examples[key], event)}"
     return patterns
 
 
@@ -105,15 +105,19 @@ def _grows(numbers: Sequence[float]) -> bool:
     return sum(b > a for a, b in pairwise(numbers)) >= _MOSTLY * (len(numbers) - 1)
 
 
-def _scores(line: str) -> str:
-    """Return a pattern of the first loss or other score in a line, which another line may lack."""
+def _score(line: str, event: str) -> str:
+    """Return a pattern of the first loss or other score in a line, which a line of a step may lack.
+
+    A line that ends an epoch needs it, or else a number with decimals: its header has none.
+    """
     for name, _ in _NAMED.findall(line):
         word = re.sub(r"\W+", "_", name.strip()).strip("_").lower()
         if better(name) is not None and word.isidentifier():
-            return rf"(?:.*?{re.escape(name.strip())}[\W_]{{1,3}}(?P<{word}>[-+\w.]+))?"
-    return ""
+            score = rf".*?{re.escape(name.strip())}[\W_]{{1,3}}(?P<{word}>[-+\w.]+)"
+            return score if event == EPOCH else f"(?:{score})?"
+    return r".*?\d\.\d" if event == EPOCH else ""
 
 
-def describe(patterns: Mapping[str, str]) -> str:
-    """Return the options of `escala try` that give patterns."""
+def as_options(patterns: Mapping[str, str]) -> str:
+    """Return patterns as options of `escala try`."""
     return " ".join(f"--{key.replace('_', '-')} '{text}'" for key, text in patterns.items())
