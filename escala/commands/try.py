@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from escala.commands import submit
@@ -130,6 +131,10 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
             "with --strategy."
         )
         drafted, experiment = typed, as_typed
+    if arguments.whole or (several and several.patterns != one.patterns):
+        one = replace(one, patterns={})
+    [workload] = drafted.settings["workloads"].values()
+    workload.update(one.patterns)
     for sentence in trial.report(one, several, experiment):
         say(sentence)
     read = sorted({*one.read, *(several.read if several else ())})

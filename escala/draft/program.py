@@ -86,7 +86,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     about.add_argument("--step-ends", metavar="REGEX", help="the same for each step")
     about.add_argument(
         "--whole", action="store_true",
-        help="run it to its end each time; default: if its steps are seen, some seconds of them",
+        help="time whole runs if its steps are not known; default: some seconds of steps that are "
+        "seen, or guess by which lines it tells of steps",
     )  # fmt: skip
     about.add_argument(
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"

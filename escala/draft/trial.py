@@ -24,10 +24,11 @@ from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
 from escala.draft import command
 from escala.draft.divide import describe as describe_division
+from escala.draft.guess import as_options, guess_patterns
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import layout_in_words
-from escala.programs import marks, seen
+from escala.programs import marks, printed, seen
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
 from escala.programs.processes import file_use, list_unlisted
@@ -90,6 +91,8 @@ class Trial:
     read : files that it read and does not declare (`escala.programs.processes.list_unlisted`).
     result : its `run.json`, None if it did not end.
     window_steps : the steps that were timed, if its epoch is projected from these; else None.
+    patterns : of lines that seem to end its steps or epochs, if these are not known otherwise
+        (`escala.draft.guess`).
     """
 
     run: Run
@@ -109,6 +112,7 @@ class Trial:
     read: tuple[str, ...] = ()
     result: dict | None = None
     window_steps: int | None = None
+    patterns: Mapping[str, str] = field(default_factory=dict)
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -139,9 +143,13 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         _, _, last_lines = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (line for line in last_lines.split(" | ") if " escala: " not in line)
         last = " | ".join(lines) or "nothing"
+        patterns = {}
+        if not (program.epoch_ends or program.step_ends):
+            patterns = guess_patterns(printed.text((ranks / "rank0.log").read_bytes()))
         if outcome.status == "timeout":
             trial = _cut_trial(run, limit_seconds, program, ranks, last)
-            return replace(trial, read=read)
+            guessed = patterns if trial.known_by == marks.WHOLE else {}
+            return replace(trial, read=read, patterns=guessed)
         result = read_result(output)
         reported = result["program"]
         if reported["ran"]["idle"]:
@@ -175,6 +183,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         read,
         result,
         steps if epoch_steps else None,
+        patterns if whole else {},
     )
 
 
@@ -457,6 +466,12 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
         yield (
             "No line of its output matches its pattern so far. If none does until its end, a run "
             f"fails. Its last lines: {alone.last}"
+        )
+    elif alone.patterns:
+        yield (
+            "Lines of its output seem to end its steps or epochs, and are timed: "
+            f"{as_options(alone.patterns)}. If that is wrong, give other patterns, or --whole to "
+            "compare whole runs."
         )
     else:
         yield (

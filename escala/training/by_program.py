@@ -495,6 +495,6 @@ def variables(
         result[WINDOW] = str(program.window)
     if place.process == 0 and plan["instrument"] and TRACED in os.environ:
         result[TRACED] = os.environ[TRACED]
-    if program.epoch_ends or program.step_ends:
-        result["PYTHONUNBUFFERED"] = "1"
+    # Its lines arrive as it writes them, as in a terminal.
+    result["PYTHONUNBUFFERED"] = "1"
     return environment(program, result)

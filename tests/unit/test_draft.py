@@ -25,10 +25,12 @@ from escala.draft import data, program
 from escala.draft.data import SIMULATED, recognise
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
+from escala.draft.guess import guess_patterns
 from escala.draft.program import add_files, add_options, file_of
 from escala.engines import engine_name
 from escala.experiment import Experiment
 from escala.measure.plan import words_of
+from escala.programs.marks import OutputSearch
 from escala.programs.program import Program
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
@@ -664,3 +666,43 @@ def test_resources_are_those_that_the_script_can_use(
     assert re.search(rf"\b{physical} core", line) and ("4 hardware" in line) == (siblings > 1)
     assert all(part in line for part in ("3.5 cores", "load of 1.2"))
     assert (f"{gpus} GPU" in line) == (gpus > 0)
+
+
+#: Outputs with lines that count, how many of them do, and the last number of a step or an epoch.
+OUTPUTS = {
+    "a word and a number": ("iter {n}: loss {loss}, time 5.1ms", "step", 30, 29),
+    "every hundredth step": ("iter_dt 5.{n}ms; iter {n}00: train loss {loss}", "step", 30, 2900),
+    "a part of all batches": ("| epoch   1 |   {n}/ 29 batches | loss  {loss}", "step", 30, 29),
+    "a bar": ("\r {n}%|███       | {n}/29 [00:01<00:08, 10.1it/s, loss={loss}]", "step", 30, 29),
+    "rows of an epoch": ("Train Epoch: 1 [{n}/29 ({n}%)]\tLoss: {loss}", "step", 30, 29),
+    "epochs with a score": ("Epoch {n}, val_acc: {loss}", "epoch", 30, 29),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_the_lines_that_count_are_found_in_an_output_among_others(name):
+    form, event, number, last = OUTPUTS[name]
+    counting = [form.format(n=n, loss=f"0.{90 - n}") for n in range(30)]
+    others = ["loading 3 of 4 files", "Epoch 1/3", "saved after 2.5 s", "step: nothing"]
+    output = "\n".join([*others, *counting, *others])
+    patterns = guess_patterns(output)
+    assert list(patterns) == [f"{event}_ends"]
+    search = OutputSearch(patterns.get("epoch_ends"), patterns.get("step_ends"))
+    search.feed(output.encode(), 0.0)
+    search.end()
+    assert [mark.event for mark in search.marks] == [event] * number
+    assert search.marks[-1].number == last
+    assert [mark.values.popitem()[1] for mark in search.marks][-1] == 0.61
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "loading 3 files\ndone in 3.2 s",
+        "Epoch 1/3\nEpoch 2/3\nEpoch 3/3",  # headers
+        "step 5 of the recipe\nstep 5 again\nstep 5",
+        "accuracy 0.1\naccuracy 0.2\naccuracy 0.3",
+    ],
+)
+def test_no_pattern_is_guessed_where_nothing_counts(output):
+    assert guess_patterns(output) == {}
