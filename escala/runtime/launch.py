@@ -211,7 +211,7 @@ def _hydra_options(launch: Launch, processes: int) -> Command:
     InputError : the processes are not on this machine only.
     """
     here = socket.gethostname()
-    others = [n.host for n in launch.nodes if not allocation.same_host(n.host, here)]
+    others = [n.host for n in launch.nodes if not slurm.same_host(n.host, here)]
     if launch.job and others:
         reason = "is started on this machine only by mpirun of MPICH or Intel MPI"
         remedy = "use the program with Open MPI, or layouts of one node"

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import UNKNOWN, EvaluatesInParts, Layouts, Option, Strategy
-from escala.strategies.programs import AtFirstProcess
+from escala.strategies.base import (
+    UNKNOWN,
+    AtFirstProcess,
+    EvaluatesInParts,
+    Layouts,
+    Option,
+    Strategy,
+)
 
 
 class JAX(Strategy):
