@@ -20,9 +20,9 @@ class LengthError(NamedTuple):
 
     Attributes
     ----------
-    pieces, wrong : number of pieces, and of those that got another class than their true one.
-    familiar, wrong_familiar : the same, without pieces that are flagged as unlike the training
-        rows.
+    pieces, wrong : number of all pieces, and number of pieces whose predicted class is wrong.
+    familiar, wrong_familiar : both numbers without the pieces that are flagged as unlike the
+        training rows.
     """
 
     letters: int
@@ -33,19 +33,18 @@ class LengthError(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The wrong fraction of the familiar pieces; NaN if there are none."""
+        """The fraction of the familiar pieces that are wrong; NaN without familiar pieces."""
         return self.wrong_familiar / self.familiar if self.familiar else math.nan
 
 
 def measure(
     kind: Kind, run: Path, split: Path, familiarity: Path, false_alarms: float, output: Path
 ) -> list[LengthError]:
-    """Classify test pieces of several lengths, shorter ones first, and write how many are wrong.
+    """Classify test pieces of several lengths, and write how many pieces are wrong.
 
-    No longer pieces are tried once no familiar piece is wrong at a length of at least a model's
-    row. The list is empty for a model without classes. Arguments are as in `classify.predict`;
-    `split` is the folder of the arrays that the model was trained on. The kind's `fragments` cut
-    the pieces.
+    The lengths increase until one is at least a model's row and has no wrong familiar piece. The
+    list is empty for a model without classes. Arguments are as in `classify.predict`; `split` is
+    the folder of the arrays that the model was trained on. The kind's `fragments` cut the pieces.
     """
     classifier, measured = model(run), []
     row_letters = max(classifier.inputs[0].shape)
@@ -79,7 +78,7 @@ def read(path: Path) -> list[LengthError]:
 
 
 def least_letters(measured: list[LengthError], limit: float) -> float:
-    """Return the length, in letters, from which on the error is at most `limit`, or infinity."""
+    """Return the length, in letters, from which on no error exceeds `limit`; else infinity."""
     least = math.inf
     for at_length in reversed(measured):
         if not at_length.error <= limit:
@@ -89,10 +88,11 @@ def least_letters(measured: list[LengthError], limit: float) -> float:
 
 
 def judge(measured: list[LengthError], limit: float) -> Callable[[Mapping[str, Any]], dict]:
-    """Return a function from an item's columns, with its `letters`, to its columns on its length.
+    """Return a function that takes an item's columns and returns further columns on its length.
 
-    `error_at_length` is the error at the longest measured length that the item reaches, or at the
-    shortest one if it reaches none. `too_short` tells whether its error may exceed `limit`.
+    The function reads the column `letters`. `error_at_length` is the error at the longest measured
+    length that the item reaches. An item below all measured lengths gets the error at the shortest
+    one. `too_short` tells whether the item's error may exceed `limit`.
     """
     least = least_letters(measured, limit)
 
@@ -105,9 +105,9 @@ def judge(measured: list[LengthError], limit: float) -> Callable[[Mapping[str, A
 
 
 def summary(path: Path, measured: list[LengthError], limit: float) -> str:
-    """Return the counts of a table that `classify.predict` wrote; its last line names the file.
+    """Return the counts of a table that `classify.predict` wrote. The last line names the file.
 
-    Where the table has true classes, precision, recall and F1 of each class come before.
+    If the table has true classes, precision, recall and F1 of each class come before the last line.
 
     Parameters
     ----------
@@ -128,11 +128,11 @@ def summary(path: Path, measured: list[LengthError], limit: float) -> str:
     if "too_short" in table:
         least = least_letters(measured, limit)
         lines.append(
-            f"At no measured length at most {limit:.1%} were wrong: every record is too short."
+            f"More than {limit:.1%} are wrong at the longest length: every record is too short."
             if math.isinf(least)
-            else f"Too short is a record of fewer than {least} letters: over {limit:.1%} are wrong."
+            else f"A record of fewer than {least} letters is too short: over {limit:.1%} are wrong."
         )
-    # Column, the value that is counted, and its words.
+    # A column, the value that is counted in it, and the words for this value.
     flags = (
         ("shorter_than_rows", "True", "shorter than the model's rows"),
         ("too_short", "True", "too short"),

@@ -1,8 +1,8 @@
 """The nodes of a run, the places of its processes, and the links and transports between nodes.
 
-Open MPI selects a component of its framework `pml`: `ucx`, which uses InfiniBand and other RDMA
-whatever the interface, `cm`, or `ob1`. With `ob1` a component of `btl` carries the messages to each
-node, such as `tcp`. `escala.runtime.mpi.transport` lets it log both.
+Open MPI selects a component of its framework `pml`: `ucx`, `cm` or `ob1`. `ucx` uses InfiniBand and
+other RDMA, whatever the interface. With `ob1` a component of `btl` carries the messages to each
+node, such as `tcp`. `escala.runtime.mpi.transport` lets Open MPI log both choices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
 
     Parameters
     ----------
-    request : also with `nodes`, the names of those that the run is given; empty without a choice.
+    request : request of the run. Its `nodes` are the names of the nodes to use; empty without a
+        choice.
     links : controller of the links between nodes, None where they are real.
 
     Returns
@@ -84,18 +85,19 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
 
 
 def experiment_folder(request: dict, folder: Path) -> Path:
-    """Return the folder of the experiment of a run, or that of the run if it is outside."""
+    """Return the folder of a run's experiment, or that of a run outside of an experiment."""
     return next((path for path in folder.parents if path.name == request["experiment"]), folder)
 
 
 def set_links(request: dict, choice: Launch, links: Links | None, folder: Path) -> Outcome:
-    """Set the links between nodes to the requested rate, and measure it.
+    """Set the links between nodes to the requested rate, and measure the rate.
 
-    Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
+    Real links are measured once in a job, by TCP. If the experiment asks for UCX, they are not
+    measured.
 
     Parameters
     ----------
-    folder : of the run, in that of its experiment.
+    folder : folder of the run, in the folder of its experiment.
     """
     rate, hosts = request["link"]["rate"], [node.host for node in choice.nodes]
     if len(hosts) == 1:
@@ -125,12 +127,12 @@ _COMPONENTS = {"tcp": ("ob1", {"tcp"}), "ucx": ("ucx", set())}
 
 
 def check_transport(request: dict, folder: Path, interface: str | None) -> Outcome:
-    """Read how MPI ranks exchanged; fail if it is not the transport that the network names.
+    """Read by which transport MPI ranks exchanged. Fail if the experiment asks for another one.
 
     Parameters
     ----------
     folder : the ranks' folder, with their logs.
-    interface : of the ranks, unless UCX chooses it.
+    interface : interface of the ranks; with UCX, that of the experiment counts instead.
     """
     transport = request["link"].get("transport")
     if STRATEGIES[request["strategy"]].meets_by != "mpi":
@@ -139,7 +141,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
     ranks = {}
     if pml is not None:
         obeyed = transport == "ucx" or between == {"tcp"}
-        # UCX takes the interface that the experiment names, if any.
+        # With UCX, the interface is known only if the experiment names it.
         interface = request["link"]["interface"] if transport == "ucx" else interface
         ranks["transport"] = {
             "pml": pml,
@@ -162,7 +164,7 @@ def check_transport(request: dict, folder: Path, interface: str | None) -> Outco
 def read_transport(folder: Path) -> tuple[str | None, set[str]]:
     """Return the component of `pml`, and those of `btl` that carried messages between nodes.
 
-    If ranks have several components of `pml`, they are joined by commas. None: no log names one.
+    If ranks have several components of `pml`, commas join their names. None: no log names one.
     """
     selected, between = set(), set()
     for log in sorted(folder.glob("rank*.log")):

@@ -26,7 +26,8 @@ from escala.training.process import Plan
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped.
 _LOOK_SECONDS = 0.5
-#: A sleep of this process that lasts so much longer shows that it was stopped, too.
+#: A sleep of this process that lasts this many seconds longer shows that this process was stopped,
+#: too.
 _LATE_SECONDS = 2.0
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
@@ -52,8 +53,8 @@ def supervise(
     Returns
     -------
     The outcome: `ok`, with the seconds for which processes stood still; `timeout` after
-    `limit_seconds`; `unavailable` if the launcher's program is missing; else the status of the rank
-    that failed first.
+    `limit_seconds`; `unavailable` if the launcher's program is missing; otherwise the status of the
+    rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
     python = engines.interpreter(plan["engine"])
