@@ -499,8 +499,8 @@ def test_a_measured_exchange_counts_for_its_library_and_cores_and_is_not_below_n
     # One of another kind of layout stands for it, and is named.
     for measured, layout, named in (
         ("native", Layout(4, 1), []),
-        ("local", Layout(2, 1), ["between nodes over native: that on one node stands for it"]),
-        ("native", Layout(1, 2), ["on one node: that between nodes over native stands for it"]),
+        ("local", Layout(2, 1), ["between nodes over native: the loss on one node stands for it"]),
+        ("native", Layout(1, 2), ["on one node: the loss between nodes over native stands for it"]),
     ):
         plan = replace(PLAN, layout=layout, rows=32 * layout.ranks)
         notes = predict(_with_exchange({measured: 1.0}), plan, draws=2).extrapolated
@@ -626,7 +626,7 @@ def test_few_repeats_are_widened_to_the_interval_of_student():
          "cnn has two entries of 16 rows"),
         (lambda of: of.update(format=1), "format: 2 was expected.*calibrate again"),
         (lambda of: of.update(works={"cnn": {}}), "works.cnn"),
-        (lambda of: times_of(of)[0]["seconds"].append(1.0), "unequal numbers of repeats"),
+        (lambda of: times_of(of)[0]["seconds"].append(1.0), "different numbers of repeats"),
     ],
 )  # fmt: skip
 def test_a_file_of_another_form_is_refused(change, message):
