@@ -147,7 +147,7 @@ def _common_refusals(one: Measurement, other: Measurement) -> Iterator[str]:
 def other_lines(one: Measurement, other: Measurement) -> str | None:
     """Return a reason if each process of a program seems to write the lines of epochs, else None.
 
-    The sign of this: the runs had different numbers of processes on an output, and one run had a
+    Signs of this: the runs had different numbers of processes on an output, and one run had a
     multiple of the lines of the other.
     """
     both_by_output = all(_program(run).get("known_by") == OUTPUT for run in (one, other))
@@ -205,7 +205,7 @@ def is_fit(run: Measurement) -> bool:
 
 
 def is_emulated(run: Measurement) -> bool:
-    """Return whether the nodes of a run were those of the lab, which are parts of one machine."""
+    """Return whether the nodes of a run were nodes of the lab, which are parts of one machine."""
     link = run["link"] or {}
     # Older files lack `emulated`. In these, only the lab measured a link without `measured_by`.
     by_lab = link.get("mbit_per_second") is not None and "measured_by" not in link

@@ -14,8 +14,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
-#: Begin of a text that a spreadsheet takes for a formula. `read_table` also matches the quote that
-#: marks a text.
+#: Begin of a text that a spreadsheet takes for a formula, or would take for one without its quotes.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _FORMULA_QUOTED = re.compile(rf"^'(?={_FORMULA.pattern})")
 _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}

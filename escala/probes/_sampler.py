@@ -87,7 +87,7 @@ def command(module: str, folder: Path, seconds: float, source: str) -> list[str]
 
 
 def read_arguments() -> tuple[Path, int, float, str]:
-    """Return folder, node, seconds and source of this sampler. Let it end with its parent."""
+    """Return folder, node, seconds and source of this sampler, and let it end with its parent."""
     die_with_parent()
     folder, seconds, source = sys.argv[1:]
     return Path(folder), int(os.environ.get("SLURM_NODEID", 0)), float(seconds), source

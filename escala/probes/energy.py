@@ -120,7 +120,7 @@ class Energy(Probe):
         repeats=value(
             "integer",
             "Energy runs of each configuration. They are spread evenly among the repeats of the "
-            "timing runs, the first before and the last after all of them.",
+            "timing runs. The first is before all timing runs, and the last is after all of them.",
             minimum=1,
             maximum=1000,
             default=REPEATS,

@@ -182,7 +182,7 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
     """Summarise the samples of each rank taken between two moments, both included.
 
     The growth of a counter (context switches, bytes) is taken between the first and the last of
-    those samples, and so is its rate per second. Bytes are those of the interface: ranks that share
+    these samples, and so is its rate per second. Bytes are those of the interface: ranks that share
     an interface have the same bytes. Do not add them up.
 
     Parameters

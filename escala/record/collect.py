@@ -70,8 +70,8 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
 
     A run that broke an invariant has failed, and its outcome has no measurement. A run with a score
     that is not a finite number has failed, but its outcome has the other measurements. The epochs
-    of a program are those of the processes with the best reports. The time of an epoch is that of
-    the slowest process.
+    of a program are from the processes with the best reports. The time of an epoch is that of the
+    slowest process.
 
     Parameters
     ----------

@@ -238,5 +238,5 @@ def _launchers_cause(folder: Path) -> str:
 
 
 def _without_copy(text: str, folder: Path) -> str:
-    """Return a text with relative paths in place of paths in the copy of a program's folder."""
+    """Return a text in which paths in a copy become paths in the program's folder."""
     return text.replace(str((folder / COPY).resolve()), "")

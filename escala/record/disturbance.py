@@ -14,12 +14,12 @@ the cores that a run uses, a neighbour would count half beside twice the ranks. 
 fraction of a second the limit is higher: it is the possible error of the kernel's counts.
 
 A fixed kernel on the cores of the run, before and after it (`escala.core.speed`), decides as well.
-It shows what slows cores and is counted nowhere: a lower frequency, another virtual machine whose
+This kernel also shows causes that no counter has: a lower frequency, another virtual machine whose
 time is not reported as steal, a neighbour that uses the bandwidth of the memory. Its times are
 compared with the usual times: the medians of the same session on the same cores. The cores are the
 same, because several cores at once are slower than one, and cores may differ. The first runs have
-no usual times yet. Only the cores of this machine are timed. What disturbs a GPU or a network, and
-what comes and goes during the run, is not seen.
+no usual times yet. Only the cores of this machine are timed. Disturbances of a GPU or a network,
+and short ones during the run, are not seen.
 
 A process of the run that was stopped decides, too. The time of the run decides nothing.
 """
@@ -39,7 +39,7 @@ from escala.core.speed import seconds_of_kernel
 
 #: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a
 #: quiet machine differ by a few percent; a neighbour on the sibling of a core, or a core that gets
-#: four fifths of its time, exceeds it.
+#: four fifths of its time, makes a larger difference.
 SLOWDOWN = 1.25
 #: Fewest earlier times on the same cores that give the usual time: those of two runs.
 _USUAL_FROM = 4
@@ -189,7 +189,7 @@ def cores_of_others(run: Mapping[str, Any]) -> float | None:
 def _node(members: list[Mapping]) -> dict:
     """Return the part of a run.json on one machine, from its processes that read the load.
 
-    The key `reason` says by what the run was disturbed here; None if it was not.
+    The key `reason` names what disturbed the run on this machine; None if nothing did.
     """
     first = members[0]["load"]
     run_seconds = sum(member["load"]["own"] for member in members)

@@ -208,7 +208,7 @@ def _places(ran: list[dict]) -> set[tuple[int, int]]:
 
 
 def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) -> str | None:
-    """Return how what ran differs from what was to run, with a remedy, or None.
+    """Return how the processes of a run differ from its plan, with a remedy, or None.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The cache key of a run: what is declared to determine it, besides its data and its request.
+"""The cache key of a run: what is declared to determine the run, besides its data and its request.
 
 The key contains
 

@@ -26,8 +26,7 @@ from escala.training.process import Plan
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped.
 _LOOK_SECONDS = 0.5
-#: A sleep of this process that lasts this many seconds longer shows that this process was stopped,
-#: too.
+#: A sleep of this process that lasts longer than this shows that this process was stopped, too.
 _LATE_SECONDS = 2.0
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
@@ -48,7 +47,7 @@ def supervise(
     plan : the run's knobs, and the place of each process.
     choice : the launcher and the nodes.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
-    refused : returns why the run must end, None if it may go on.
+    refused : returns why the run must end, or None if the run may go on.
 
     Returns
     -------

@@ -396,7 +396,7 @@ def test_one_rank_takes_the_time_that_was_calibrated_and_beyond_it_that_of_the_l
     found = predict(EXACT, replace(PLAN, layout=Layout(1, 1), rows=rows), draws=2)
     assert found.steps == pytest.approx(FIXED + rows * PER_ROW)
     assert not found.terms["exchange"].any() and not found.terms["skew"].any()
-    assert ["outside those calibrated" in each for each in found.extrapolated] == [True] * (
+    assert ["outside the calibrated rows" in each for each in found.extrapolated] == [True] * (
         rows > 64
     )
 

@@ -180,7 +180,7 @@ def choose(
         raise InputError(
             "configurations",
             [str(candidate.configuration) for candidate in candidates],
-            "no configuration of one rank is predicted, so the others cannot be compared with it",
+            "no configuration of one rank is predicted, and the comparison needs one",
             f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
     # For each configuration, the draws of its amount and why it is excluded.

@@ -375,7 +375,7 @@ def interpolate(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tupl
     calibrated = [times.rows for times in steps]
     seconds = [float(times.means.mean()) for times in steps]
     if not calibrated[0] <= rows <= calibrated[-1]:
-        notes.append(f"{rows} rows of a rank are outside those calibrated")
+        notes.append(f"{rows} rows of a rank are outside the calibrated rows")
     if len(calibrated) == 1:
         return 0.0, seconds[0] * rows / calibrated[0]
     return _on_line(calibrated[:2], seconds[:2], 0), _on_line(calibrated, seconds, rows)

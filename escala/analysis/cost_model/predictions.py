@@ -26,7 +26,7 @@ from escala.core.readable import with_interval
 #: sentence says so.
 ASSUMED = (
     f"Assumed in the intervals with several ranks: an error of the model of {MODEL_DEVIATION:.0%}, "
-    "that of 24 predictions on one node of another machine."
+    "as in 24 predictions on one node of another machine."
 )
 #: The basis of a row. Programs have `BOUNDS`, and no value between the bounds is more likely.
 PREDICTED, EXTRAPOLATED, UNAVAILABLE = "predicted", "extrapolated", "unavailable"

@@ -243,7 +243,7 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
     several = len(diagnosis.timelines) + diagnosis.short > 1
     for number, diagnosed in enumerate(diagnosis.timelines, 1):
         if several:
-            yield f"Timeline {number} of those with enough steps:"
+            yield f"Timeline {number}, among timelines with enough steps:"
         yield from _timeline_sentences(diagnosed)
     if diagnosis.short:
         yield f"{with_noun(diagnosis.short, 'timeline')} of the file had too few steps."
@@ -272,16 +272,16 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
     if parts[UNSPLIT]:
         places.append(f"{milliseconds(parts[UNSPLIT])} that the timeline does not split")
     yield (
-        f"Horovod's operations take {milliseconds(whole)} of it ({whole / step:.0%}): "
+        f"Horovod's operations take {milliseconds(whole)} of a step ({whole / step:.0%}): "
         f"{', '.join(places)}."
     )
     low, high = steps["exposed_low"].median(), steps["exposed_high"].median()
     waited = steps["waited"].dropna()
-    about_wait = f"Of this it waits {milliseconds(waited.median())} for slower ranks."
+    about_wait = f"Of this time, rank 0 waits {milliseconds(waited.median())} for slower ranks."
     if len(waited) < len(steps) / 2:
         about_wait = (
-            "The moment when rank 0 had it is not recorded. So the larger bound also contains the "
-            "time until the slowest rank was ready."
+            "The moment of this gradient is not recorded. So the larger bound also contains the time "
+            "until the slowest rank was ready."
         )
     yield (
         f"Estimated: the step is {milliseconds(low)} to {milliseconds(high)} longer "
@@ -289,7 +289,7 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
         f"{about_wait}"
     )
     yield (
-        "Negotiation, from the request of the first rank to that of the last one, takes another "
+        "Negotiation, from the request of the first rank to that of the last rank, takes another "
         f"{milliseconds(steps[NEGOTIATION].median())}; for "
         f"{milliseconds(steps[UNEXPLAINED].median())} Horovod does nothing."
     )
