@@ -11,8 +11,8 @@ Conditions of any two measurements:
   (`escala.core.variables`);
 - machines of the same kind, on every node: name of the processor with family and model, its vendor,
   stepping and features, cores, quota of cores, GPUs, and installed memory
-  (`escala.core.hardware.memory_gib`). Names of hosts may differ. Older files may lack some of these
-  values. Such a machine is of another kind than a machine with all values;
+  (`escala.core.hardware.memory_gib`). Names of hosts may differ. A machine that lacks some of these
+  values, in an older file, is of another kind than a machine with all values;
 - the same way in which the epochs of a program are known: by its hook, by its output, or not at
   all. If they are known by its output, a single process writes the lines of epochs;
 - the same link, if both use the network of one name between several nodes: the same interface, the

@@ -3,10 +3,10 @@
     {history}/{session}.{columns}.{digest}.parquet   measurements of one session
 
 `columns` is a digest of the names and types of the columns. `digest` is a digest of all bytes. A
-complete file appears by a rename, and never changes. So several processes may add to a history
-while others read it. A writer that is killed leaves no incomplete file. Two histories are merged by
-copying the files of both into one folder. A file whose bytes do not have the digest of its name is
-*damaged*, and is not read.
+file appears by a rename when it is complete, and never changes. So several processes may add to a
+history while others read it. A writer that is killed leaves no incomplete file. Two histories are
+merged by copying the files of both into one folder. A file whose bytes do not have the digest of
+its name is *damaged*, and is not read.
 
 A measurement in several files counts once. DuckDB only reads and writes the files. No process keeps
 a database open, so no process waits for another one.

@@ -147,12 +147,12 @@ def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interv
 
     The estimate is the one of Hodges and Lehmann (Annals of Mathematical Statistics 34 (1963),
     598-611): the median of the means of every two values and of each value with itself. The ends
-    are two of these means, such that Wilcoxon's exact test of signed ranks rejects no difference
-    between the ends (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd edition, 1999,
-    section 3.3). SciPy has the test, but not this interval. The interval covers with a probability
-    of at least `level` if the distribution is symmetric. The difference of two equal runs has a
-    symmetric distribution, whatever disturbs them. With too few values for the level, the interval
-    is their range.
+    are two of these means, such that Wilcoxon's exact test of signed ranks rejects no value between
+    them (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd edition, 1999, section 3.3).
+    SciPy has the test, but not this interval. The interval covers with a probability of at least
+    `level` if the distribution is symmetric. The difference of two equal runs has a symmetric
+    distribution, whatever disturbs them. With too few values for the level, the interval is their
+    range.
 
     Parameters
     ----------

@@ -280,8 +280,8 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
     about_wait = f"Of this time, rank 0 waits {milliseconds(waited.median())} for slower ranks."
     if len(waited) < len(steps) / 2:
         about_wait = (
-            "The moment of this gradient is not recorded. So the larger bound also contains the time "
-            "until the slowest rank was ready."
+            "The moment of this gradient is not recorded. So the larger bound also contains the "
+            "time until the slowest rank was ready."
         )
     yield (
         f"Estimated: the step is {milliseconds(low)} to {milliseconds(high)} longer "
