@@ -297,8 +297,8 @@ def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> 
     `benchmarks/interval_methods.py` simulates two equal configurations. In 30 or 60 % of the
     matches, other work slows one configuration more than its counterpart. If all matches are kept,
     11 to 95 % of the verdicts are false. If disturbed matches are left out, 2 to 3 % are false, but
-    up to 16 % if only half of the disturbed matches are detected. `MOST_DISTURBED` limits this to 4
-    %.
+    up to 16 % if only half of the disturbed matches are detected. With the limit `MOST_DISTURBED`,
+    at most 4 % are false.
     """
     quiet = [pair for pair in matches.pairs if not any(map(is_disturbed, pair))]
     disturbed = len(matches.runs) - len(quiet)

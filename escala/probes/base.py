@@ -1,8 +1,8 @@
 """Define the contract of a probe: its runs, its processes and its result.
 
 A probe run is a separate run of one epoch, without validation and checkpoints. Its folder has the
-probe's name in place of `rep1`. The folder of a probe with repeats has the name before `rep1`. Its
-times are never compared with those of timing runs.
+probe's name in place of `rep1`. The folder of a probe with repeats has the name before `rep1`.
+Times of a probe run are never compared with times of timing runs.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Probe:
     #: engine's folder.
     records_steps: ClassVar[bool] = False
     #: `program(interface)` returns a command to start on each node, alongside the ranks of the
-    #: node. They exchange over this network interface, such as `eth0`. The command should end when
-    #: the ranks have ended, and is stopped otherwise. It has the environment of the ranks, and
-    #: prints to `{name}.log`.
+    #: node. These ranks exchange over `interface`, a network interface such as `eth0`. The command
+    #: should end when the ranks have ended, and is stopped otherwise. It has the environment of the
+    #: ranks, and prints to `{name}.log`.
     program: Callable[[str], list[str]] | None = None
     #: Called once before the first epoch, as `measure(engine, step, gather)`. It may make training
     #: steps on the row numbers `step`; `gather` returns the inputs of these rows. What these steps

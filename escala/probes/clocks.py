@@ -114,7 +114,7 @@ class Clocks(Probe):
             determines_run=False,
         ),
         steps=value(
-            "integer", "Most training steps of such a run of one epoch.", minimum=1, default=60
+            "integer", "Training steps of such a run, at most one epoch.", minimum=1, default=60
         ),
     )
     products = TIMELINE_FILES

@@ -178,7 +178,7 @@ class Energy(Probe):
 
     @contextmanager
     def around(self, process, node):
-        counters(Path(self.values["sysfs"]))  # Raises an error before the training.
+        counters(Path(self.values["sysfs"]))  # Missing counters end the run before it trains.
         pause = self.values["cool_down_seconds"]
         now = time.monotonic()
         # Idle power is measured in the second half of the pause.
