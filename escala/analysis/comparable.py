@@ -13,8 +13,9 @@ Conditions of any two measurements:
   stepping and features, cores, quota of cores, GPUs, and installed memory
   (`escala.core.hardware.memory_gib`). Names of hosts may differ. A machine that lacks some of these
   values, in an older file, is of another kind than a machine with all values;
-- the same way in which the epochs of a program are known: by its hook, by its output, or not at
-  all. If they are known by its output, a single process writes the lines of epochs;
+- the same way in which the epochs of a program are known: by its hook, by steps that were seen, by
+  its output, or not at all. If they are known by its output, a single process writes the lines of
+  epochs;
 - the same link, if both use the network of one name between several nodes: the same interface, the
   same transport if both know it, and the same requested rate. Rates that the lab measured are
   within `RATE` of each other. In one session, measured rates of links without a limit may differ.
@@ -351,7 +352,7 @@ def _epoch_rows(run: Measurement) -> float | None:
     rows = [epoch["rows"] for epoch in run["epochs"]]
     if None in rows or not rows:
         return None
-    # Of an epoch that was cut, the rows grow with its steps.
+    # An epoch that was cut has fewer steps than a whole epoch, and counts as a fraction of one.
     steps_per_epoch = run["training"]["steps_per_epoch"]
     epochs = len(rows)
     if steps_per_epoch:
