@@ -1,22 +1,23 @@
 """Divide the time of a step among its parts, by every rank's clocks and rank 0's timeline.
 
-A step of a rank lasts from before its rows are gathered until it has returned. Each part is a set
-of intervals between measured moments; none is computed as the rest. If parts overlap, the instant
-counts once, for the first of them in the order of `PARTS`:
+A step of a rank lasts from before its rows are gathered until the step has returned. Each part is a
+set of intervals between measured moments. No part is computed as the rest. If parts overlap at an
+instant, the instant counts once, for the first of these parts in the order of `PARTS`:
 
 | part | from | to |
 |---|---|---|
-| input | gathering of the rows begins | it ends |
-| dispatch | rows are gathered; all variables are updated | the step begins; it returned |
+| input | gathering of the rows begins | gathering ends |
+| dispatch | rows are gathered; all variables are updated | the step begins; the step returned |
 | compute | the step begins | the rank's last gradient is ready |
 | optimiser | the last sum over all ranks, or its factors, is ready | the last variable is updated |
-| skew | a gradient is ready on this rank | it is ready on the slowest rank |
-| transfer, copies | Horovod begins to transfer or copy any tensor | it ends |
-| transfer | a gradient without an operation of Horovod is ready on all ranks | it is exchanged |
+| skew | a gradient is ready on this rank | the gradient is ready on the slowest rank |
+| transfer, copies | Horovod begins to transfer or copy any tensor | the transfer or copy ends |
+| transfer | a gradient without a Horovod operation is ready on all ranks | it is exchanged |
 | negotiation | a gradient is ready on all ranks | Horovod's operation on it begins |
 
 The computation of a rank, and its wait for the slowest rank, come first. So an exchange counts only
-where nothing else happens; the rest of it is overlap. Time that no part covers is unexplained.
+where nothing else happens. The rest of the exchange is overlap. Time that no part covers is
+unexplained.
 
 PyTorch makes a step by several calls, and sums gradients by buckets. Every rank reads the moments
 of its own buckets, so nothing is estimated. These parts differ:
@@ -26,24 +27,24 @@ of its own buckets, so nothing is estimated. These parts differ:
 | dispatch, in addition | the backward pass has returned | the update begins |
 | forward | the step begins | the losses of the rows are known |
 | backward | the losses of the rows are known | the rank's last bucket is ready |
-| optimiser | the update begins | it ends |
-| transfer | a bucket is ready on all ranks | it is exchanged |
+| optimiser | the update begins | the update ends |
+| transfer | a bucket is ready on all ranks | the bucket is exchanged |
 | copies | all buckets are exchanged | the backward pass has returned |
 
 Forward and backward are the two parts of compute.
 
-*Off the core* is no interval. It is the time of its cores that a rank lost to other processes while
-it had work (`WORK`). A step has three spans with work: the gathering of rows, from there to the
-last gradient, and from the last sum to the end. A span has lost the time in which threads of the
-rank were ready without running. It has lost at most its duration less the CPU time of the rank's
-cores. All spans of a run together have lost at most the time in which the cores were neither idle
-nor used by the rank. So a rank that sleeps has lost nothing, nor has one whose threads wait for
-each other. All parts of a span lose the same fraction of their seconds, so all parts still add up.
-The result is an upper bound. A wait for other ranks loses nothing, because a rank needs no core for
-it.
+*Off the core* is no interval. A rank loses time of its cores to other processes while it has work
+(`WORK`); this time is off the core. A step has three spans with work: the gathering of rows, the
+span from there to the last gradient, and the span from the last sum to the end. The loss of a span
+is the time in which threads of the rank were ready without running. The loss is at most the
+duration of the span less the CPU time of the rank's cores. The loss of all spans of a run is at
+most the time in which the cores were neither idle nor used by the rank. So a rank that sleeps loses
+nothing, and neither does a rank whose threads wait for each other. All parts of a span lose the
+same fraction of their seconds, so all parts still add up. The result is an upper bound. A wait for
+other ranks loses nothing, because a rank needs no core to wait.
 
 Parts that compare moments with those of another rank, or with rank 0's timeline, need one clock.
-They are unavailable for ranks under several kernels, that is on several machines.
+These parts are unavailable for ranks under several kernels, that is on several machines.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ from escala.probes.clocks import (
 )
 from escala.strategies.base import GRADIENT
 
-#: Parts of a step; an instant counts for the first that covers it.
+#: Parts of a step. An instant counts for the first part that covers it.
 PARTS = (
     "input", "dispatch", "compute", "optimiser", "skew", "transfer", "copies", "negotiation",
 )  # fmt: skip
 EXCHANGE = ("transfer", "copies")
-#: What compute is divided into where both are known.
+#: The two parts of compute, if both are known.
 PASSES = ("forward", "backward")
 #: Parts in which a rank has work for its cores.
 WORK = ("input", "dispatch", "compute", *PASSES, "optimiser")
@@ -94,7 +95,7 @@ _PART_OF_FAMILY = {
 Intervals = np.ndarray
 OVERLAP, UNEXPLAINED, WHOLE = "overlap", "unexplained", "whole"
 OFF_CORE = "off the core"
-#: What the seconds of a part are measured by.
+#: The sources from which the seconds of a part are measured.
 CLOCKS, ALL_CLOCKS = "clocks of the rank", "clocks of all ranks"
 TIMELINE, BOTH = "timeline of rank 0", "clocks of all ranks and timeline of rank 0"
 SOURCES = {
@@ -114,8 +115,8 @@ def run_attribution(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFram
 
     Parameters
     ----------
-    alone : whether its strategy exchanges nothing.
-    one_clock : whether all its processes read the same clock.
+    alone : whether the run's strategy exchanges nothing.
+    one_clock : whether all processes of the run read the same clock.
 
     Notes
     -----
@@ -132,7 +133,7 @@ def run_attribution(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFram
 
 
 def _sources(clocks: pd.DataFrame) -> dict[str, str]:
-    """Return the source of each part, which depends on the moments that were recorded."""
+    """Return the source of each part. Sources depend on the recorded moments."""
     return BUCKET_SOURCES if (clocks["moment"] == UPDATE_BEGINS).any() else SOURCES
 
 
@@ -143,7 +144,7 @@ def clocks_files(run_file: Path) -> list[Path]:
 
 def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return the clocks and the phases of a run that has `clocks_files`, for `per_step`."""
-    # The moments of a whole step have no tensor; no variable's name is missing.
+    # The moments of a whole step have no tensor. All other moments have one.
     unsampled = {moment: [""] for moment in SAMPLED}
     clocks = [
         pd.read_csv(path, keep_default_na=False, na_values=unsampled).assign(
@@ -169,12 +170,12 @@ def seconds_within(parts: Mapping[str, Intervals], begins: float, ends: float) -
 
     Returns
     -------
-    Seconds that each part covers and no part before it covers, under its name; as `overlap` the
-    seconds of the parts `EXCHANGE` that other parts cover; as `unexplained` those that no part
-    covers.
+    By the name of each part, the seconds that this part covers and no earlier part covers.
+    `overlap` are the seconds of the parts `EXCHANGE` that other parts cover. `unexplained` are the
+    seconds that no part covers.
     """
     cuts, covers = _cut(parts, begins, ends)
-    # How many of the parts up to this one cover each instant.
+    # For each part, how many of the parts up to this part cover each instant.
     seconds, coverings = np.diff(cuts), np.cumsum(covers, axis=0)
     seconds_of = dict(zip(parts, (covers & (coverings == 1)) @ seconds, strict=True))
     is_exchange = covers[[name in EXCHANGE for name in parts]].any(axis=0)
@@ -192,8 +193,8 @@ def segments(
 
     Returns
     -------
-    Part (`unexplained` if none covers it), begin and end of each segment, in order and without
-    gaps. Neighbours differ in their part.
+    Part, begin and end of each segment, in order and without gaps. A segment that no part covers is
+    `unexplained`. Neighbours differ in their part.
     """
     cuts, covers = _cut(parts, begins, ends)
     names = np.array([*parts, UNEXPLAINED])
@@ -233,9 +234,9 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     Returns
     -------
     One row per rank, epoch and step, and a column for each of `PARTS`, `off the core`, `overlap`,
-    `unexplained` and `whole`, and of `PASSES` where they are known. If the rank was not sampled in
-    a step, off the core is NaN, and still within the other parts. Without moments inside the step
-    there are only `input` and `whole`.
+    `unexplained` and `whole`. Where `PASSES` are known, they have columns, too. If the rank was not
+    sampled in a step, `off the core` is NaN, and the other parts contain this time. Without moments
+    inside the step there are only `input` and `whole`.
     """
     whole = whole_steps(clocks)
     durations = whole["returned"] - whole["gather_begins"]
@@ -268,8 +269,8 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
 def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     """Return the segments of the step of median duration, on all ranks.
 
-    A step lasts from the first rank's begin to the last rank's end, so all ranks need one clock. Of
-    an even number of steps it is the shorter of the two in the middle.
+    A step lasts from the first rank's begin to the last rank's end, so all ranks need one clock. If
+    the number of steps is even, the shorter of the two steps in the middle is taken.
 
     Parameters
     ----------
@@ -279,8 +280,8 @@ def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFr
     -------
     One row per segment: `epoch`, `step`, `rank`, `part` (one of `PARTS`, or `unexplained`; in place
     of compute `PASSES` where they are known), `start_seconds` and `end_seconds` since the first
-    rank began the step, and `kind` (`measured` or `estimated`). It is empty without moments inside
-    the step.
+    rank began the step, and `kind` (`measured` or `estimated`). The table is empty without moments
+    inside the step.
     """
     whole, sources = whole_steps(clocks), _sources(clocks)
     columns = ["epoch", "step", "rank", "part", "start_seconds", "end_seconds", "kind"]
@@ -308,10 +309,10 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Mapping[str, str]) -> pd.
 
     Parameters
     ----------
-    steps : the result of `per_step`. If a rank was sampled in some steps, only these count.
+    steps : the result of `per_step`. If a rank was sampled in some steps, only these steps count.
     alone : whether nothing is exchanged, so that all parts of an exchange are 0.
-    sources : of each part that is available. Only rank 0 writes the timeline, so parts from it are
-        estimated for the other ranks.
+    sources : the source of each available part. Only rank 0 writes the timeline, so parts from the
+        timeline are estimated for the other ranks.
 
     Returns
     -------
@@ -350,10 +351,10 @@ def whole_steps(clocks: pd.DataFrame) -> pd.DataFrame:
 def parts_of_steps(
     clocks: pd.DataFrame, phases: pd.DataFrame | None, whole: pd.DataFrame
 ) -> Iterator[tuple[dict[str, Intervals], tuple[float, float]]]:
-    """Yield the intervals of the parts of each step, in the order of `PARTS`, and its window.
+    """Yield the intervals of the parts of each step, in the order of `PARTS`, with its window.
 
-    The window is the step's begin and end. Parameters are as in `per_step`, and `whole` are the
-    steps, as `whole_steps` returns them.
+    The window of a step is its begin and end. Parameters are as in `per_step`. `whole` is what
+    `whole_steps` returns.
     """
     tensors = clocks[clocks["tensor"] != ""].pivot(
         index=["rank", *_TENSOR], columns="moment", values="seconds"
@@ -378,7 +379,7 @@ def parts_of_steps(
         }
         ready = step_tensors["all_ready"]
         if UPDATE_BEGINS in moments:
-            # The step is made by several calls.
+            # Several calls make the step.
             forward_ends, backward_ends, update_begins = (
                 moments.get(moment) for moment in (FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS)
             )
@@ -392,7 +393,8 @@ def parts_of_steps(
             }
         elif phases is not None:
             # Exchanges without an operation of Horovod, such as those through shared memory, begin
-            # when all of their gradients are ready. Without a timeline, nothing is known of them.
+            # when all gradients of the exchange are ready. Without a timeline, these exchanges are
+            # unknown.
             is_outside = ~step_tensors.index.isin(gradients_of_timeline)
             exchange_ends = step_tensors["exchanged"][is_outside]
             exchange_begins = np.full(len(exchange_ends), ready[is_outside].max())
@@ -427,8 +429,8 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
         begins, ends = sampled["seconds", first], sampled["seconds", last]
         spans.append(pd.DataFrame({"begins": begins, "ends": ends, "lost_seconds": lost}))
     lost = pd.concat(spans).sort_index()
-    # The last bound is on the sum over all steps, because a tick of the kernel's counters of idle
-    # time is longer than many a step.
+    # The last bound is on the sum over all steps: the kernel counts idle time in ticks, and a tick
+    # may be longer than a step.
     used_by_others = (whole - used - idle).groupby("rank").sum().clip(lower=0)
     total = lost["lost_seconds"].groupby("rank").sum()
     factor = (used_by_others / total).clip(upper=1).where(total > 0, 1.0)
@@ -438,10 +440,10 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _timeline_parts(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, Intervals]:
-    """Return the intervals, over all steps, of the parts that the timeline tells.
+    """Return the intervals, over all steps, of the parts that the timeline records.
 
-    They are empty without a timeline. `all_ready` is when each tensor of a step is ready on all
-    ranks.
+    The intervals are empty without a timeline. `all_ready` is when each tensor of a step is ready
+    on all ranks.
     """
     if phases is None:
         return dict.fromkeys((*EXCHANGE, "negotiation"), np.empty((0, 2)))
@@ -451,7 +453,7 @@ def _timeline_parts(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[s
         for name in (*EXCHANGE, "negotiation")
     }
     operations = phases[(phases["depth"] == 0) & (parts != "negotiation")]
-    # Each tensor waits from when it is ready to the next operation on it.
+    # A tensor waits from the moment when it is ready to the next operation on this tensor.
     next_operations = pd.merge_asof(
         all_ready.reset_index().sort_values("all_ready"),
         operations.assign(tensor=operations["tensor"].str.removeprefix(GRADIENT)),

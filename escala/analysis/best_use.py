@@ -1,7 +1,7 @@
-"""Judge the best use of the machines: the quickest configuration, beside those it is compared with.
+"""Judge the best use of the machines: the quickest configuration, compared with alternatives.
 
-The page, the study and the advice read the table `best_use` by `best_uses`, so they name one
-configuration and one verdict.
+The page, the study and the advice read the table `best_use` by `best_uses`. So all three name the
+same configuration and the same verdict.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from escala.core.readable import in_words
 from escala.experiment.runs import Configuration
 from escala.runtime.layout import with_layout
 
-#: Verdicts on the best use. It *pays* if it takes less time than all that use no more. *More does
-#: not pay* if it uses the least, and takes less time than all that use more. It is *tied* if it
-#: cannot be distinguished from some that use no more.
+#: Verdicts on the best use. The best use *pays* if it takes less time than all alternatives that
+#: use no more. *More does not pay* if the best use uses the least, and takes less time than all
+#: alternatives. The best use is *tied* if it cannot be distinguished from an alternative that uses
+#: no more.
 PAYS, MORE_DOES_NOT_PAY, TIED = "pays", "more does not pay", "tied"
-#: Nothing pays where the network is no better than naming the largest class.
+#: If the network is no better than naming the largest class, no use of the machines pays.
 NOT_LEARNT = "not learnt"
 UNAVAILABLE = "unavailable"
 
@@ -38,7 +39,7 @@ class Resources(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Such as `two cores`, or `two nodes with eight GPUs`."""
+        """The resources as a phrase, such as `two cores`, or `two nodes with eight GPUs`."""
         number, name = (self.gpus, "GPU") if self.gpus else (self.cores, "core")
         text = f"{in_words(number)} {name}{'s' * (number != 1)}"
         return f"{in_words(self.nodes)} nodes with {text}" if self.nodes > 1 else text
@@ -51,7 +52,7 @@ class _Use:
     Attributes
     ----------
     label : its name in the report.
-    names : the values of `CONFIGURATION`: dataset, workload, and those of the configuration.
+    names : the values of `CONFIGURATION`, which begin with dataset and workload.
     """
 
     label: str
@@ -73,8 +74,8 @@ class Alternative(_Use):
 
     Attributes
     ----------
-    uses : `more`, `less` or `as much` resources than the best use.
-    verdict : on the best use against it, or `UNAVAILABLE`.
+    uses : whether the alternative uses `more` or `less` resources than the best use, or `as much`.
+    verdict : the verdict on the best use against this alternative, or `UNAVAILABLE`.
     ratio : the time of the best use divided by that of the alternative.
     ratio_of : the times that are compared: `steps`, `target` or `run`.
     row : the row of the table `best_use`.
@@ -89,11 +90,11 @@ class Alternative(_Use):
 
 @dataclass(frozen=True)
 class BestUse(_Use):
-    """The quickest configuration of a task, and what it is compared with.
+    """The quickest configuration of a task, and its alternatives.
 
     Attributes
     ----------
-    task : what tells it from other tasks of the dataset and workload; empty if it is the only one.
+    task : name that distinguishes tasks of one dataset and workload; empty for a single task.
     learning : whether the network learns; None if the tables do not have scores.
     """
 
@@ -111,7 +112,7 @@ class BestUse(_Use):
 
     @property
     def key(self) -> str:
-        """The name of its task, unique within an experiment."""
+        """The name of the task, unique within an experiment."""
         return f"{self.dataset} {self.workload} {self.task}"
 
     @property
@@ -122,13 +123,13 @@ class BestUse(_Use):
 
     @cached_property
     def rivals(self) -> list[Alternative]:
-        """The alternatives that decide: those that use no more; if there are none, all of them."""
+        """The alternatives that decide: those that use no more, or all if every one uses more."""
         compared = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
         return [use for use in compared if use.uses != "more"] or compared
 
     @cached_property
     def tied(self) -> list[Alternative]:
-        """The rivals that it cannot be distinguished from."""
+        """The rivals from which the best use cannot be distinguished."""
         return [use for use in self.rivals if use.verdict == NOT_DISTINGUISHABLE]
 
     @cached_property
@@ -139,7 +140,8 @@ class BestUse(_Use):
             return UNAVAILABLE
         if self.learning and self.learning.kind == DOES_NOT_LEARN:
             return NOT_LEARNT
-        # Two configurations have their own paired runs, so A may beat B, B beat C, and C beat A.
+        # Any two configurations have their own paired runs, so A may beat B, B beat C, and C beat
+        # A.
         if NO_VERDICT in kinds or SLOWER in kinds:
             return NO_VERDICT
         if kinds == {FASTER}:
@@ -154,18 +156,18 @@ class BestUse(_Use):
 
     @cached_property
     def fewer(self) -> Alternative | None:
-        """The quickest alternative that uses less; None if there is none with a ratio."""
+        """The quickest alternative that uses less and has a ratio; None without one."""
         less = [use for use in self.rivals if use.uses == "less" and use.ratio.value > 0]
         return max(less, key=lambda use: use.ratio.value, default=None)
 
     @property
     def equals(self) -> list[str]:
-        """The labels of the alternatives that are tied with it and use as much."""
+        """The labels of the alternatives that are tied with the best use and use as much."""
         return [use.label for use in self.tied if use.uses == "as much"]
 
     @property
     def thriftiest(self) -> str:
-        """The label of what uses least: the best use, or an alternative that is tied with it."""
+        """The label of what uses least among the best use and its tied alternatives."""
         uses = [self, *self.tied]
         return min(uses, key=lambda use: (use.resources, use.ranks, use.label)).label
 
@@ -173,7 +175,7 @@ class BestUse(_Use):
     def advised(self) -> tuple | None:
         """The `names` of the configuration to train with; None if nothing is decided.
 
-        It is the best use, unless an alternative that is tied with it uses less.
+        This is the best use, unless a tied alternative uses less.
         """
         if self.verdict in (PAYS, MORE_DOES_NOT_PAY):
             return self.names
@@ -195,7 +197,7 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
     Parameters
     ----------
     table : `best_use`, with the columns `label` and `alternative_label`.
-    tables : with `configurations` and `pooled`, if scores are known.
+    tables : tables by name. With `configurations` and `pooled`, learning is judged.
     """
     uses = []
     keys = ["dataset", "workload", "task"]

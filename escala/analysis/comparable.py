@@ -1,8 +1,8 @@
 """Decide whether two measurements may be compared, and set runs against their references.
 
-`refusal` decides it for all comparisons of times: sessions of one run, ratios to a reference,
-ladders, and parts of a step. A history, which follows a configuration over machines and versions,
-has the same conditions as columns: `series`, `machines` and `versions`.
+`refusal` decides this for all comparisons of times: sessions of one run, ratios to a reference,
+ladders, and parts of a step. A history follows a configuration over machines and versions. It has
+the same conditions as columns: `series`, `machines` and `versions`.
 
 Conditions of any two measurements:
 
@@ -11,16 +11,17 @@ Conditions of any two measurements:
   (`escala.core.variables`);
 - machines of the same kind, on every node: name of the processor with family and model, its vendor,
   stepping and features, cores, quota of cores, GPUs, and installed memory
-  (`escala.core.hardware.memory_gib`). Names of hosts may differ. A processor that lacks some of
-  these, as in older files, is of another kind than one that has them all;
-- epochs of a program that are known in one way: by its hook, by its output, or not at all. In its
-  output, one process writes the lines of epochs;
-- the same link, if both use the network of one name between several nodes: its interface, its
-  transport if both know it, the requested rate, and rates that the lab measured within `RATE` of
-  each other. In one session, measured rates of links that nobody limits may differ.
+  (`escala.core.hardware.memory_gib`). Names of hosts may differ. A machine that lacks some of these
+  values, in an older file, is of another kind than a machine with all values;
+- the same way in which the epochs of a program are known: by its hook, by steps that were seen, by
+  its output, or not at all. If they are known by its output, a single process writes the lines of
+  epochs;
+- the same link, if both use the network of one name between several nodes: the same interface, the
+  same transport if both know it, and the same requested rate. Rates that the lab measured are
+  within `RATE` of each other. In one session, measured rates of links without a limit may differ.
 
-A run that ended before it was given its nodes has no machines and no link: these conditions do not
-apply to it.
+A run that ended before it got its nodes has no machines and no link. The conditions on machines and
+link do not apply to such a run.
 
 Further conditions of two measurements of one configuration:
 
@@ -50,7 +51,7 @@ from escala.experiment.runs import Configuration
 from escala.programs.marks import OUTPUT
 from escala.strategies import STRATEGIES
 
-#: By how much measured rates of two links may differ, as a fraction of the larger.
+#: Largest difference of the measured rates of two links, as a fraction of the larger rate.
 RATE = 0.1
 #: Epochs of a program whose rows differ by more than this fraction are not the same work.
 SAME_ROWS = 0.05
@@ -60,7 +61,7 @@ SAME_ROWS = 0.05
 SPEED = 0.25
 #: Keys that name a configuration of a task, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)
-#: Packages that run around the ranks and not in them; what they prepare is compared as data.
+#: Packages that run outside the ranks. The data that they prepare are compared as data.
 _AROUND = {"snakemake", "biopython", "imbalanced-learn"}
 #: Parts of `training` in run.json that are results, or outside the timed region.
 _RESULTS = {
@@ -137,7 +138,7 @@ def _program(run: Measurement) -> Mapping[str, Any]:
 def other_lines(one: Measurement, other: Measurement) -> str | None:
     """Return a reason if each process of a program seems to write the lines of epochs, else None.
 
-    It seems so if the runs had different numbers of processes on an output, and one run had a
+    Signs of this: the runs had different numbers of processes on an output, and one run had a
     multiple of the lines of the other.
     """
     both_by_output = all(_program(run).get("known_by") == OUTPUT for run in (one, other))
@@ -177,7 +178,7 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
     pml = [run["ranks"].get("transport", {}).get("pml") for run in (one, other)]
     if all(pml) and pml[0] != pml[1]:
         yield f"another transport of the network {one['network']}: {pml[0]} and {pml[1]}"
-    # Over a network that nobody limits, rates between other pairs of nodes are part of the noise.
+    # Over a network without a limit, differences between pairs of nodes are part of the noise.
     is_noise = one["session"] == other["session"] and rates == [None, None]
     # One connection over a shared network gives only the order of magnitude of the rate.
     rates = [
@@ -195,7 +196,7 @@ def is_fit(run: Measurement) -> bool:
 
 
 def is_emulated(run: Measurement) -> bool:
-    """Return whether the nodes of a run were those of the lab, which are parts of one machine."""
+    """Return whether the nodes of a run were nodes of the lab, which are parts of one machine."""
     link = run["link"] or {}
     # Older files lack `emulated`. In these, only the lab measured a link without `measured_by`.
     by_lab = link.get("mbit_per_second") is not None and "measured_by" not in link
@@ -203,21 +204,22 @@ def is_emulated(run: Measurement) -> bool:
 
 
 def are_alike(one: float | None, other: float | None, limit: float) -> bool:
-    """Return whether two values differ by at most `limit` of the larger, or one is unknown."""
+    """Return whether two values differ by at most `limit` of the larger, or a value is unknown."""
     return not (one and other) or abs(one - other) <= limit * max(one, other)
 
 
 def speed_seconds(run: Measurement) -> float | None:
-    """Return the median over the nodes of the time of the fixed kernel, None if it is not known."""
+    """Return the median over the nodes of the time of the fixed kernel; None if unknown."""
     machines = run["ranks"]["machines"]
     seconds = [machine["speed_seconds"] for machine in machines if "speed_seconds" in machine]
     return median(seconds) if seconds else None
 
 
 def unlike_machines(one: Machines, other: Machines) -> str | None:
-    """Return why machines are not of one kind; None if they are, or if some are not known.
+    """Return why machines are not of one kind; None if they are, or if a machine is unknown.
 
-    Two equal numbers of machines must have equally many of each kind, other numbers the same kinds.
+    If both numbers of machines are equal, each kind must have the same number. Otherwise, the kinds
+    must be the same.
     """
     kinds, other_kinds = Counter(map(_kind, one)), Counter(map(_kind, other))
     if len(one) != len(other):
@@ -234,8 +236,8 @@ def unlike_machines(one: Machines, other: Machines) -> str | None:
 def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
     """Return phrases on a machine, which are equal for machines of one kind.
 
-    They name the processor, its cores, the installed memory, and the quota of cores and the models
-    of the GPUs, where there are any.
+    The phrases name the processor, its cores and the installed memory. They also name a quota of
+    cores, and the models of GPUs.
     """
     processor = machine.get("processor") or {}
     details = [
@@ -255,7 +257,7 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _describe(machines: Machines) -> str:
-    """Describe the kinds of machines, and count those of a kind."""
+    """Describe the kinds of machines, with the number of machines of each kind."""
     kinds = Counter(", ".join(_kind(machine)) for machine in machines)
     return " with ".join(
         f"{number} × {kind}" if number > 1 else kind for kind, number in kinds.items()
@@ -269,7 +271,7 @@ def _cores_available(run: Measurement) -> set[int]:
 def versions(run: Measurement) -> dict[str, str]:
     """Return the versions that two measurements of one configuration must share.
 
-    The files of a program are its version; all packages of its interpreter may run in it.
+    The files of a program are its version. All packages of its interpreter may run in it.
     """
     if program := _program(run):
         digest = hashlib.sha256(json.dumps(program["files"], sort_keys=True).encode()).hexdigest()
@@ -278,12 +280,12 @@ def versions(run: Measurement) -> dict[str, str]:
 
 
 def machines(run: Measurement) -> str:
-    """Describe the machines of a run; the texts of two runs are equal if these may be compared.
+    """Describe the machines of a run. The texts of two runs are equal if these may be compared.
 
     Returns
     -------
-    The kinds of the machines, and the numbers of cores that the run could use if they are not all.
-    Empty if the run ended before it was given its nodes.
+    The kinds of the machines. If the run could not use all cores, also the numbers of cores that it
+    could use. Empty if the run ended before it got its nodes.
     """
     described = _describe(sorted(run["ranks"]["machines"], key=_kind))
     available = _cores_available(run)
@@ -319,7 +321,7 @@ def series(run: Measurement) -> dict[str, Any]:
 def work(run: Measurement, reference: Measurement) -> float:
     """Return the work of an epoch of a run divided by that of its reference.
 
-    With weak scaling it is the quotient of their rows, or of their ranks if the rows of a program
+    With weak scaling, this is the quotient of the rows, or of the ranks if the rows of a program
     are not known. Otherwise it is 1.
     """
     ranks = [
@@ -334,13 +336,13 @@ def work(run: Measurement, reference: Measurement) -> float:
 
 
 def _epoch_rows(run: Measurement) -> float | None:
-    """Return the rows of a whole epoch over all ranks, None if they are not known."""
+    """Return the rows of a whole epoch over all ranks; None if unknown."""
     if run["training"]["train_rows"]:
         return run["training"]["train_rows"]
     rows = [epoch["rows"] for epoch in run["epochs"]]
     if None in rows or not rows:
         return None
-    # Of an epoch that was cut, the rows grow with its steps.
+    # An epoch that was cut has fewer steps than a whole epoch, and counts as a fraction of one.
     steps_per_epoch = run["training"]["steps_per_epoch"]
     epochs = len(rows)
     if steps_per_epoch:
@@ -351,7 +353,8 @@ def _epoch_rows(run: Measurement) -> float | None:
 def other_exchange(run: Measurement) -> str | None:
     """Return why the ranks of a run train another model than one process, with any batch.
 
-    None if they train the same, if there is one rank, or for a program, whose model is not known.
+    None if they train the same model, if there is one rank, or for a program: its model is not
+    known.
     """
     knobs = run["knobs"]
     if run["ranks"]["asked"] == 1 or _program(run):
@@ -368,7 +371,7 @@ def other_exchange(run: Measurement) -> str | None:
 
 
 def other_updates(run: Measurement, reference: Measurement) -> str | None:
-    """Return how the updates of a run differ from those of a reference; None if they do not."""
+    """Return how the updates of a run differ from those of a reference; None if they are equal."""
     if work(run, reference) != 1:
         return "the scaling is weak: its epochs have more rows"
     for key, name in (("global_batch", "batch"), ("learning_rate", "learning rate")):
@@ -387,8 +390,8 @@ class Matched(NamedTuple):
     Attributes
     ----------
     runs, references : the measurements of each match, in the same order.
-    refused : a reason for each other run that has such a run of the reference, but is not
-        comparable with it.
+    refused : the reason for each run that is not comparable with the run of the reference in its
+        session and repeat.
     """
 
     runs: list[Measurement]
@@ -408,8 +411,8 @@ class Matched(NamedTuple):
 def match_runs(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matched:
     """Match each run with the run of its reference in the same session and repeat.
 
-    Measurements of a session follow each other, so their ratio does not hold the drift of the
-    machine between sessions.
+    Measurements of a session follow each other, so the drift of the machine between sessions is not
+    in their ratio.
     """
     by_repeat = {(run["session"], run["repeat"]): run for run in references}
     matches = Matched([], [], [])
@@ -426,14 +429,14 @@ def match_runs(runs: Iterable[Measurement], references: Iterable[Measurement]) -
 
 
 def newest_of_repeats(matches: Matched) -> Matched:
-    """Return one match of each repeat: that of the current run, else the newest.
+    """Return one match of each repeat: the match of the current run, else the newest.
 
-    An interval is of its session, so matches of older sessions are left out. If the current run of
-    a repeat failed, its older match stays.
+    An interval is for a session, so matches of older sessions are left out. If the current run of a
+    repeat failed, the older match of the repeat stays.
 
     Parameters
     ----------
-    matches : of all sessions; their runs have the key `current` of
+    matches : matches of all sessions. Their runs have the key `current` of
         `escala.analysis.measurements`.
     """
     oldest_first = sorted(matches.pairs, key=lambda pair: (pair[0]["current"], pair[0]["started"]))
@@ -443,7 +446,7 @@ def newest_of_repeats(matches: Matched) -> Matched:
 
 
 def why_left_out(matches: int, refused: Sequence[str]) -> str | None:
-    """Return how many matches have no ratio and why, or None if all have one."""
+    """Return how many matches have no ratio and why; None if all have a ratio."""
     if not refused:
         return None
     reasons = "; ".join(dict.fromkeys(refused))

@@ -2,14 +2,14 @@
 
     {history}/{session}.{columns}.{digest}.parquet   measurements of one session
 
-`columns` is a digest of the names and types of the columns, and `digest` one of all bytes. A file
-is written whole, by a rename, and never changed. So several processes may add to a history while
-others read it, and a writer that is killed leaves no part of a file. Two histories are merged by
-copying the files of both into one folder. A file whose bytes do not have the digest of its name is
-*damaged*, and is not read.
+`columns` is a digest of the names and types of the columns. `digest` is a digest of all bytes. A
+file appears by a rename when it is complete, and never changes. So several processes may add to a
+history while others read it. A writer that is killed leaves no incomplete file. Two histories are
+merged by copying the files of both into one folder. A file whose bytes do not have the digest of
+its name is *damaged*, and is not read.
 
-A measurement that several files hold counts once. DuckDB only reads and writes the files; no
-process keeps a database that another one would wait for.
+A measurement in several files counts once. DuckDB only reads and writes the files. No process keeps
+a database open, so no process waits for another one.
 
 `ESCALA_HISTORY` names the folder. The default is `.escala/history` in the working directory.
 `schemas/history.schema.yaml` describes the columns.
@@ -41,7 +41,7 @@ from escala.core.hardware import available_cores
 #: The variable that names the folder, and the default.
 LOCATION, DEFAULT = "ESCALA_HISTORY", ".escala/history"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "history.schema.yaml"
-#: Columns of the table `runs` that depend on the folder of results, and are in no history.
+#: Columns of the table `runs` that no history has, because they depend on the folder of results.
 FOLDER_COLUMNS = ("current", "comparable", "incomparable_because", "file")
 #: The column of the view `documents`, which few queries read.
 DOCUMENT = "run"
@@ -69,7 +69,7 @@ Row = Mapping[str, Any]
 
 
 def is_measurement(row: Row) -> bool:
-    """Return whether a row of `runs` is in `measurements`: a timing run that ended ok at once."""
+    """Return whether a row of `runs` is in `measurements`: a timing run, ok and never resumed."""
     return row["status"] == "ok" and row["instrument"] is None and row["resumptions"] == 0
 
 
@@ -79,7 +79,7 @@ class Files(NamedTuple):
     Attributes
     ----------
     intact : paths of files that can be read, in the order of their names.
-    damaged : the reason why each other file is not read.
+    damaged : for each file that is not read, the reason.
     """
 
     intact: list[Path]
@@ -107,7 +107,7 @@ def _sql_type(column: Mapping[str, Any]) -> str:
 
 
 def files(folder: Path) -> Files:
-    """Find the files of a history, and check the bytes of each; no folder is an empty history."""
+    """Find the files of a history, and check their bytes. A missing folder is an empty history."""
     checked = Files([], {})
     for path in sorted(folder.glob("*.parquet")):
         parts = _NAME.fullmatch(path.name)
@@ -128,7 +128,7 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
 
     Parameters
     ----------
-    rows : measurements, at least one, with values of `columns`; what a row lacks is NULL.
+    rows : measurements, at least one, with values of `columns`. A value that a row lacks is NULL.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
 
 
 def name_of(session: str, types: Mapping[str, str], sha256: str) -> str:
-    """Return the name of a file from its session, its columns and the SHA-256 of its bytes."""
+    """Return a file's name from its session, its columns and the SHA-256 of its bytes."""
     columns_digest = hashlib.sha256(json.dumps(list(types.items())).encode()).hexdigest()
     return f"{session}.{columns_digest[:_COLUMN_DIGITS]}.{sha256[:_DIGITS]}.parquet"
 
@@ -174,11 +174,11 @@ def read(
 ) -> duckdb.DuckDBPyConnection:
     """Read a history, and return a database to query.
 
-    Damaged files are named in one warning, and not read.
+    Damaged files are not read. One warning names all of them.
 
     Parameters
     ----------
-    warn : called with the warning, if there is one.
+    warn : function that gets the warning; not called without damaged files.
 
     Returns
     -------
@@ -189,7 +189,8 @@ def read(
     try:
         database = _connect(checked.intact)
     except duckdb.Error:
-        # The bytes are as written, yet DuckDB cannot read them. Single files show which ones.
+        # The bytes are as written, but DuckDB cannot read some file. Reading one file at a time
+        # shows which.
         for path in list(checked.intact):
             try:
                 _connect([path]).close()
@@ -210,23 +211,23 @@ def read(
 
 
 def _connect(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
-    """Return a database with a view of some files: `held`, with each measurement once.
+    """Return a database with a view of some files: `held`, which has each measurement once.
 
-    A query reads only the columns that it names. Files of other versions may have fewer columns or
-    more. Files with equal columns are read together, because DuckDB takes several times as long to
-    compare the columns of each file.
+    A query reads only the columns that it names. Files of other versions may have other columns.
+    Files with equal columns are read together: comparing the columns of each file takes DuckDB
+    several times as long.
     """
     database = _database()
     database.execute("SET parquet_metadata_cache = true")
     _create_table(database, "declared", columns())
     by_columns: dict[str, list[str]] = {}
     for path in paths:
-        # DuckDB takes a path for a pattern.
+        # DuckDB interprets a path as a pattern.
         literal = _quote_path(glob.escape(str(path)))
         by_columns.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(literal)
     tables = [f"read_parquet([{', '.join(literals)}])" for literals in by_columns.values()]
     rows = " UNION ALL BY NAME ".join(f"FROM {table}" for table in ["declared", *tables])
-    # One file may hold a measurement without its ratio, from before its reference was added.
+    # A file may contain a measurement without its ratio, from before the reference was added.
     database.execute(
         f"CREATE VIEW held AS SELECT * FROM ({rows}) QUALIFY "
         "row_number() OVER (PARTITION BY run_sha256 ORDER BY ratio IS NULL) = 1"
@@ -246,7 +247,7 @@ def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
 
     Raises
     ------
-    InputError : it is not SQL, or names a table or column that does not exist.
+    InputError : the query is not SQL, or names a table or column that does not exist.
     """
     try:
         result = database.execute(sql)
@@ -277,5 +278,5 @@ def _quote_path(path: Path | str) -> str:
 
 
 def document(run: Mapping[str, Any]) -> str:
-    """Return the content of a run.json as text that is equal for equal content."""
+    """Return the content of a run.json as text. Equal content gives equal text."""
     return json.dumps(run, sort_keys=True, separators=(",", ":"))

@@ -7,15 +7,15 @@ Both laws give the time of n processes, divided by that of one:
 | Amdahl | (1 + s (n − 1)) / n |
 | universal scalability | (1 + α (n − 1) + β n (n − 1)) / n |
 
-s and α are the part of the work that is not divided. β is what each pair of processes costs, such
-as an exchange of all with all. With β above 0 there is a number of processes that is fastest.
-(G. M. Amdahl, Validity of the single processor approach to achieving large scale computing
+s and α are the fraction of the work that is not divided. β is the cost of each pair of processes,
+such as in an exchange of all with all. With β above 0, one number of processes is the fastest. (G.
+M. Amdahl, Validity of the single processor approach to achieving large scale computing
 capabilities, AFIPS Conference Proceedings 30 (1967), 483-485; N. J. Gunther, Guerrilla Capacity
 Planning, Springer 2007, chapters 4 to 6.)
 
-The laws are linear in s, α and β, so they are fitted by least squares, with none of these below 0.
-A law knows nothing that is new with more processes, such as another node or a full memory. Any law
-goes through a single point, so at least `LEAST_POINTS` points are fitted.
+The laws are linear in s, α and β, so they are fitted by least squares, with parameters of at least
+0. A law does not contain effects that appear only with more processes, such as another node or a
+full memory. Any law goes through a single point, so at least `LEAST_POINTS` points are fitted.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from escala.analysis.statistics import LEVEL, Interval
 
 #: Fewest repeats for an interval, and the number of draws for it.
 REPEATS_FOR_INTERVAL, DRAWS = 3, 2000
-#: Fewest numbers of processes above 1 to which the laws are fitted: the second one has two
+#: Fewest numbers of processes above 1 to which the laws are fitted: the second law has two
 #: parameters.
 LEAST_POINTS = 2
 
 
 def efficiency_of_doubling(speedup: float | None, times: float) -> float | None:
-    """Return the efficiency of each doubling of the cores, if there are `times` the cores.
+    """Return the efficiency of each doubling of the cores, for `times` as many cores.
 
     Each of log2(times) doublings makes the work speedup^(1 / log2 times) times as fast, and its
-    efficiency is half of that. It is None without a speed-up, or if there are no more cores.
+    efficiency is half of this factor. The efficiency is None without a speed-up, or if `times` is
+    at most 1.
     """
     if not speedup or times <= 1:
         return None
@@ -48,7 +49,7 @@ def efficiency_of_doubling(speedup: float | None, times: float) -> float | None:
 
 
 class Laws(NamedTuple):
-    """Parameters of both laws. The first fit is the estimate, the others are of draws.
+    """Parameters of both laws. The first fit is the estimate. The other fits are of draws.
 
     Attributes
     ----------
@@ -69,11 +70,11 @@ class Laws(NamedTuple):
 
     @property
     def fastest(self) -> Interval:
-        """The n at which the speed-up is greatest; an end is None if it never stops rising."""
+        """The n with the greatest speed-up; an end is None if the speed-up never stops rising."""
         contention, coherency = self.universal.T
         with np.errstate(divide="ignore", invalid="ignore"):
             fastest = np.sqrt(np.maximum(1 - contention, 0) / coherency)
-        # With 0 / 0 nothing of the work is divided, so one process is as fast as any.
+        # With 0 / 0 no work is divided, so one process is as fast as any number of processes.
         return interval(np.maximum(np.nan_to_num(fastest, nan=1.0, posinf=np.inf), 1.0))
 
     def speedup(self, n: float) -> Interval:
@@ -82,7 +83,7 @@ class Laws(NamedTuple):
 
 
 def ratio(n: float, contention, coherency=0.0):
-    """Return T(n) / T(1) of the universal scalability law; with coherency 0, of Amdahl's."""
+    """Return T(n) / T(1) by the universal scalability law; with coherency 0, by Amdahl's law."""
     return (1 + contention * (n - 1) + coherency * n * (n - 1)) / n
 
 
@@ -90,14 +91,14 @@ def fit(processes: Sequence[float], ratios: Sequence[Sequence[float]], seed: int
     """Fit both laws.
 
     Intervals are a parametric bootstrap: logarithms of the ratios are drawn from Student's t with
-    their means and covariances over the repeats, and each draw is fitted. They include how runs
-    differ, but not how far the law is from the truth.
+    their means and covariances over the repeats, and each draw is fitted. The intervals contain the
+    differences between runs. They do not contain the error of the law.
 
     Parameters
     ----------
     processes : n of each point, above 1; at least `LEAST_POINTS` different ones.
-    ratios : T(n) / T(1) of each repeat, shape (repeats, points). Fewer than
-        `REPEATS_FOR_INTERVAL` repeats have no draws.
+    ratios : T(n) / T(1) of each repeat, shape (repeats, points). With fewer than
+        `REPEATS_FOR_INTERVAL` repeats, there are no draws.
     """
     n, logs = np.asarray(processes, float), np.log(np.asarray(ratios, float))
     repeats = len(logs)
@@ -118,7 +119,7 @@ def fit(processes: Sequence[float], ratios: Sequence[Sequence[float]], seed: int
 
 
 def interval(fits: np.ndarray) -> Interval:
-    """Return the estimate with the interval of the draws; None where it is infinite or missing."""
+    """Return the estimate with the interval of the draws; an infinite or missing value is None."""
     low = high = math.inf
     if len(fits) > 1:
         tail = (1 - LEVEL) / 2

@@ -1,4 +1,4 @@
-"""Read the measurements of runs, with those of older sessions and of a history."""
+"""Read the measurements of runs, of the present session, of older sessions and of a history."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def read_run(path: str | Path) -> dict:
 
 
 def measurements(run_files: Iterable[str | Path]) -> list[dict]:
-    """Read the current measurement of every run, and its older ones from `sessions/` alongside it.
+    """Read the current measurement of every run, and its older measurements from `sessions/`.
 
-    An older one that cannot be read is left out, and a line on standard error names it.
+    An older measurement that cannot be read is left out. A line on standard error names its file.
 
     Returns
     -------
     The content of each file with the keys `file`, `current` (whether it is the `run.json`),
-    `comparable` (with the current one) and `incomparable_because` (the reason, or None).
+    `comparable` (with the current measurement) and `incomparable_because` (the reason, or None).
     """
     runs = []
     for path in map(Path, run_files):
@@ -53,9 +53,9 @@ def read_earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> lis
 
     Returns
     -------
-    Their content with the keys of `measurements`; `file` is the first file of the history. A run is
-    left out if it is among `measured`, or is not comparable with the current run of its
-    configuration and repeat, which ended ok.
+    The content of these runs with the keys of `measurements`; `file` is the first file of the
+    history. A run is left out if it is among `measured`. It must also be comparable with the
+    current run of its configuration and repeat, and this current run must have ended ok.
     """
     current = {_run_key(run): run for run in measured if run["current"] and run["status"] == "ok"}
     if not history_files or not current:
@@ -83,7 +83,7 @@ def read_earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> lis
 
 
 def _run_key(run: dict) -> tuple:
-    """Return what names a run in every session."""
+    """Return the values that identify a run in every session."""
     return (*(run[key] for key in CONFIGURATION), run["repeat"])
 
 

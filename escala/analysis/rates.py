@@ -17,7 +17,7 @@ LEARNS, DOES_NOT_LEARN, UNKNOWN = "learns", "does not learn", "unknown"
 
 
 class Rates(NamedTuple):
-    """Precision and recall of one class, and their counts of test rows."""
+    """Precision and recall of one class, and the numbers of test rows behind them."""
 
     precision: Interval
     recall: Interval
@@ -44,10 +44,9 @@ def rate_interval(successes: float, trials: float) -> Interval:
 def pool_rates(matrices: Iterable[np.ndarray], splits: Iterable[int]) -> list[Rates]:
     """Return precision and recall of every class, pooled over runs.
 
-    Runs of one split test the same rows: their matrices are averaged, so that a split counts
-    once, and then the splits are added up. Different splits share genomes, and genomes of one
-    outbreak resemble each other. So rows are not independent, and the intervals are approximate and
-    rather too narrow.
+    Runs of one split test the same rows. So the matrices of a split are averaged, and then the
+    splits are added up. Different splits share genomes, and genomes of one outbreak resemble each
+    other. So rows are not independent. The intervals are approximate, and rather too narrow.
 
     Parameters
     ----------
@@ -85,12 +84,12 @@ def rate_differences(
     The intervals are of a cluster bootstrap: clusters are drawn with replacement, and a cluster
     keeps all its rows with both predictions. A difficult row is difficult for both models, and rows
     of one genome are not independent. The models themselves are not resampled. If the two models
-    predict the same for every row, the interval has zero width; with few rows that is weak
-    evidence.
+    predict the same for every row, the interval has zero width; with few rows, such an interval is
+    weak evidence.
 
     Parameters
     ----------
-    labels, baseline, other : the true class of each row and the two predicted ones, int arrays of
+    labels, baseline, other : the true class of each row and both predicted classes, int arrays of
         shape (rows,).
     clusters : the cluster of each row, int array of shape (rows,).
     classes : the number of classes.
@@ -111,7 +110,8 @@ def rate_differences(
     number = len(cluster_names)
     cluster_counts = np.zeros((number, *counts.shape[1:]))
     np.add.at(cluster_counts, cluster_of_row, counts)
-    # Clusters with equal counts are of one kind. A resample draws how many there are of each kind.
+    # Clusters with equal counts are of one kind. A resample draws the number of clusters of each
+    # kind.
     kinds, kind_sizes = np.unique(cluster_counts, axis=0, return_counts=True)
     resamples = statistics.RESAMPLES if number > 1 else 0
     random = np.random.default_rng(seed)
@@ -138,7 +138,7 @@ def _differences(kind_sizes: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     ----------
     kind_sizes : number of clusters of each kind in a draw, of shape (draws, kinds).
     kinds : counts of a cluster of each kind, of shape (kinds, 5, classes): rows of each class; rows
-        that the baseline predicts as the class, and how many of them are correct; the same two of
+        that the baseline predicts as the class, and how many of these are correct; both numbers for
         the other model.
     """
     sums = np.tensordot(kind_sizes, kinds, 1)
@@ -150,13 +150,13 @@ def _differences(kind_sizes: np.ndarray, kinds: np.ndarray) -> np.ndarray:
 
 
 class Learning(NamedTuple):
-    """The accuracy of a configuration, and what it is compared with; None is unknown.
+    """The accuracy of a configuration, and the accuracies to compare it with; None is unknown.
 
     Attributes
     ----------
     kind : `LEARNS` if the interval of the accuracy is above `largest_class`, else `DOES_NOT_LEARN`;
-        `UNKNOWN` without classes, without an accuracy of whole epochs, and for a program, because
-        its accuracy may be of anything.
+        `UNKNOWN` without classes, without an accuracy of whole epochs, and for a program. A program
+        may report the accuracy of any data.
     accuracy, low, high : the median over runs, with Wilson's 95 % interval over the test rows.
     largest_class : the fraction of the test rows that are of the largest class.
     baseline, workload : the best accuracy of a workload of the dataset that is fitted at once.

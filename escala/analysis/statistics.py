@@ -22,9 +22,9 @@ VALUES_FOR_INTERVAL = 6
 #: Fewest sessions for an interval over sessions.
 SESSIONS_FOR_INTERVAL = 3
 #: Standard deviation of the logarithm of a ratio between calls of one experiment, and the number of
-#: calls that it is from (docs/decisions/measured.md).
+#: calls from which it was computed (docs/decisions/measured.md).
 CALL_DEVIATION, CALLS = 0.05, 12
-#: Resamples that are in memory at the same time.
+#: Number of resamples that are in memory at the same time.
 _BATCH = 1000
 
 
@@ -36,7 +36,7 @@ class Interval(NamedTuple):
     high: float | None
 
     def columns(self, name: str, unit: str = "") -> dict[str, float | None]:
-        """Return it as columns of a table: `name`, `name_low`, `name_high`, each with the unit."""
+        """Return columns of a table: `name`, `name_low`, `name_high`, each with the unit."""
         return {
             f"{name}{unit}": self.estimate,
             f"{name}_low{unit}": self.low,
@@ -45,7 +45,7 @@ class Interval(NamedTuple):
 
 
 def inverse(ratio: Interval) -> Interval:
-    """Return 1 divided by a ratio, with its interval; None where it is 0 or unknown."""
+    """Return 1 divided by a ratio, with its interval; None where the ratio is 0 or unknown."""
     return Interval(*(1 / end if end else None for end in (ratio.estimate, ratio.high, ratio.low)))
 
 
@@ -55,12 +55,12 @@ def combine_intervals(
     """Return a combination of the centres of several samples, with its bootstrap interval.
 
     The samples are independent of each other: each is resampled separately. The percentile method
-    is used because the accelerated ones are undefined for the median of a few, often equal, values
-    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
+    is used, because the accelerated methods are undefined for the median of a few, often equal,
+    values (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
 
     Parameters
     ----------
-    samples : finite numbers. If a sample has a single one, there is no interval; if a sample is
+    samples : finite numbers. If a sample has a single number, there is no interval. If a sample is
         empty, there is no estimate.
     combine : maps a list of arrays and `axis`, which is 0, to one array, like `np.prod`.
     centre : maps a sample and `axis` to its centre, like `np.median` or `pseudo_median`.
@@ -93,10 +93,10 @@ def median_interval(
 ) -> Interval:
     """Return the median of some values with its interval, by order statistics.
 
-    It covers the median of the distribution with a probability of at least `level`, whatever the
-    distribution. For fewer than six values it is their range, with a lower probability. The
-    percentile bootstrap is not used: with seven values it excludes the smallest and the largest,
-    and so covers with a probability of 0.88 only.
+    The interval covers the median of the distribution with a probability of at least `level`,
+    whatever the distribution. For fewer than six values, the interval is their range, with a lower
+    probability. The percentile bootstrap is not used: with seven values it excludes the smallest
+    and the largest value, and so covers with a probability of 0.88 only.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def median_interval(
 
     Returns
     -------
-    The estimate, or an end, is `None` if the bounds do not determine it.
+    The estimate and the ends; `None` for a number that the bounds do not determine.
     """
     lower = np.sort(np.asarray(values, dtype=float))
     upper = lower if at_most is None else np.sort(np.asarray(at_most, dtype=float))
@@ -116,7 +116,7 @@ def median_interval(
     median = least if least == most else None
     if len(lower) == 1:
         return Interval(median, None, None)
-    # The number of values below the interval; as many are above it.
+    # The number of values below the interval. The same number of values is above it.
     outside = max(int(scipy.stats.binom.ppf((1 - level) / 2, len(lower), 0.5)) - 1, 0)
     low, high = float(lower[outside]), float(upper[-1 - outside])
     is_open = at_most is not None and low == 0
@@ -133,7 +133,8 @@ def ratio_interval(
 
     Parameters
     ----------
-    ratios : positive numbers. With `at_most`, the lower bound of each: positive, or 0 if unknown.
+    ratios : positive numbers. With `at_most`, the lower bound of each ratio: positive, or 0 if
+        unknown.
     at_most : the upper bound of each ratio, infinity if unknown; None if the ratios are exact.
     """
     if at_most is not None and not np.array_equal(ratios, at_most):
@@ -144,13 +145,14 @@ def ratio_interval(
 def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the pseudo-median of some differences with its interval, by signed ranks.
 
-    The estimate is that of Hodges and Lehmann (Annals of Mathematical Statistics 34 (1963),
+    The estimate is the one of Hodges and Lehmann (Annals of Mathematical Statistics 34 (1963),
     598-611): the median of the means of every two values and of each value with itself. The ends
-    are two of these means, such that Wilcoxon's exact test of signed ranks does not reject what is
-    between them (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd edition, 1999, section
-    3.3). SciPy has the test, but not this interval. It covers with a probability of at least
+    are two of these means, such that Wilcoxon's exact test of signed ranks rejects no value between
+    them (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd edition, 1999, section 3.3).
+    SciPy has the test, but not this interval. The interval covers with a probability of at least
     `level` if the distribution is symmetric. The difference of two equal runs has a symmetric
-    distribution, whatever disturbs them. With too few values for the level, it is their range.
+    distribution, whatever disturbs them. With too few values for the level, the interval is their
+    range.
 
     Parameters
     ----------
@@ -192,10 +194,11 @@ def _walsh_means(values: np.ndarray) -> np.ndarray:
 
 @cache
 def _means_outside(number: int, level: float) -> int:
-    """Return the number, from 1 in increasing order, of the Walsh mean that is the lower end.
+    """Return the place, from 1 in increasing order, of the Walsh mean that is the lower end.
 
-    It is the largest k with P(W < k) <= (1 - `level`) / 2, where W is Wilcoxon's signed-rank
-    statistic of `number` values. It is 0 if even the range of the values does not reach the level.
+    The place is the largest k with P(W < k) <= (1 - `level`) / 2. W is Wilcoxon's signed-rank
+    statistic of `number` values. The place is 0 if even the range of the values does not reach the
+    level.
     """
     chance = np.ones(1)
     for rank in range(1, number + 1):
@@ -211,11 +214,11 @@ def fewest_matches(level: float) -> int:
 def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the typical ratio over sessions with its interval: Student's, of their logarithms.
 
-    Each session gives one value, its ratio, so the interval covers how sessions differ. It is also
-    valid for sessions of unequal precision: at levels of 92 % and more, unequal variances do not
-    make Student's test err more often (R. Ibragimov and U. K. Müller, t-statistic based correlation
-    and heterogeneity robust inference, Journal of Business & Economic Statistics 28 (2010),
-    453-468).
+    Each session gives one value, its ratio, so the interval contains the differences between
+    sessions. The interval is also valid for sessions of unequal precision: at levels of 92 % and
+    more, unequal variances do not make Student's test err more often (R. Ibragimov and U. K.
+    Müller, t-statistic based correlation and heterogeneity robust inference, Journal of Business &
+    Economic Statistics 28 (2010), 453-468).
 
     Parameters
     ----------
@@ -227,12 +230,13 @@ def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval
 def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
     """Return the standard deviation of log ratios between sessions, and its degrees of freedom.
 
-    That of `CALLS` calls is pooled with those of the groups, by their degrees of freedom. It
-    includes the noise within sessions.
+    The deviation of `CALLS` calls is pooled with the deviations of the groups, by degrees of
+    freedom. The result includes the noise within sessions.
 
     Parameters
     ----------
-    groups : of each comparison the ratio of each session; a group of one session adds nothing.
+    groups : a group for each comparison, with the ratio of each session. A group of one session
+        adds nothing.
     """
     degrees = CALLS - 1
     squares = degrees * CALL_DEVIATION**2
@@ -248,12 +252,13 @@ def next_time_interval(
 ) -> Interval:
     """Return a ratio of one session with an interval for the ratio in another session.
 
-    On the logarithmic scale, two arms are added as squares, because their errors are independent:
-    that of the interval of the session, and Student's of the differences between sessions.
+    The half width on the logarithmic scale is the root of the sum of two squares, because two
+    errors are independent. One is the half width of the session's interval. The other is Student's
+    half width for the differences between sessions.
 
     Parameters
     ----------
-    ratio : with the interval of its session, at `level`.
+    ratio : the ratio with the interval of its session, at `level`.
     deviation, degrees : the result of `deviation_of_sessions`.
     """
     arm = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * deviation
@@ -273,13 +278,14 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
     Parameters
     ----------
-    values : finite numbers, independent of each other. One value has no interval, and neither have
-        equal values: they do not show how values differ. No values have no estimate.
+    values : finite numbers, independent of each other. A single value has no interval. Equal values
+        have no interval either, because they do not show how values differ. Without values there is
+        no estimate.
     """
     if not len(values):
         return Interval(None, None, None)
     mean = float(np.mean(values))
-    # Equal values may differ in the last bit, as 0.98 - 0.96 and 0.97 - 0.95 do.
+    # Equal values may differ in the last bit, such as 0.98 - 0.96 and 0.97 - 0.95.
     if np.ptp(values) <= 1e-12:
         return Interval(mean, None, None)
     half = float(scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * scipy.stats.sem(values))

@@ -1,4 +1,4 @@
-"""Make the outputs of the rules on predicted times, each function those of the rule of its name."""
+"""Make the outputs of the rules on predicted times. Each function has the name of its rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gradients(output: cli.Files, given: SimpleNamespace, split: Path) -> None:
         command = [python, "-m", "escala.engines.functions", str(model), str(output["gradients"])]
         process = subprocess.run(command, env=environments.variables(python, os.environ))
     if process.returncode:
-        # The process has printed the reason.
+        # The failed process has printed the reason.
         raise SystemExit(1)
 
 
@@ -72,7 +72,7 @@ def predictions(output: cli.Files, given: SimpleNamespace, times: Path) -> None:
 def advise(
     output: cli.Files, given: SimpleNamespace, calibration: Path, datasets: Sequence[Path] = ()
 ) -> None:
-    """Advise for the least time of training, and write what a further advice needs."""
+    """Advise for the least time of training, and write the plans for later questions."""
     from escala.analysis.advice import Question, advise, text
     from escala.analysis.cost_model.works import with_rows
 

@@ -1,4 +1,4 @@
-"""Result tables as CSV, and read with the types that their schemas give."""
+"""Write result tables as CSV, and read them with the types of their schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
-#: What a spreadsheet takes for the begin of a formula, with the quotes that mark it as a text.
+#: Begin of a text that a spreadsheet takes for a formula, or would take for one without its quotes.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _FORMULA_QUOTED = re.compile(rf"^'(?={_FORMULA.pattern})")
 _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
@@ -22,15 +22,15 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 
 @cache
 def schema(name: str) -> dict:
-    """Return the JSON schema of a table's rows; its properties have the order of the columns.
+    """Return the JSON schema of a table's rows, with its properties in the order of the columns.
 
     A file in `schemas/tables` has short forms, which are expanded here:
 
     - a column without a type is a text if it has an `enum`, otherwise a number or empty;
-    - a column in whose place is a text holds a number or is empty; the text is its description;
+    - `column: TEXT` is a column with a number or empty, and the text is its description;
     - `one, other: {$ref: TABLE.schema.yaml}` are columns that another table describes;
     - a column with `interval: PREFIX` is followed by the ends of its interval, `PREFIX_low…` and
-      `PREFIX_high…`, of 95 % or of its `level`. Their key `end_of` names the column.
+      `PREFIX_high…`, of 95 % or of its `level`. The key `end_of` of both ends names the column.
     """
     table = read_yaml(SCHEMAS / f"{name}.schema.yaml")
     columns: dict[str, dict] = {}
@@ -62,7 +62,7 @@ def schema(name: str) -> dict:
 
 @cache
 def dtypes(name: str) -> dict[str, str]:
-    """Return pandas' type of every column; all types can hold missing values."""
+    """Return pandas' type of every column. All types allow missing values."""
     return {
         key: _PANDAS[np.atleast_1d(column["type"])[0]]
         for key, column in schema(name)["properties"].items()
@@ -70,10 +70,10 @@ def dtypes(name: str) -> dict[str, str]:
 
 
 def csv(table: pd.DataFrame) -> str:
-    """Return a table as CSV, in which no text is a formula for a spreadsheet.
+    """Return a table as CSV. No text in it is a formula for a spreadsheet.
 
-    A text that looks like one gets a quote before it, as OWASP advises against CSV injection.
-    `read_table` takes it away. Numbers stay.
+    A text that looks like a formula gets a quote before it, as OWASP advises against CSV injection.
+    `read_table` removes the quote. Numbers do not change.
     """
     texts = table.select_dtypes("string")
     return table.assign(**{name: texts[name].map(no_formula, "ignore") for name in texts}).to_csv(
@@ -97,7 +97,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
 
     Raises
     ------
-    InputError : it lacks a column of its schema.
+    InputError : the table lacks a column of its schema.
     """
     file = folder / f"{name}.csv"
     # A class or a variant may be called NA or None; only an empty field is missing.

@@ -1,8 +1,8 @@
 """Decide how many matches a comparison needs, what it shows, and whether the machine drifted.
 
 Ratios of times are compared as logarithms, so twice and half as long are equally far from 1. The
-matches of a session are taken to be independent of each other: drift of the machine between two
-matches is not in their ratios.
+matches of a session are assumed to be independent: drift of the machine between two matches is not
+in their ratios.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from escala.analysis.statistics import (
 from escala.record.disturbance import is_disturbed
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
-#: Of scores: `equivalence` gives one of these, `NOT_DISTINGUISHABLE` or `NO_VERDICT`.
+#: Verdicts on scores. `equivalence` returns one of these, `NOT_DISTINGUISHABLE` or `NO_VERDICT`.
 SAME, DIFFERENT = "same", "different"
-#: There are too few matches, or the end of the interval that would decide is unknown.
+#: There are too few matches, or the end of the interval that decides is unknown.
 NO_VERDICT = "no verdict"
-#: Fewest measurements of a session from which drift is judged.
+#: Fewest measurements of a session with which drift is judged.
 MIN_MEASUREMENTS = 6
 #: A session with a larger fraction of disturbed matches gets no verdict.
 MOST_DISTURBED = 1 / 3
@@ -41,8 +41,9 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     kind : `FASTER`, `SLOWER`, `NOT_DISTINGUISHABLE` or `NO_VERDICT`.
-    detectable : the decrease of the time that such a comparison shows with a probability of about
-        80 %; 0.05 is 5 % of the time. None if there is no verdict, or if an end is unknown.
+    detectable : the decrease of the time that a comparison with this interval detects with a
+        probability of about 80 %; 0.05 is 5 % of the time. None without a verdict, or if an end is
+        unknown.
     """
 
     kind: str
@@ -56,8 +57,8 @@ class Equivalence(NamedTuple):
     ----------
     kind : `SAME` if all matches are within the bound, `DIFFERENT` if the typical difference is not
         0, `NOT_DISTINGUISHABLE`, or `NO_VERDICT` from too few matches.
-    rate : the largest fraction of runs beyond the bound that is not excluded; 0.35 after seven
-        matches within it.
+    rate : upper limit of the fraction of runs beyond the bound; 0.35 after seven matches that are
+        all within the bound.
     """
 
     kind: str
@@ -69,8 +70,8 @@ class Drift(NamedTuple):
 
     Attributes
     ----------
-    change : of the times from the first to the last measurement; 0.1 is 10 % longer.
-    p_value : probability that successive times of a steady machine are at least as similar.
+    change : change of the times from the first to the last measurement; 0.1 is 10 % longer.
+    p_value : probability that successive times of a machine without drift are at least as similar.
     """
 
     change: Interval
@@ -84,26 +85,27 @@ class Drift(NamedTuple):
 def pays(ratio: Interval) -> bool:
     """Return whether a ratio of times pays: its whole interval is below 1.
 
-    This is the only meaning of *to pay*, also for predicted times. For measured times it is the
-    verdict `FASTER`, which also takes the noise floor into account. A saving of 30 % is another
-    question; it is always written with its figure.
+    This is the only meaning of *to pay*, also for predicted times. For measured times the verdict
+    `FASTER` stands for it. This verdict also takes the noise floor into account. A saving of 30 %
+    is another question, and is always written with its figure.
     """
     return ratio.high is not None and ratio.high < 1
 
 
 def matches_needed(pilot: Sequence[float], half_width: float, at_most: int) -> int:
-    """Return the number of matches, with those of the pilot, that an interval of a width takes.
+    """Return the number of matches, including the pilot, that an interval of a width needs.
 
     The number is computed once, from the pilot alone, by the first stage of Stein (A two-sample
     test for a linear hypothesis whose power is independent of the variance, Annals of Mathematical
-    Statistics 16 (1945), 243-258). The interval of his second stage, which is exact for normal
-    noise only, is not used (docs/decisions/intervals.md).
+    Statistics 16 (1945), 243-258). The interval of Stein's second stage is not used, because it is
+    exact for normal noise only (docs/decisions/intervals.md).
 
     Parameters
     ----------
     pilot : ratios of the first matches, at least two.
-    half_width : of the interval, above 0; 0.05 allows 5 % of the ratio on either side.
-    at_most : the largest number to return. If more were needed, the interval will be wider.
+    half_width : half the width of the interval, above 0; 0.05 allows 5 % of the ratio on either
+        side.
+    at_most : the largest number to return. If more matches are needed, the interval will be wider.
     """
     deviation = float(np.std(np.log(pilot), ddof=1))
     quantile = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(pilot) - 1))
@@ -114,8 +116,8 @@ def matches_needed(pilot: Sequence[float], half_width: float, at_most: int) -> i
 def noise_floor(duplicate_ratio: Interval) -> float:
     """Return the apparent effect when a configuration is compared with itself.
 
-    It is computed from the estimate. With the farther end of the interval instead, verdicts would
-    depend on how many runs of the duplicate happen to be disturbed
+    The effect is computed from the estimate of the ratio, not from the farther end of its interval.
+    With this end, verdicts would depend on how many runs of the duplicate happen to be disturbed
     (docs/decisions/intervals.md).
 
     Parameters
@@ -131,12 +133,12 @@ def noise_floor(duplicate_ratio: Interval) -> float:
 
 
 def simultaneous_level(compared: int) -> float:
-    """Return the level for each of several intervals of the best of some configurations.
+    """Return the level of each interval if the best configuration is compared with several others.
 
     A verdict only ever says that the best takes *less* time, so only one end of each interval can
-    err. By Bonferroni's inequality, which also holds for dependent ratios, the verdict on a given
-    configuration is false with a probability of at most 1 - `LEVEL`, even though the best was
-    selected by its times. One interval has `LEVEL` itself.
+    err. Bonferroni's inequality also holds for dependent ratios. By this inequality, a verdict is
+    false with a probability of at most 1 - `LEVEL`, although the best was selected by its times. A
+    single interval has the level `LEVEL`.
     """
     return max(LEVEL, 1 - 2 * (1 - LEVEL) / max(compared, 1))
 
@@ -150,23 +152,26 @@ def verdict(
 ) -> Verdict:
     """Judge the ratio of the time of a configuration to that of its reference.
 
-    It is faster or slower if the interval does not contain 1 and the ratio is farther from 1 than
-    the noise floor. If the ratio is unknown, the end of its interval that is nearer to 1 is used
-    instead. There is no verdict from fewer than `needed` matches, nor if an unknown end could
-    decide.
+    The configuration is faster or slower if the interval does not contain 1 and the ratio is
+    farther from 1 than the noise floor. If the ratio is unknown, the end of its interval that is
+    nearer to 1 is used instead. There is no verdict with fewer than `needed` matches, or if an
+    unknown end could decide.
 
     The detectable decrease is 1.5 times half the width of the interval, on the logarithmic scale.
-    By simulation, 75 to 87 % of comparisons with seven matches or more find it
-    (docs/decisions/intervals.md); a decrease of half the width would be found by every second one.
-    If there is a noise floor, it is at least the floor plus a quarter of the width.
+    By simulation, 75 to 87 % of comparisons with seven matches or more detect a decrease of this
+    size (docs/decisions/intervals.md). Every second comparison detects a decrease of half the
+    width. With a noise floor, the detectable decrease is at least the floor plus a quarter of the
+    width.
 
     Parameters
     ----------
-    ratio : with both ends of its interval; None where unknown.
+    ratio : the ratio with both ends of its interval; None where unknown.
     matches : number of matches, or of sessions if the interval is over sessions.
-    floor : the result of `noise_floor` in the same session; None if it was not measured, and for
-        sessions, whose interval already includes how the machine differs between them.
-    decimals : with which the ends are printed. An end that is printed as 1 counts as 1.
+    floor : the result of `noise_floor` in the same session; None if it was not measured. Also None
+        over sessions: their interval already contains the differences of the machine between
+        sessions.
+    decimals : number of decimals with which the ends are printed. An end that is printed as 1
+        counts as 1.
     needed : the fewest matches with which the interval reaches its level.
     """
     if matches < needed:
@@ -193,16 +198,17 @@ def verdict(
 def equivalence(differences: Sequence[float], bound: float) -> Equivalence:
     """Judge whether the scores of a configuration are those of its reference, within a bound.
 
-    No distribution is assumed: one run in ten that fails is in no interval of a mean of seven equal
-    differences. The rate is the upper end of the one-sided interval of Clopper and Pearson
-    (Biometrika 26 (1934), 404-413), which is 1 - (1 - `LEVEL`)**(1/n) if all n differences are
-    within the bound. The typical difference is that of `difference_interval`.
+    No distribution is assumed. If one run in ten fails, seven runs may have equal scores, and no
+    interval of their mean shows the failures. The rate is the upper end of the one-sided interval
+    of Clopper and Pearson (Biometrika 26 (1934), 404-413). This end is 1 - (1 - `LEVEL`)**(1/n) if
+    all n differences are within the bound. The typical difference is the estimate of
+    `difference_interval`.
 
     Parameters
     ----------
-    differences : of the scores of each match, finite, and independent of each other.
-    bound : the largest difference of scores that are the same, in their unit; 0 if they have to be
-        equal.
+    differences : difference of the scores of each match, finite, and independent of each other.
+    bound : the largest difference of scores that count as the same, in the unit of the scores; 0 if
+        they must be equal.
     """
     values = np.asarray(differences, float)
     # 0.98 - 0.96 is within 0.02, in spite of rounding.
@@ -223,19 +229,19 @@ def drift(
     """Return how the times of a session changed, over all configurations together.
 
     Each time is divided by the median of its configuration. The change is the slope of Theil and
-    Sen. Whether the machine drifted, also if it went back to its first speed, is tested by von
-    Neumann's ratio of ranks: if it drifts, squared differences of successive measurements are small
-    (R. Bartels, The rank version of von Neumann's ratio test for randomness, Journal of the
-    American Statistical Association 77 (1982), 40-46). The p-value is from permutations.
+    Sen. Von Neumann's ratio of ranks tests whether the machine drifted, even if it went back to its
+    first speed. If the machine drifts, squared differences of successive measurements are small (R.
+    Bartels, The rank version of von Neumann's ratio test for randomness, Journal of the American
+    Statistical Association 77 (1982), 40-46). The p-value is from permutations.
 
     Parameters
     ----------
-    moments, seconds : by name of a configuration: when each of its measurements began, and how long
-        it took.
+    moments, seconds : by name of a configuration, when each of its measurements began, and how long
+        the measurement took.
 
     Returns
     -------
-    None for fewer than `MIN_MEASUREMENTS`, or if all began at the same moment.
+    None for fewer than `MIN_MEASUREMENTS` measurements, or if all began at the same moment.
     """
     if sum(map(len, seconds.values())) < MIN_MEASUREMENTS:
         return None
@@ -260,13 +266,13 @@ def drift(
 
 
 class Quiet(NamedTuple):
-    """The matches that a comparison uses after disturbed ones are left out.
+    """The matches that a comparison uses, without disturbed matches.
 
     Attributes
     ----------
-    matches : those whose runs were not disturbed; all of them if there is no verdict.
+    matches : the matches whose runs were not disturbed; all matches if there is no verdict.
     disturbed : number of matches that were disturbed.
-    stays_disturbed : whether there is no verdict because too many were disturbed.
+    stays_disturbed : whether there is no verdict because too many matches were disturbed.
     """
 
     matches: Matched
@@ -275,22 +281,24 @@ class Quiet(NamedTuple):
 
 
 def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> Quiet:
-    """Leave out the matches that stayed disturbed, and decide whether the others may be judged.
+    """Leave out the matches that stayed disturbed, and decide whether the rest may be judged.
 
-    A run is not called disturbed because of its time, and every configuration is judged alike, so
-    no times are selected. There is no verdict if fewer than `fewest` matches are left, or if more
-    than `MOST_DISTURBED` of all were disturbed. A match of which nothing is known is kept.
+    The time of a run does not decide whether the run is disturbed, and the same rule holds for
+    every configuration. So no times are selected. There is no verdict if fewer than `fewest`
+    matches are left, or if more than `MOST_DISTURBED` of all matches were disturbed. A match with
+    unknown disturbance is kept.
 
     Parameters
     ----------
-    matches : one of each repeat.
+    matches : one match of each repeat.
 
     Notes
     -----
-    By simulation, of two equal configurations of which other work slows one more, in 30 or 60 % of
-    the matches (`benchmarks/interval_methods.py`): if all matches are kept, 11 to 95 % of the
-    verdicts are false. If the disturbed ones are left out it is 2 to 3 %, but up to 16 % if only
-    half of them are detected. With `MOST_DISTURBED` it is at most 4 %.
+    `benchmarks/interval_methods.py` simulates two equal configurations. In 30 or 60 % of the
+    matches, other work slows one configuration more than its counterpart. If all matches are kept,
+    11 to 95 % of the verdicts are false. If disturbed matches are left out, 2 to 3 % are false, but
+    up to 16 % if only half of the disturbed matches are detected. With the limit `MOST_DISTURBED`,
+    at most 4 % are false.
     """
     quiet = [pair for pair in matches.pairs if not any(map(is_disturbed, pair))]
     disturbed = len(matches.runs) - len(quiet)
@@ -302,11 +310,11 @@ def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> 
 
 
 class Ratio(NamedTuple):
-    """A quotient of times with its interval, or its range; NaN where unknown.
+    """A quotient of times with its interval, or with the range of its values; NaN where unknown.
 
     Attributes
     ----------
-    matches : number of paired runs behind it.
+    matches : number of paired runs behind the quotient.
     """
 
     value: float

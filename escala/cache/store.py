@@ -235,7 +235,7 @@ def entries(store: Path) -> Iterator[Entry]:
 
 
 def _files(store: Path, *patterns: str) -> list[Path]:
-    """Return the files of a store that match patterns; other files in its folder are left out."""
+    """Return the files of a store that match patterns. Other files in its folder are left out."""
     return [path for pattern in patterns for path in sorted(store.glob(pattern)) if path.is_file()]
 
 
@@ -245,9 +245,10 @@ class Size:
 
     Attributes
     ----------
-    steps : number of entries, and bytes, of each step. A file of several steps counts for each.
-    files, bytes : of the whole store; here each file counts once.
-    unneeded_bytes : of files that no entry needs.
+    steps : the number of entries and the bytes of each step. A file of several steps counts for
+        each of them.
+    files, bytes : the number of files of the whole store, and their bytes. Each file counts once.
+    unneeded_bytes : the bytes of files that no entry needs.
     """
 
     steps: dict[str, tuple[int, int]]
@@ -292,7 +293,7 @@ def verify(
     if remove and damaged:
         with hold_lock(store, alone=True):
             # Another process may have replaced a damaged blob in the meantime. Entries are checked
-            # last: an entry is damaged if one of its blobs is gone.
+            # last, because an entry is damaged if one of its blobs was removed.
             blobs = [path for path in damaged if path.match(BLOBS)]
             for path in [*blobs, *_files(store, ENTRIES)]:
                 if damage(store, path):
@@ -318,14 +319,14 @@ def prune(
 ) -> Pruned:
     """Remove entries that were not used for long, and all files that no entry needs.
 
-    It holds the lock exclusively, so no other process stores or serves meanwhile. A file in
-    `incoming`, or in no entry, is thus of a process that was killed. All digests of large files are
-    removed too.
+    Pruning holds the lock exclusively, so no other process stores or serves at the same time. A
+    file in `incoming`, or in no entry, was thus left by a process that was killed. All digests of
+    large files are removed, too.
 
     Parameters
     ----------
     older_than_days : remove entries that were neither stored nor served for this time.
-    larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
+    larger_than_bytes : remove entries, least recently used first, until the store is no larger.
     dry_run : remove nothing.
     """
     with hold_lock(store, alone=True):
@@ -354,6 +355,6 @@ def prune(
                 path.unlink()
             for pattern in ("entries/??/*", "entries/??", "blobs/??"):
                 for folder in store.glob(pattern):
-                    with suppress(OSError):  # It is not empty.
+                    with suppress(OSError):  # The folder is not empty.
                         folder.rmdir()
         return Pruned(sum(path.match(ENTRIES) for path in gone), len(gone), freed)

@@ -23,7 +23,8 @@ from escala.predict.model import Classifier, load
 
 #: Least number of pieces in a call of the model, except in the last one.
 PIECES = 1024
-#: Rows that are gathered as dicts, which take ten times the memory of a table.
+#: Number of rows that are collected as dicts before they become a table. A dict takes ten times the
+#: memory of a row in a table.
 _ROWS = 2**15
 
 
@@ -50,8 +51,8 @@ def predict(
     -------
     A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class.
     A model without classes gives the number `predicted`, or numbers from `predicted_1` on. A
-    workload that offers `columns` gives these in place of them. With a familiarity there are
-    `familiar_fraction` (of its evidence; NaN without evidence), `threshold`, `false_alarm_rate`
+    workload with a function `columns` replaces these columns by its own. With a familiarity there
+    are `familiar_fraction` (of its evidence; NaN without evidence), `threshold`, `false_alarm_rate`
     (measured on held-out rows), `unlike_anything_seen`, and `likeness`, which is `familiar`, `near`
     or `far`.
     """
@@ -90,10 +91,10 @@ def compute_together(
 ) -> Iterator[tuple[Query, np.ndarray]]:
     """Yield every item with what `compute` returns for its pieces, (pieces, …).
 
-    A call takes milliseconds even for one piece, so it is made for the pieces of many items.
+    A call takes milliseconds even for one piece, so one call gets the pieces of many items.
     """
     together, pieces = [], 0
-    # None comes after the last item.
+    # The None after the last item makes the last call.
     for query in chain(queries, [None]):
         if query is not None:
             together.append(query)
@@ -108,7 +109,7 @@ def compute_together(
 def mean_columns(outputs: np.ndarray, classes: list[str]) -> dict:
     """Return an item's columns on its class, or the predictions of a model without classes.
 
-    They are means of `outputs` over the item's pieces. `outputs` are probabilities of shape
+    Each column is a mean of `outputs` over the item's pieces. `outputs` are probabilities of shape
     (pieces, classes), or numbers of shape (pieces, …).
     """
     means = np.ravel(outputs.mean(axis=0, dtype=np.float64))
@@ -139,7 +140,7 @@ def familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dic
 
 
 def model(run: Path) -> Classifier:
-    """Return the model of a run; refuse one that did not end ok, or kept no model."""
+    """Return the model of a run. Refuse a run that did not end ok, or that kept no model."""
     status = read_json(run / "run.json")["status"]
     if status != "ok":
         reason, remedy = "the run has no trained model", "predict with a run that ended ok"

@@ -24,7 +24,8 @@ from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS, row_blocks, ro
 #: Keys of `model.json` with the types of their values.
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
 
-#: From the arrays of a model's inputs to an array with a row for each of theirs.
+#: A function from the arrays of a model's inputs to an array. The result has one row for each row
+#: of the inputs.
 Predict = Callable[[Inputs], np.ndarray]
 
 
@@ -34,11 +35,11 @@ class Classifier:
 
     Attributes
     ----------
-    workload : its name.
-    classes : their names, in the order of the columns of the probabilities; empty if the model
-        predicts numbers, which `probabilities` then returns.
-    inputs : specs of its inputs.
-    description : the content of its `model.json`; its `data` is the `dataset.json` of the training
+    workload : name of the workload.
+    classes : names of the classes, in the order of the columns of the probabilities. A model that
+        predicts numbers has no classes, and its `probabilities` returns these numbers.
+    inputs : specs of the model's inputs.
+    description : content of `model.json`; the key `data` is the `dataset.json` of the training
         split.
     columns : the function `columns` of the workload, if it offers one.
     """
@@ -54,11 +55,12 @@ class Classifier:
     def probabilities(self, *inputs: np.ndarray) -> np.ndarray:
         """Return the probability of every class, float32 of shape (rows, classes).
 
-        The arguments are an array for each of the model's inputs, (rows, …).
+        Each argument is the array of one input of the model, (rows, …).
 
         Raises
         ------
-        ValueError : an array has another dtype or shape of a row than the training rows.
+        ValueError : the dtype of an array, or the shape of its rows, differs from the training
+            rows.
         """
         self._check(inputs)
         if not len(inputs[0]):
@@ -75,7 +77,7 @@ class Classifier:
         return self._predictions(inputs)
 
     def _check(self, inputs: Inputs) -> None:
-        """Refuse arrays with another dtype or shape than the training rows, as a ValueError."""
+        """Raise a ValueError if arrays have another dtype or shape than the training rows."""
         for array, spec in zip(inputs, self.inputs, strict=True):
             if (array.dtype, array.shape[1:]) != (spec.dtype, spec.shape):
                 raise ValueError(
@@ -92,8 +94,8 @@ def load(folder: str | Path) -> Classifier:
 
     Raises
     ------
-    InputError : there is no model, it is of an older format, its weights are damaged or do not fit
-        `model.json`, or its framework is not installed.
+    InputError : there is no model; its format is older; its weights are damaged, or do not fit
+        `model.json`; or its framework is not installed.
     """
     folder = Path(folder)
     description = _read_description(folder)
@@ -112,7 +114,7 @@ def load(folder: str | Path) -> Classifier:
                 return probabilities(inputs).argmax(axis=-1)
 
         else:
-            # Calls of the functions that `make_functions` returns, by their places in its list.
+            # `call` gets the place of a function in the list that `make_functions` returns.
             call = elsewhere.make_caller(__name__, engine_of(description), description, arrays)
             probabilities, predictions = partial(call, 0), partial(call, 1)
     except Unavailable as error:
@@ -138,7 +140,7 @@ def _remedy(folder: Path) -> str:
 
 
 def _read_description(folder: Path) -> dict:
-    """Return the content of a folder's `model.json`; refuse one that no model can be built from."""
+    """Return the content of a folder's `model.json`. Refuse content that describes no model."""
     path = folder / DESCRIPTION
     if not path.is_file():
         remedy = "name the folder of a run that ended ok with save_model: true"
@@ -165,7 +167,7 @@ def _read_description(folder: Path) -> dict:
 
 
 def _faults(data: dict) -> Iterator[tuple[str, str]]:
-    """Yield the keys below `data` of a description whose values are invalid, with the reason."""
+    """Yield each key below `data` of a description whose value is invalid, with the reason."""
     # A model of numbers has no key `classes`.
     classes = data.get("classes", ["any", "two"])
     if not isinstance(classes, list) or len(classes) < 2:
@@ -186,9 +188,9 @@ def _faults(data: dict) -> Iterator[tuple[str, str]]:
 
 
 def engine_of(description: Mapping[str, Any]) -> str:
-    """Return the engine that trained a network if it is installed, otherwise another one that is.
+    """Return the engine that trained a network, or another one if that is not installed.
 
-    If no engine is installed, it is the first one, so that its use tells what is missing.
+    If no engine is installed, return the first one: its use tells what is missing.
     """
     trained_by = description.get("engine") or DEFAULT
     engines = WORKLOADS[description["workload"]].engines
@@ -201,13 +203,13 @@ def engine_of(description: Mapping[str, Any]) -> str:
 
 
 def make_functions(engine: str, description: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
-    """Return the functions to the outputs of a network, and to its predictions, in this process.
+    """Return two functions: to the outputs of a network, and to its predictions.
 
-    `escala.engines.elsewhere` calls it by its name.
+    `escala.engines.elsewhere` calls `make_functions` by its name, in a process of the engine.
 
     Raises
     ------
-    ValueError : the arrays are not those of this network.
+    ValueError : the names or the shapes of the arrays are not those of the network's weights.
     """
     # A model may be older than a knob or a setting of its workload.
     declared = WORKLOADS[description["workload"]]
@@ -228,19 +230,19 @@ def make_functions(engine: str, description: dict, arrays: dict[str, np.ndarray]
 
 
 def _build_arguments(description: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
-    """Return what a workload's module builds a model from.
+    """Return the arguments from which a workload's module builds a model.
 
-    These are the specs of its inputs, the shape of its outputs, and the settings.
+    The arguments are the specs of the inputs, the shape of the outputs, and the settings.
     """
     data = description["data"]
     return specs(data), output_shape(data), description["settings"]
 
 
 def require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays of other names or shapes, or without numbers, as a ValueError."""
+    """Raise a ValueError if arrays have other names or shapes, or values that are no numbers."""
     if shapes.keys() != arrays.keys():
         only_in_one = sorted(shapes.keys() ^ arrays.keys())
-        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {only_in_one[0]}")
+        raise ValueError(f"{len(arrays)} arrays in place of {len(shapes)}; see {only_in_one[0]}")
     for name, shape in shapes.items():
         array = arrays[name]
         if array.shape != tuple(shape) or array.dtype.kind not in "fiu":

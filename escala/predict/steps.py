@@ -1,4 +1,4 @@
-"""Make the outputs of the rules on predictions, each function those of the rule of its name."""
+"""Make the outputs of the rules on predictions. Each function has the name of its rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escala.workloads import WORKLOADS
 
 
 def _code(given: SimpleNamespace) -> Code:
-    """Return the code that decides a prediction, besides the files of the model and its input."""
+    """Return the code that decides a prediction; the model and the user's file are inputs."""
     base, kind, workload = project(), KINDS[given.kind], WORKLOADS[given.workload]
     return Code(
         {**base.paths, "kind": kind.folder, "workload": workload.folder},
@@ -26,7 +26,7 @@ def _code(given: SimpleNamespace) -> Code:
 
 
 def _model_files(run: Path) -> cli.Files:
-    """Return the files of the model alongside a `run.json`; none if it kept no model."""
+    """Return the files of the model alongside a `run.json`; none if the run kept no model."""
     from escala.workloads.models import FILES
 
     return {name: path for name in FILES if (path := run.with_name(name)).exists()}
@@ -80,7 +80,8 @@ def predict(
 ) -> None:
     """Classify the items of a user's file with the model of a run.
 
-    `familiarity` and `errors` (by length) are given only for kinds of data that have them.
+    `familiarity` and `errors` (by length) are None for a kind of data without `learn` or
+    `fragments`.
     """
     from escala.predict.classify import judge, predict, read
 

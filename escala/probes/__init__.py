@@ -1,9 +1,9 @@
 """Find the probes, the instruments that capture more of a run than its result.
 
-To add a probe, add a module with one subclass of `escala.probes.base.Probe` to this folder. Its
-name is that of the module's file, with `-` for `_`: the key of its settings in an experiment, and
-the folder of its runs. A module is imported only when a run uses its probe. So a probe determines
-only its own runs (`escala.record.key`).
+To add a probe, add a module with one subclass of `escala.probes.base.Probe` to this folder. The
+name of the probe is that of the module's file, with `-` for `_`. The key of its settings in an
+experiment and the folder of its runs have this name, too. A module is imported only when a run uses
+its probe. So the code of a probe determines only the runs of this probe (`escala.record.key`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PROBES: Mapping[str, type[Probe]] = _Probes()
 def with_probe_settings(
     properties: Mapping[str, dict], schemas: Mapping[str, dict]
 ) -> dict[str, dict]:
-    """Return the properties of a JSON Schema, and in addition the schema of each probe by its name.
+    """Return the properties of a JSON Schema, and add the schema of each probe under its name.
 
     Raises
     ------

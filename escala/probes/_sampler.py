@@ -46,12 +46,12 @@ def sample(
 ) -> Path:
     """Write rows every `seconds`, until all ranks of the node have ended; return the table's path.
 
-    Ranks may announce themselves and end at any time. If no rank ever announces itself, this
-    continues until it is stopped.
+    Ranks may announce themselves and end at any time. If no rank ever announces itself, sampling
+    continues until the process is stopped.
 
     Parameters
     ----------
-    rows : returns the rows of a moment, from the ranks that have announced themselves so far.
+    rows : function from the ranks that have announced themselves so far to the rows of this moment.
     """
     output, ranks = folder / f"node{node}.{probe}.csv", {}
     begin = time.monotonic()
@@ -82,12 +82,12 @@ def read_samples(folder: Path, probe: str) -> dict[int, pd.DataFrame]:
 
 
 def command(module: str, folder: Path, seconds: float, source: str) -> list[str]:
-    """Return the command that starts a sampler; it reads `source`, such as a network interface."""
+    """Return the command of a sampler, which reads `source`, such as a network interface."""
     return [sys.executable, "-m", module, str(folder), f"{seconds:g}", source]
 
 
 def read_arguments() -> tuple[Path, int, float, str]:
-    """Return folder, node, seconds and source of this sampler. It dies with its parent."""
+    """Return folder, node, seconds and source of this sampler, and let it end with its parent."""
     die_with_parent()
     folder, seconds, source = sys.argv[1:]
     return Path(folder), int(os.environ.get("SLURM_NODEID", 0)), float(seconds), source

@@ -1,8 +1,8 @@
 """Define the contract of a probe: its runs, its processes and its result.
 
-A probe run is a run of its own: one epoch, without validation and checkpoints, in a folder that has
-the probe's name in place of `rep1`, or before it if the probe has repeats. Its times are never
-compared with those of timing runs.
+A probe run is a separate run of one epoch, without validation and checkpoints. Its folder has the
+probe's name in place of `rep1`. The folder of a probe with repeats has the name before `rep1`.
+Times of a probe run are never compared with times of timing runs.
 """
 
 from __future__ import annotations
@@ -32,37 +32,40 @@ class Probe:
 
     Parameters
     ----------
-    values : the values of its settings in the experiment, without `enabled`.
+    values : the values of the probe's settings in the experiment, without `enabled`.
     folder : the run's `ranks/` folder. The names of files that are kept there contain the probe's
         name, such as `rank0.clocks.csv`.
     """
 
-    #: The name of its module's file, with `-` for `_`.
+    #: The name of the probe: that of its module's file, with `-` for `_`.
     name: ClassVar[str]
-    #: Whether it can capture runs of programs, besides those of workloads that take steps.
+    #: Whether the probe can also capture runs of programs.
     captures_programs: ClassVar[bool] = False
-    #: JSON Schema of its key in an experiment, as `section` returns it.
+    #: JSON Schema of the probe's key in an experiment, as `section` returns it.
     settings: ClassVar[dict]
-    #: JSON Schema of the result of `read`, which `run.json` holds under the probe's name, null in
-    #: other runs; None for a probe that leaves only files.
+    #: JSON Schema of the result of `read`. `run.json` has the result under the probe's name, and
+    #: null in other runs. None: the probe leaves only files.
     result: ClassVar[dict | None] = None
-    #: Files that it may leave alongside `run.json`.
+    #: Files that the probe may leave alongside `run.json`.
     products: ClassVar[tuple[str, ...]] = ()
     #: Patterns of files in `ranks/` that are removed when the run has ended.
     temporary: ClassVar[tuple[str, ...]] = ()
-    #: Whether the engine records each step of its runs, by the module `record_NAME` of its folder.
+    #: Whether the engine records each step of the probe's runs, by the module `record_NAME` in the
+    #: engine's folder.
     records_steps: ClassVar[bool] = False
-    #: `program(interface)` returns a command to start on each node beside its ranks, which exchange
-    #: over this network interface, such as `eth0`. The command should end when the ranks have
-    #: ended, and is stopped otherwise. It has their environment, and prints to `{name}.log`.
+    #: `program(interface)` returns a command to start on each node, alongside the ranks of the
+    #: node. These ranks exchange over `interface`, a network interface such as `eth0`. The command
+    #: should end when the ranks have ended, and is stopped otherwise. It has the environment of the
+    #: ranks, and prints to `{name}.log`.
     program: Callable[[str], list[str]] | None = None
-    #: Called once before the first epoch, as `measure(engine, step, gather)`: it may make steps of
-    #: the row numbers `step`, whose inputs `gather` returns. What these steps change is restored.
+    #: Called once before the first epoch, as `measure(engine, step, gather)`. It may make training
+    #: steps on the row numbers `step`; `gather` returns the inputs of these rows. What these steps
+    #: change is restored.
     measure: Callable | None = None
-    #: Whether a table reads its runs.
+    #: Whether a table reads the probe's runs.
     tabulated: ClassVar[bool] = False
-    #: Whether tables compare its runs with those of the references, of one session. Both are then
-    #: measured again when one of them changes.
+    #: Whether tables compare the probe's runs with the references' runs of the same session. If one
+    #: of the two changes, both are measured again.
     compared: ClassVar[bool] = False
 
     def __init_subclass__(cls):
@@ -73,10 +76,11 @@ class Probe:
 
     @classmethod
     def applies(cls, run: Any) -> bool:
-        """Return whether it can capture a run, an `escala.experiment.Run`.
+        """Return whether the probe can capture a run, an `escala.experiment.Run`.
 
-        By default, a run of a program if `captures_programs`; another run if it takes steps, and
-        if the engine has a recorder for a probe that `records_steps`.
+        By default, it can capture a run of a program if `captures_programs`. It can capture another
+        run if the run takes steps. A probe that `records_steps` also needs a recorder of the
+        engine.
         """
         workload, strategy = run.declared.workload, run.declared.strategy
         if workload.is_program:
@@ -86,7 +90,7 @@ class Probe:
 
     @classmethod
     def steps(cls, values: dict) -> int | None:
-        """Return the number of steps of its runs; None stands for a whole epoch."""
+        """Return the number of steps of a probe run; None stands for a whole epoch."""
         return values.get("steps")
 
     def environment(self, strategy: type[Strategy]) -> dict[str, str]:
@@ -98,17 +102,17 @@ class Probe:
 
         Parameters
         ----------
-        process : its number; it holds one rank or several.
-        node : the number of its node.
+        process : number of the process, which has one rank or several.
+        node : number of the process's node.
         """
         return nullcontext()
 
     def read(self, processes: list[dict]) -> Any:
-        """Return the result of a run whose ranks ended ok, in the form of `result`.
+        """Return the result of a run whose ranks ended ok, as `result` describes it.
 
         Parameters
         ----------
-        processes : the measurements of each process, in their order.
+        processes : the measurements of each process, in the order of the processes.
         """
         raise NotImplementedError
 
@@ -121,9 +125,9 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
     description : description of its runs, for the reference page of the configuration.
     enabled : whether an experiment without this key includes its runs.
     settings : JSON Schema of each further key, with a description and a default. A key without a
-        default may be absent. `determines_run: false` next to them declares that the key
-        determines no run, so a request does not contain it. A probe with the key
-        `repeats` has as many runs of each configuration.
+        default may be absent. `determines_run: false` in a schema declares that the key determines
+        no run, so a request does not contain the key. The key `repeats` is the number of probe runs
+        of each configuration.
     """
     included = value("boolean", "Whether the whole matrix includes these runs.", default=enabled)
     properties = {"enabled": included, **settings}
@@ -136,7 +140,7 @@ def value(kind: str, description: str, unit: str | None = None, **more: object) 
 
     Parameters
     ----------
-    kind : its JSON type, such as `number`; `number?` may also be null.
+    kind : JSON type of the value, such as `number`; a `number?` may also be null.
     more : further keywords, such as limits and a default.
     """
     json_type = kind.removesuffix("?")

@@ -6,8 +6,8 @@ moment is read when its tensor has been computed. Where ranks make a step by sev
 between these calls are read too, and the tensors are the buckets in which gradients are summed.
 
 At five moments of a step a rank also reads what it has used of its cores (`OnCore`): at the begin
-and the end of the step, when its rows are there, when its last gradient is ready, and when the last
-sum has arrived. At the begin of the first step of an epoch it reads nothing.
+and the end of the step, when its rows are gathered, when its last gradient is ready, and when the
+last sum has arrived. At the begin of the first step of an epoch it reads nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 REPEATS = 3
 
 #: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step. `SAMPLED`
-#: are the fields of a `Sample`, empty where there is none.
+#: are the fields of a `Sample`, empty at moments without a sample.
 SAMPLED = ("core_seconds", "queue_seconds", "idle_seconds")
 COLUMNS = ("epoch", "step", "moment", "tensor", "seconds", *SAMPLED)
-#: Moments outside the step, inside it as a whole, and of each of its tensors.
+#: Moments outside the step. Moments of the whole step, and of each tensor in it, follow.
 GATHER_BEGINS, GATHER_ENDS, RETURNED = OUTSIDE = ("gather_begins", "gather_ends", "returned")
 STEP_BEGINS = "step_begins"
-#: Further moments inside a step as a whole, if it is made by several calls. If the forward pass is
-#: made in parts, it has no moment.
+#: Further moments of the whole step, if several calls make a step. A forward pass that is made in
+#: parts has no moment.
 FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS = "forward_ends", "backward_ends", "update_begins"
-#: Moments of the samples inside a step: it begins, the last gradient is ready, and the last sum
-#: arrived.
+#: Moments at which samples are taken inside a step: the step begins, the last gradient is ready,
+#: and the last sum has arrived.
 ENTERED, COMPUTED, SUMMED = "entered", "computed", "summed"
 GRADIENT_READY, EXCHANGED, UPDATED = TENSOR_MOMENTS = ("gradient_ready", "exchanged", "updated")
 
@@ -44,7 +44,8 @@ GRADIENT_READY, EXCHANGED, UPDATED = TENSOR_MOMENTS = ("gradient_ready", "exchan
 class MomentsWriter:
     """Writes moments of the steps of one process, with the columns `COLUMNS`, to the file `path`.
 
-    An engine's recorder adds those inside a step. Moments are in seconds of `time.perf_counter`.
+    An engine's recorder adds the moments inside a step. Moments are in seconds of
+    `time.perf_counter`.
     """
 
     def __init__(self, path: Path):
@@ -56,7 +57,7 @@ class MomentsWriter:
     def inside(self, gathered: float, returned: float) -> Iterable[tuple[str, str, float]]:
         """Return the moments inside the step just made: moment, tensor, seconds.
 
-        It began after `gathered` and ended before `returned`.
+        The step began after `gathered` and ended before `returned`.
         """
         return ()
 
@@ -90,18 +91,18 @@ def clock_offset() -> float:
     """Return the time of day minus `time.perf_counter`, in seconds.
 
     A process that loses its core between the two calls reads too small a difference. So the largest
-    of several is the most exact.
+    of several differences is the most exact.
     """
     return max(time.time() - time.perf_counter() for _ in range(3))
 
 
 class Clocks(Probe):
-    """The moments of the steps of every rank, and its library's timeline of them."""
+    """The moments of the steps of every rank, and the timeline of its library."""
 
     settings = section(
         "Separate runs of every gradient-trained configuration, in which each rank notes the "
-        "moments of its steps, and its library a timeline if it can. They split a step into its "
-        "parts.",
+        "moments of its steps. A library that can write a timeline writes one. The runs split a "
+        "step into its parts.",
         enabled=True,
         repeats=value(
             "integer",
@@ -113,7 +114,7 @@ class Clocks(Probe):
             determines_run=False,
         ),
         steps=value(
-            "integer", "Training steps that such a run makes, of one epoch.", minimum=1, default=60
+            "integer", "Training steps of such a run, at most one epoch.", minimum=1, default=60
         ),
     )
     products = TIMELINE_FILES
@@ -139,8 +140,8 @@ class Sample(NamedTuple):
     at : the moment, in seconds of `time.perf_counter`.
     core_seconds : CPU time of all its threads, divided by the number of its cores.
     queue_seconds : time that its threads were ready without running, summed; NaN if the kernel does
-        not tell it.
-    idle_seconds : mean time for which its cores idled; NaN if it was not read.
+        not count this time.
+    idle_seconds : mean time for which its cores idled; NaN if this time was not read.
     """
 
     at: float
@@ -155,9 +156,9 @@ class OnCore:
     A thread that is ready and does not run is in the queue of a core: `run_delay`, the second
     number of Linux's `/proc/PID/task/TID/schedstat` (Documentation/scheduler/sched-stats.rst).
     Threads of one process wait for each other, too. So the time that a process lost to others is
-    at most the least of three: the time of its threads in queues; the time of its cores without its
-    CPU time; and the same without the time in which the cores idled. Time that a hypervisor takes
-    from a virtual core is in none of them.
+    at most the least of three: the time of its threads in queues; the time of its cores less its
+    CPU time; and the time of its cores less its CPU time and less their idle time. Time that a
+    hypervisor takes from a virtual core is in none of the three.
 
     Threads that begin are counted from the next `find_threads` on.
     """
@@ -177,25 +178,26 @@ class OnCore:
             try:
                 path = f"/proc/self/task/{thread}/schedstat"
                 self._files[thread] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:  # It has ended, or the kernel has no such statistics.
+            except OSError:  # The thread has ended, or the kernel has no such statistics.
                 continue
 
     def sample(self, idle: bool = False) -> Sample:
-        """Return what the process has used until now; `idle`: also how long its cores idled.
+        """Return what the process has used until now; with `idle`, also how long its cores idled.
 
-        That takes longer, because the kernel lists all cores and interrupts of the machine.
+        Reading the idle time takes longer: the kernel lists all cores and interrupts of the
+        machine.
         """
         at, used = time.perf_counter(), time.process_time()
         for thread, file in self._files.items():
             try:
                 self._queued[thread] = int(os.pread(file, 64, 0).split()[1])
-            except OSError:  # It has ended; what it waited before counts.
+            except OSError:  # The thread has ended. What it waited until the last sample counts.
                 continue
         queued = sum(self._queued.values()) / 1e9 if self._files else math.nan
         idle_seconds = math.nan
         if idle:
             lines = map(str.split, Path("/proc/stat").read_text(encoding="utf-8").splitlines())
-            # idle, and iowait, in which a core is idle as well (man 5 proc_stat).
+            # `idle` and `iowait`: a core is idle in both (man 5 proc_stat).
             ticks = sum(sum(map(int, words[4:6])) for words in lines if words[0] in self._cores)
             idle_seconds = ticks / os.sysconf("SC_CLK_TCK") / len(self._cores)
         return Sample(at, used / len(self._cores), queued, idle_seconds)

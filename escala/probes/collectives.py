@@ -1,15 +1,15 @@
 """Time the collectives of a run's library inside its ranks, and steps with and without exchange.
 
 A collective inside TensorFlow and Horovod may take ten times as long as the same one in a
-separate program (horovod#2378). So the ranks time them once they are built and warm, in rounds of
-all sizes. A rank that is ready early waits for the others, so the time of a call is the shortest of
-all ranks.
+separate program (horovod#2378). So the ranks time collectives when their model is built and warm,
+in rounds of all sizes. A rank that is ready early waits for the others, so the time of a call is
+the shortest of all ranks.
 
 The speed of a machine drifts within seconds, so three kinds of steps alternate in blocks: with the
 exchange of training, without it by all ranks at the same time, and without it by one rank at a
-time. Within a round, the ratio of the last two is the contention. The difference of the first two
-is what a step loses by its exchange. The cost model explains it by the collectives, and by a slower
-step after each wait.
+time. Within a round, the contention is the time of the second kind divided by that of the third.
+The time of the first kind minus that of the second is what a step loses by its exchange. The cost
+model explains this loss by the collectives, and by a slower step after each wait.
 
 The method of rounds is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI benchmarking
 is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
@@ -33,13 +33,14 @@ from escala.strategies import STRATEGIES
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 _MOST_CALLS = 20
-#: A size is left out, with the larger ones, if one call takes so many times the seconds of a size.
+#: A size, and all larger ones, are left out if one call takes more than this many times the seconds
+#: that each size has.
 _MOST_BUDGETS = 4
 #: Where rank 0 leaves the result, in the run's `ranks/` folder.
 _FILE = "collectives.json"
 
-#: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. From 2 MiB on, a
-#: gather through Gloo may take twice as long (`docs/decisions/predictions.md`).
+#: Sizes below and above those at which Open MPI changes its algorithm for a few ranks. From 2 MiB
+#: on, a gather through Gloo may take twice as long (`docs/decisions/predictions.md`).
 SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 2048, 4096, 16384, 65536))
 
 
@@ -61,24 +62,24 @@ _RESULT = {
     ),
     "exchange_seconds": _numbers(
         "Time of a step that exchanges gradients as in training, minus that of a step that does "
-        "not; empty where `contention` is",
+        "not; empty where `contention` is empty",
         "s",
         _ROUND,
     ),
     "alone_seconds": _numbers(
-        "Time of a step while the other ranks wait; empty where `contention` is",
+        "Time of a step while the other ranks wait; empty where `contention` is empty",
         "s",
         _ROUND,
         exclusiveMinimum=0,
     ),
-    "core": {"description": "Rates of one core, while the other ranks measure theirs."}
+    "core": {"description": "Rates of one core, while the other ranks measure their cores."}
     | object_schema(
         {
             "bytes_per_second": _numbers(
                 "Rate at which a core copies memory", "bytes/s", exclusiveMinimum=0
             ),
             "operations_per_second": _numbers(
-                "Floating-point operations of a core in a product", "1/s", exclusiveMinimum=0
+                "Floating-point operations of a core per second", "1/s", exclusiveMinimum=0
             ),
         }
     ),
@@ -91,7 +92,7 @@ _RESULT = {
                 "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
                 "bytes": value(
                     "integer",
-                    "Size of the tensor; of the part of one rank in an allgather.",
+                    "Size of the tensor; in an allgather, of the part of one rank.",
                     "bytes",
                     minimum=1,
                 ),
@@ -134,18 +135,19 @@ class Collectives(Probe):
             exclusiveMinimum=0,
             default=30,
         ),
-        steps=value("integer", "Steps of the three kinds together.", minimum=1, default=300),
+        steps=value("integer", "Steps of all three kinds together.", minimum=1, default=300),
         block=value(
             "integer",
-            "Steps of one kind that follow each other: with exchange, without it at the same time, "
-            "or without it in turns. So many are trained, too.",
+            "Number of steps in a block: steps of one kind that follow each other. The kinds are "
+            "steps with exchange, without it at the same time, and without it in turns. The run "
+            "trains as many steps as a block has.",
             minimum=1,
             default=10,
         ),
     )
     result: ClassVar[dict] = object_schema(_RESULT) | value(
         "object?",
-        "Times of collectives inside the ranks; null unless that is what the run captured.",
+        "Times of collectives inside the ranks; null in a run without this probe.",
     )
 
     temporary = (_FILE,)
@@ -160,13 +162,13 @@ class Collectives(Probe):
         return values["block"]
 
     def measure(self, engine, step, gather):
-        """Time the collectives and the steps; every rank calls this. Results are means of ranks."""
+        """Time the collectives and the steps, as means over the ranks. Every rank calls this."""
         group, place, values = engine.group, engine.place, self.values
         pieces, rounds = escala_collectives.pieces(), []
         for _ in range(values["rounds"]):
             medians = []
             for piece in (pieces["copy"], pieces["product"]):
-                piece()  # Its memory is in use from now on.
+                piece()  # The first call, which is not timed, touches the memory of the piece.
                 medians.append(
                     statistics.median(escala_collectives.seconds(piece) for _ in range(5))
                 )
@@ -194,7 +196,7 @@ class Collectives(Probe):
 
 
 def _gather_values(group: Any, place: Any, values: Any) -> np.ndarray:
-    """Return the values of all processes, of shape (processes, ...); every process calls this."""
+    """Return the values of all processes, (processes, ...). Every process calls this."""
     values = np.asarray(values, np.float64)
     by_process = np.zeros((place.processes, *values.shape))
     by_process[place.process] = values
@@ -208,8 +210,8 @@ def _time_collectives(group: Any, place: Any, values: Mapping) -> list[dict]:
     for operation in group.operations:
         for size in sorted(values["sizes"]):
             call = group.collective(operation, size)
-            call()  # Connects the ranks.
-            # The shorter one, because a call may once take many times as long.
+            call()  # The first call connects the ranks.
+            # The shorter of two calls, because a single call may take many times as long.
             once = float(_gather_values(group, place, min(call(), call())).mean())
             if once > _MOST_BUDGETS * budget:
                 break
@@ -227,8 +229,8 @@ def _time_steps(engine: Any, step: Any, gather: Callable, values: Mapping) -> np
     """Return the mean seconds of steps of each kind and round, of shape (3, rounds).
 
     The kinds are: with exchange, without it at the same time, and without it in turns. The first
-    step of a block is left out: the cores did something else before it. There are no rounds where a
-    rank cannot make steps by itself.
+    step of a block is left out, because the cores did something else before that step. If a rank
+    cannot make steps by itself, no round is timed.
     """
     group, place = engine.group, engine.place
 

@@ -49,13 +49,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SYSFS = Path("/sys")
-#: No device draws more; a larger growth of its counter is a reset. A processor package, whose
-#: counter wraps: twice the 500 W for which the largest server processors are specified (AMD EPYC
-#: 9965, Intel Xeon 6980P). Anything else: a whole node with its accelerators.
+#: Power in W that no device exceeds; a larger growth of its counter is a reset. A processor package
+#: may draw twice the 500 W for which the largest server processors are specified (AMD EPYC 9965,
+#: Intel Xeon 6980P); its counter wraps. Any other device may draw the power of a whole node with
+#: its accelerators.
 PACKAGE_WATTS, NODE_WATTS = 1000.0, 20_000.0
-#: No counter is updated less often.
+#: Longest time between two updates of a counter.
 UPDATE_SECONDS = 1.0
-#: In the name of a device, it separates the device that contains it: `node/accel0`.
+#: Separates a device from the part of it that has a counter, in the name of the part:
+#: `node/accel0`.
 INSIDE = "/"
 
 _RAPL_FOLDER, _CRAY_FOLDER = Path("class", "powercap"), Path("cray", "pm_counters")
@@ -66,8 +68,8 @@ REPEATS = 3
 
 #: The columns of `node{n}.energy.csv`: one row for each counter and sample. `seconds` is in
 #: `time.monotonic`, one clock for all processes of a machine. `joules` is the counter as it was
-#: read, empty with the reason in `error` if it could not be read. `used` is 1 if the device
-#: computes, 0 if it does not, and empty if that is not known.
+#: read. If it could not be read, `joules` is empty and `error` is the reason. `used` is 1 if the
+#: device computes, 0 if not, and empty if unknown.
 COLUMNS = ("seconds", "device", "source", "joules", "range_joules", "used", "error")
 
 _DEVICE = {
@@ -79,7 +81,7 @@ _DEVICE = {
     ),
     "used": value(
         "boolean?",
-        "Whether it computed in any sample of the training steps; null if that is not known.",
+        "Whether the device computed in any sample of the training steps; null if unknown.",
     ),
     "samples": value("integer", "Samples during the training steps.", "samples", minimum=0),
 }
@@ -118,7 +120,7 @@ class Energy(Probe):
         repeats=value(
             "integer",
             "Energy runs of each configuration. They are spread evenly among the repeats of the "
-            "timing runs, the first before and the last after all of them.",
+            "timing runs. The first is before all timing runs, and the last is after all of them.",
             minimum=1,
             maximum=1000,
             default=REPEATS,
@@ -134,23 +136,22 @@ class Energy(Probe):
         ),
         cool_down_seconds=value(
             "number",
-            "Seconds for which the nodes of a run are idle before it. The idle power is that of "
-            "their second half; with 0 it is not measured.",
+            "Seconds for which the nodes of a run are idle before the run. The idle power is "
+            "measured in the second half of this time. With 0 it is not measured.",
             minimum=0,
             maximum=3600,
             default=COOL_DOWN_SECONDS,
         ),
         sysfs=value(
             "string",
-            "Folder where sysfs is mounted on the nodes; in a container this may be another, such "
-            "as /host/sys.",
+            "Folder where sysfs is mounted on the nodes, such as /host/sys in a container.",
             minLength=1,
             default=str(SYSFS),
         ),
         power_model={
-            "description": "Your own model of the power of a node. The energy of a configuration "
-            "that was not measured is estimated by it from the timing runs; without it, it is "
-            "unavailable.",
+            "description": "Your own model of the power of a node. If the energy of a "
+            "configuration was not measured, it is estimated from this model and the timing runs. "
+            "Without a model, this energy is unavailable.",
             **object_schema(_POWER),
             "determines_run": False,
         },
@@ -164,7 +165,7 @@ class Energy(Probe):
     )
     result: ClassVar[dict] = value(
         "array?",
-        "Energy of the nodes during the training steps; null unless that is what the run captured.",
+        "Energy of the nodes during the training steps; null in a run without this probe.",
         minItems=1,
         items=object_schema(_NODE),
     )
@@ -177,14 +178,14 @@ class Energy(Probe):
 
     @contextmanager
     def around(self, process, node):
-        counters(Path(self.values["sysfs"]))  # Without them nothing is trained.
+        counters(Path(self.values["sysfs"]))  # Missing counters end the run before it trains.
         pause = self.values["cool_down_seconds"]
         now = time.monotonic()
         # Idle power is measured in the second half of the pause.
         announce(self.folder, process, node, idle=[now + pause / 2, now + pause])
         time.sleep(pause)
         yield
-        # A sample after the last step is needed, and the launcher's end ends the sampler.
+        # The sampler needs time for a sample after the last step: it ends with the launcher.
         time.sleep(2 * self.values["seconds"])
 
     def read(self, processes):
@@ -194,8 +195,8 @@ class Energy(Probe):
 def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[float, float]]]:
     """Return when each machine was `idle` and when it `trained`, in seconds of `time.monotonic`.
 
-    A machine is idle while all processes on it sleep. Training lasts from the first step to the
-    last step of any of them. A process that only serves others makes no steps.
+    A machine is idle while all processes on it sleep. Training lasts from the first step of any
+    process to the last step of any process. A process that only serves others makes no steps.
 
     Parameters
     ----------
@@ -204,8 +205,8 @@ def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[fl
 
     Returns
     -------
-    The two pairs of moments, by the first node on the machine. Several nodes of a cluster that is
-    emulated on one machine have the same counters, which count once.
+    Both pairs of moments, by the number of the machine's first node. The nodes of an emulated
+    cluster are on one machine and have the same counters. These count once.
 
     Raises
     ------
@@ -221,7 +222,7 @@ def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[fl
         epochs = [epoch for _, process in members for epoch in process.get("epochs", ())]
         node = min(announced["node"] for announced, _ in members)
         if not epochs:
-            raise Unavailable(f"node {node} makes no training steps, which its clock could time")
+            raise Unavailable(f"node {node} makes no training steps that its clock could time")
         first = min(epoch["began"] for epoch in epochs)
         last = max(epoch["began"] + epoch["train_seconds"] for epoch in epochs)
         by_node[node] = {"idle": (max(begins), min(ends)), "trained": (first, last)}
@@ -268,14 +269,14 @@ def wrap_seconds(range_joules: float) -> float:
 def interval(seconds: float, counters: Iterable[Counter]) -> float:
     """Return the seconds between samples: `seconds`, or fewer where a counter may wrap.
 
-    Four samples fit into the time in which a counter can wrap, so a late one loses nothing.
+    Four samples fit into the time in which a counter can wrap, so a late sample loses nothing.
     """
     ranges = (counter.range_joules for counter in counters if counter.range_joules is not None)
     return min([seconds, *(wrap_seconds(joules) / 4 for joules in ranges)])
 
 
 def counters(sysfs: Path = SYSFS) -> list[Counter]:
-    """Return the counters of all devices of this node, each of which was read once.
+    """Return the counters of all devices of this node, after reading each of them once.
 
     Parameters
     ----------
@@ -297,7 +298,7 @@ def read_joules(counter: Counter) -> float:
 
     Raises
     ------
-    Unavailable : it cannot be read, or it is no number.
+    Unavailable : the counter cannot be read, or its content is no number.
     """
     try:
         return counter.read()
@@ -388,12 +389,12 @@ def _nvml() -> Iterator[Counter]:
 def summary(
     samples: dict[int, pd.DataFrame], within: dict[int, dict[str, tuple[float, float]]]
 ) -> list[dict]:
-    """Return the energy of each node, in the form of `Energy.result`.
+    """Return the energy of each node, as `Energy.result` describes it.
 
     Parameters
     ----------
     samples : the samples of each node, in `COLUMNS`.
-    within : the result of `moments`. Nodes that it does not name are left out.
+    within : the result of `moments`. A node without moments is left out.
 
     Raises
     ------
@@ -488,7 +489,7 @@ def growth(rows: pd.DataFrame, begin: float, end: float) -> float:
         wraps = not math.isnan(after.range_joules)
         if wraps and interval_seconds > wrap_seconds(after.range_joules):
             raise Unavailable(
-                f"{device}: no sample for {interval_seconds:.0f} s, in which it may have wrapped"
+                f"{device}: no sample for {interval_seconds:.0f} s, so its counter may have wrapped"
             )
         if wraps and joules < 0:
             joules += after.range_joules
@@ -505,9 +506,9 @@ def main() -> int | None:
     try:
         devices = counters(Path(sysfs))
     except Unavailable as missing:
-        print(missing, file=sys.stderr)  # The ranks of this node end for the same reason.
+        print(missing, file=sys.stderr)  # The missing counters end the ranks of this node, too.
         return 1
-    # Samples come sooner after each other where a counter could wrap between two.
+    # Samples follow each other faster if a counter could wrap between two of them.
     seconds = interval(seconds, devices)
     sample(folder, node, "energy", COLUMNS, lambda _: map(row, devices), seconds)
     return None

@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 #: The columns of `node{n}.resources.csv`: one row per rank and sample. `seconds` is in
 #: `time.monotonic`, one clock for all processes of a machine. `cpu_percent` is since the rank's
 #: previous sample, 100 for one core; `threads_running` counts threads that run or wait for a core.
-#: Switches are totals over all threads; of threads that have ended, the last sample counts. Bytes
+#: Switches are totals over all threads; for a thread that has ended, its last sample counts. Bytes
 #: are the counters of the interface, in the rank's own network namespace, for all processes that
-#: share it. `gpu_percent` is the sum over the GPUs on which the rank computes, by all processes.
+#: share it. `gpu_percent` is the sum over the GPUs on which the rank computes, and contains the use
+#: by other processes.
 COLUMNS = (
     "seconds", "rank", "cpu_percent", "threads", "threads_running", "voluntary_switches",
     "involuntary_switches", "rss_bytes", "sent_bytes", "received_bytes", "gpu_percent",
@@ -55,7 +56,7 @@ _RESULT = {
     "samples": _quantity("integer", "Samples taken during the training steps.", "samples"),
     "cpu_percent_mean": _quantity("number?", "Mean use of the processor, 100 for one core.", "%"),
     "rss_bytes_max": _quantity("integer?", "Largest resident memory.", "bytes"),
-    "threads_max": _quantity("integer?", "Most threads.", "threads"),
+    "threads_max": _quantity("integer?", "Largest number of threads.", "threads"),
     "threads_running_mean": _quantity(
         "number?", "Mean number of threads that ran or waited for a core.", "threads"
     ),
@@ -66,13 +67,13 @@ _RESULT = {
         "number?", "Context switches because the core was taken away, of all threads.", "1/s"
     ),
     "sent_bytes": _quantity("integer?", f"What {_INTERFACE.format('sent')}", "bytes"),
-    "sent_bytes_per_second": _quantity("number?", "The same per second.", "bytes/s"),
+    "sent_bytes_per_second": _quantity("number?", "`sent_bytes` per second.", "bytes/s"),
     "received_bytes": _quantity("integer?", f"What {_INTERFACE.format('received')}", "bytes"),
-    "received_bytes_per_second": _quantity("number?", "The same per second.", "bytes/s"),
+    "received_bytes_per_second": _quantity("number?", "`received_bytes` per second.", "bytes/s"),
     "gpu_percent_mean": _quantity(
-        "number?", "Mean use of the GPUs it computed on, for all processes that do.", "%"
+        "number?", "Mean use, by all processes, of the GPUs on which this process computed.", "%"
     ),
-    "gpu_memory_bytes_max": _quantity("integer?", "Most memory of these GPUs.", "bytes"),
+    "gpu_memory_bytes_max": _quantity("integer?", "Most memory on these GPUs.", "bytes"),
 }
 
 
@@ -94,8 +95,8 @@ class Resources(Probe):
     )
     result: ClassVar[dict] = value(
         "array?",
-        "What each process used during the training steps, sampled from outside; null unless that "
-        "is what the run captured.",
+        "What each process used during the training steps, sampled from outside; null in a run "
+        "without this probe.",
         items=object_schema(_RESULT),
     )
     temporary = ("rank*.pid",)
@@ -120,12 +121,13 @@ class Resources(Probe):
 def training_moments(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     """Return when the training steps of each process began and ended, by its number.
 
-    A process that only serves others has the steps of one that trains on the same machine, None if
-    there is none.
+    A process that only serves others gets the moments of a process that trains on the same machine,
+    or None if there is no such process.
 
     Parameters
     ----------
-    processes : the measurements of each process, in their order; moments in `time.monotonic`.
+    processes : the measurements of each process, in the order of the processes. Moments are in
+        `time.monotonic`.
     """
     trainers = {}
     for number, process in enumerate(processes):
@@ -180,19 +182,19 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
     """Summarise the samples of each rank taken between two moments, both included.
 
     The growth of a counter (context switches, bytes) is taken between the first and the last of
-    those samples, and so is its rate per second. Bytes are those of the interface: ranks that share
-    one have the same bytes, which must not be added.
+    these samples, and so is its rate per second. Bytes are those of the interface: ranks that share
+    an interface have the same bytes. Do not add them up.
 
     Parameters
     ----------
     table : samples in `COLUMNS`, with NaN for missing values.
-    within : the two moments of each rank, in seconds of `time.monotonic` on its machine; None
-        takes all its samples.
+    within : the two moments of each rank, in seconds of `time.monotonic` on its machine; None takes
+        all samples of the rank.
 
     Returns
     -------
-    One entry per rank of the table, in their order; None for a value that was not read, or that
-    needs more samples.
+    One entry per rank of the table, by increasing rank. A value that was not read, or that needs
+    more samples, is None.
     """
     summaries = []
     for rank, samples in table.groupby("rank"):
@@ -229,15 +231,16 @@ GpuUse = Mapping[int, tuple[float | None, int | None]]
 
 
 class Rank:
-    """A rank's process, or those of the program that it starts, and their state between samples.
+    """A rank's process, or the processes of the program that the rank starts.
 
     Parameters
     ----------
-    number : the rank's.
-    pid, started : its process, and when it began (`escala.core.proc.start_time`).
-    starts : whether the rank starts a program, whose processes are then read in place of its own.
-        They are the processes with the variable of the marks, and their descendants. What else the
-        rank starts, such as a neighbour that keeps its cores busy, does not count.
+    number : number of the rank.
+    pid, started : id of the rank's process, and when the process began
+        (`escala.core.proc.start_time`).
+    starts : whether the rank starts a program. The processes of the program are then read in place
+        of the rank's process: those with the variable of the marks, and their descendants. Other
+        processes that the rank starts, such as a neighbour that keeps its cores busy, do not count.
     """
 
     def __init__(self, number: int, pid: int, started: float, starts: bool = False):
@@ -252,7 +255,7 @@ class Rank:
         self._switches = (0, 0)
 
     def row(self, interface: str) -> dict | None:
-        """Return what it uses at this moment, None if it has ended or its program does not run.
+        """Return what the rank uses now; None if it has ended, or if its program does not run.
 
         `cpu_percent` is for the time since the last call, at first None. A value that cannot be
         read is None.
@@ -287,7 +290,7 @@ class Rank:
             "threads_running": threads and sum(state == b"R" for state, _ in threads.values()),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
-            # What processes share counts for each of them.
+            # Memory that several processes share counts once for each process.
             "rss_bytes": _unless_denied(
                 lambda: sum(process.memory_info().rss for process in self._processes)
             ),
@@ -317,7 +320,7 @@ class Rank:
         return members
 
     def _cpu_percent(self, processes: list[psutil.Process]) -> float | None:
-        """Return the use of the processor since the last row; ended children of a program count."""
+        """Return the use of the processor since the last row, also by children that have ended."""
         names = ["user", "system"] + ["children_user", "children_system"] * self._starts
         times = [process.cpu_times() for process in processes]
         now = (time.monotonic(), sum(getattr(used, name) for used in times for name in names))
@@ -335,7 +338,7 @@ def sum_or_none(*numbers: float | None) -> float | None:
 def _threads(processes: list[psutil.Process]) -> dict[str, tuple[bytes, tuple[int, int]]]:
     """Return the state, and the voluntary and involuntary switches, of each thread.
 
-    `psutil.Process.num_ctx_switches` has only those of the main thread.
+    `psutil.Process.num_ctx_switches` has only the switches of the main thread.
     """
     threads = {}
     for task in (f"/proc/{process.pid}/task" for process in processes):

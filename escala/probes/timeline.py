@@ -6,9 +6,9 @@ and end anywhere. Reading ends where the file is damaged.
 
 Horovod writes a JSON array in Chrome's trace format, in microseconds. Every tensor is a "process",
 and its phases are nested `B` and `E` events. `E` has no name; the outermost `E` of an operation has
-type and shape of the tensor. Instants named by a number mark when that rank was ready. Only rank 0
-writes. A run that is killed leaves the array open, and a run that ends ok may lack the ends of its
-last operation.
+type and shape of the tensor. An instant whose name is a number marks when the rank of this number
+was ready. Only rank 0 writes. A run that is killed leaves the array open, and a run that ends ok
+may lack the ends of its last operation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from escala.core.text import ARCHIVES, DAMAGED, PACKED
 from escala.probes.base import Probe, section, value
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
-if TYPE_CHECKING:  # An experiment is read in less time than an import of pandas.
+if TYPE_CHECKING:  # Reading an experiment takes less time than importing pandas.
     import pandas as pd
 
 MICROSECONDS = 1e-6
-#: The use of a phase's time, by the start of its name; the first match counts.
+#: What the time of a phase is spent on, by the start of the phase's name. The first match counts.
 NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
     "waiting for all ranks (negotiation)",
     "waiting for data or other tensors",
@@ -47,7 +47,8 @@ FAMILIES = {
     COMMUNICATION: ("MPI_", "GLOO_", "NCCL_", "CCL_"),
 }
 OTHER = "rest of the operation"
-#: Phases that do not lie within another one; with them, those whose name begins with `NEGOTIATE_`.
+#: Names of phases that lie within no other phase. Phases whose name begins with `NEGOTIATE_` lie
+#: within no other phase either.
 OPERATIONS = frozenset(
     {
         *("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL"),
@@ -56,7 +57,7 @@ OPERATIONS = frozenset(
 )
 # NumPy has no bfloat16, which Horovod reduces.
 _ITEM_BYTES = {"bfloat16": 2}
-#: The most bytes that are parsed at once. So exact is the place of a damage.
+#: The most bytes that are parsed at once. The place of a damage is as exact as this.
 _BLOCK = 1 << 16
 #: Where the array of events begins in an object.
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*(\[|$)')
@@ -104,12 +105,12 @@ def read_events(path: Path) -> list[dict]:
 class OpenPhases:
     """The phases of each tensor that have begun and not ended.
 
-    Ends may be missing where events were lost. So a phase that lies within no other one closes all
-    that are open.
+    Ends may be missing where events were lost. So the begin of a phase that lies within no other
+    phase closes all open phases of its tensor.
     """
 
     def __init__(self) -> None:
-        # The begins by tensor, the outermost first.
+        # The begins of the open phases by tensor, the outermost first.
         self.stacks: dict[int | str, list[dict]] = defaultdict(list)
 
     def begin(self, event: dict) -> None:
@@ -119,7 +120,7 @@ class OpenPhases:
         stack.append(event)
 
     def end(self, event: dict) -> tuple[dict, int] | None:
-        """Return the begin of the phase that ends, and its depth; None if it is not known."""
+        """Return the begin and the depth of the phase that ends; None if its begin is missing."""
         stack = self.stacks[event["pid"]]
         return (stack.pop(), len(stack)) if stack else None
 
@@ -136,7 +137,7 @@ def phases(events: Iterable[dict]) -> Iterator[tuple[dict, dict, int]]:
 
 
 def is_whole(phase: str) -> bool:
-    """Return whether a phase is a negotiation or an operation, and no part of one."""
+    """Return whether a phase is a whole negotiation or a whole operation, not a part."""
     return phase in OPERATIONS or phase.startswith("NEGOTIATE_")
 
 
@@ -167,7 +168,7 @@ def tensor_name(event: dict) -> str | None:
 
 
 def family(phase: str) -> str:
-    """Return the use of a phase's time."""
+    """Return what the time of a phase is spent on."""
     return next((name for name, starts in FAMILIES.items() if phase.startswith(starts)), OTHER)
 
 
@@ -176,7 +177,7 @@ def start_seconds(events: list[dict]) -> float:
 
     Raises
     ------
-    ValueError : the timeline does not hold it.
+    ValueError : the timeline does not record when Horovod started.
     """
     key = "start_time_since_epoch_in_micros"
     for event in events:
@@ -192,7 +193,7 @@ def intervals(events: list[dict]) -> pd.DataFrame:
     -------
     One row per phase: `tensor`, `phase`, `start_seconds` and `end_seconds` since Horovod started,
     `depth` (0 for `NEGOTIATE_…` and for the operation, 1 for the parts of an operation), and
-    `bytes` of the tensor, known only for a whole operation (else missing).
+    `bytes` of the tensor, which is missing for a part of an operation.
     """
     import pandas as pd
 
@@ -216,7 +217,7 @@ def intervals(events: list[dict]) -> pd.DataFrame:
 
 
 def tensor_bytes(arguments: object) -> int | None:
-    """Return the bytes of a tensor by the arguments of an operation's end, or None if unknown."""
+    """Return the bytes of a tensor from the arguments of an operation's end; None if unknown."""
     if not isinstance(arguments, dict):
         return None
     return _bytes(str(arguments.get("dtype")), str(arguments.get("shape")))
@@ -352,7 +353,7 @@ def open_events(path: Path) -> Iterator[Events]:
 
     Raises
     ------
-    InputError : the file is compressed in another form than gzip, bzip2 or xz.
+    InputError : the file is compressed, but not by gzip, bzip2 or xz.
     """
     from tqdm import tqdm
 
@@ -360,7 +361,7 @@ def open_events(path: Path) -> Iterator[Events]:
         start = raw.peek(8)
         for magic, name in ARCHIVES:
             if start.startswith(magic):
-                raise InputError(path, None, f"is {name}, which is not read", "unpack it")
+                raise InputError(path, None, f"is {name}, which Escala does not read", "unpack it")
         opener = next((opens for magic, opens in PACKED if start.startswith(magic)), None)
         size = path.stat().st_size if raw.seekable() else None
         with tqdm(
@@ -373,7 +374,7 @@ def open_events(path: Path) -> Iterator[Events]:
 
 
 def _is_usable(event: object) -> bool:
-    """Return whether an event has what its kind needs."""
+    """Return whether an event has the keys that its kind needs."""
     if type(event) is not dict:
         return False
     kind = event.get("ph")

@@ -12,7 +12,7 @@ from escala.core.variables import TRACED
 from escala.probes.base import Probe, section, value
 from escala.strategies.base import TRACE
 
-#: Steps before those that are recorded.
+#: Number of steps before the recorded steps.
 _AFTER = 3
 
 
@@ -42,8 +42,8 @@ class TorchTrace(Probe):
         yield
         if process == 0 and not self._file.exists():
             raise Unavailable(
-                f"no trace was left: it needs more than {_AFTER} steps, and of a program PyTorch "
-                "and the hook's `steps` or `step` in its first process"
+                f"no trace was left: a trace needs more than {_AFTER} steps. In a program, it also "
+                "needs PyTorch, and the hook's `steps` or `step` in the first process"
             )
 
     @property

@@ -1,1 +1,1 @@
-"""One run, from its request to run.json, and what makes two of them comparable."""
+"""One run, from its request to run.json, and the values by which two runs are comparable."""

@@ -35,8 +35,8 @@ def read_steps(folder: Path, ranks: int) -> pd.DataFrame:
 def summarize_steps(steps: pd.DataFrame) -> dict:
     """Summarise steady-state steps, in seconds, input included.
 
-    A step lasts as long as its slowest rank takes. The first step, in which code is compiled, is
-    not among `steps`.
+    A step lasts as long as its slowest rank takes. The first step compiles code, and is not among
+    `steps`.
 
     Returns
     -------
@@ -66,11 +66,12 @@ _FOR_CHECKS = ("row_moments", "began", "usage")
 
 
 def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
-    """Return the outcome of a run whose processes ended ok: what was measured, if it is a result.
+    """Return the outcome of a run whose processes ended ok, with what was measured.
 
-    A run that broke an invariant has failed, and holds nothing that was measured. One with a score
-    that is not a finite number has failed, and holds the rest. The epochs of a program are those of
-    the processes with the best reports. An epoch takes as long as in the slowest process.
+    A run that broke an invariant has failed, and its outcome has no measurement. A run with a score
+    that is not a finite number has failed, but its outcome has the other measurements. The epochs
+    of a program are from the processes with the best reports. The time of an epoch is that of the
+    slowest process.
 
     Parameters
     ----------
@@ -89,8 +90,8 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         fault = invariants.program_fault(plan, reports, folder)
     else:
         arrays, planned = reader(data), plan_epochs(plan, first)
-        alike = strategy.exchanges(plan["knobs"])
-        fault = invariant_fault(planned, training, table, arrays.rows("test"), alike)
+        exchange = strategy.exchanges(plan["knobs"])
+        fault = invariant_fault(planned, training, table, arrays.rows("test"), exchange)
     if fault := placement_fault(plan, reports) or fault:
         return Outcome("failed", fault)
     same_epochs = zip(*(report["epochs"] for report in training), strict=True)
@@ -102,11 +103,11 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         evaluation = {"rows": None, "scores": scores} if scores else None
     else:
         for epoch, of_first, rows in zip(epochs, first["epochs"], planned, strict=True):
-            # The others wait for the first process, which also writes.
+            # The first process also writes, and the other processes wait for that.
             wall = of_first["epoch_wall_seconds"]
             epoch |= {"distinct_rows": rows.distinct, "epoch_wall_seconds": wall}
         evaluation = _score(plan, arrays, folder, len(training))
-        saved = folder / models.WEIGHTS  # By rank 0, if it is to be kept.
+        saved = folder / models.WEIGHTS  # Rank 0 saves a model that is to be kept.
         if saved.exists():
             settle(saved, folder.parent / saved.name)
             workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
@@ -177,7 +178,7 @@ def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
-    """Keep the predictions for the test rows, and return their scores as the workload defines."""
+    """Keep the predictions for the test rows, and return the scores that the workload defines."""
     files = (folder / f"rank{r}.predictions.npy" for r in range(ranks))
     predictions = np.concatenate([np.load(file, allow_pickle=False) for file in files])
     with atomic(folder.parent / PREDICTIONS) as temporary:

@@ -30,9 +30,11 @@ _NO_MEMORY = re.compile(
 )
 #: What to do about a run that takes too much memory.
 _REMEDIES = "a smaller batch, a larger `accumulation`, or fewer processes on a node"
-#: The last lines of a log: those shown, and those among which its first error is looked for.
+#: Numbers of last lines of a log: lines that are shown, and lines that are searched for the first
+#: error.
 _LAST_LINES, _ERROR_LINES = 5, 100
-#: What a rank that starts a program writes itself, and Open MPI on its choice of a transport.
+#: Lines that are not of a program: those of the rank that starts it, and those of Open MPI on its
+#: choice of a transport.
 _NOT_OF_PROGRAM = re.compile(r" escala: (starts \[.*|done)$|^\[\S+:\d+\] (mca: |select)")
 #: What `escala.runtime.spawn`, mpirun and srun print of the first rank that ended without success.
 _ENDED = (
@@ -81,7 +83,7 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         reason = "the folder of the run was removed while it ran. Remedy: let the program write "
         return Outcome("failed", f"{reason}only below {{output}}")
     outcome = _find_cause(code, folder, kills)
-    # A fault of this machine, or of its files, may be behind that.
+    # A fault of this machine, or of its files, may be the cause.
     hints = []
     for place in (SHARED_MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")):
         with suppress(OSError):
@@ -105,8 +107,8 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
         who = f": rank{'' if one else 's'} {names}{more} still run{'s' if one else ''}"
         who += f", and {processes - len(running)} of {processes} have ended"
     hangs = ""
-    # A program that made its last epoch and did not exit. One that was given no number of epochs
-    # must also have been silent for half of the time.
+    # Did a program make its last epoch without an exit? If the command names no number of epochs,
+    # the program must also have been silent for half of the time.
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     for rank in running if program else ():
         log, marked = folder / f"rank{rank}.log", folder / f"marks{rank}"
@@ -119,7 +121,7 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
         is_counted = "epochs" in program.placeholders
         is_done = epochs >= plan["epochs"] if is_counted else silent > seconds / 2
         if epochs and is_done:
-            last = "its last of" if is_counted else "the last reported of"
+            last = "the last of its" if is_counted else "the last reported of"
             hangs = (
                 f"; {last} {with_noun(epochs, 'epoch')} ended after "
                 f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
@@ -136,8 +138,8 @@ def _find_cause(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         int(re.search(r"\d+", path.name)[0]): path for path in folder.glob("rank*.error.json")
     }
     ended_rank, ended_code = _find_ended_rank(folder, bool(errors)) or (None, 0)
-    # A killed rank makes the other ranks fail, so their errors are not the cause. They also report
-    # an error if they could not reach a rank that ended and reported none.
+    # A killed rank makes the other ranks fail, so their errors are not the cause. The other ranks
+    # also report an error if they cannot reach a rank that ended without a report of an error.
     if ended_rank is not None and (ended_code < 0 or ended_rank not in errors):
         rank, code = ended_rank, ended_code
         who, lines = f"rank {rank}", tail(folder, rank)
@@ -149,7 +151,7 @@ def _find_cause(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         reports = [(rank, read_json(path)) for rank, path in errors.items()]
         rank, error = min(reports, key=lambda report: (report[1].get("at", 0.0), report[0]))
         reason, code = _without_copy(error["reason"], folder), error.get("code")
-        # A refusal names its reason and remedy. Its last lines would be a traceback.
+        # A refusal names its reason and remedy. The last lines of the log would be a traceback.
         lines = "" if error["status"] == "unavailable" else tail(folder, rank)
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         if (
@@ -191,8 +193,8 @@ def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | Non
 
     Parameters
     ----------
-    others_failed : whether a rank reported an error. If none did, the summaries of mpirun and srun
-        on exit codes are not read: their other messages tell more.
+    others_failed : whether a rank reported an error. If no rank did, the summaries of mpirun and
+        srun on exit codes are not read, because their other messages tell more.
 
     Returns
     -------
@@ -202,7 +204,7 @@ def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | Non
     # mpirun, and `escala.runtime.spawn`, which uses the same words.
     if match := re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", log, re.DOTALL):
         return int(match[1]), -int(match[2])
-    # srun: later lines name the ranks that it ended because of this one.
+    # The first line of srun: later lines name the ranks that srun ended because of this rank.
     if match := re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", log, re.MULTILINE):
         by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
         by_name["Out Of Memory"] = int(signal.SIGKILL)
@@ -215,26 +217,26 @@ def _find_ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | Non
 
 
 def tail(folder: Path, rank: int) -> str:
-    """Return the last lines of a rank's log or, if it has none, what the launcher began with."""
+    """Return the last lines of a rank's log, or the launcher's message if there is no such line."""
     log = folder / f"rank{rank}.log"
     text = printed.text(log.read_bytes()) if log.exists() else ""
     written = printed.lines_with_words(_without_copy(text, folder))
     last = [line for line in written if not _NOT_OF_PROGRAM.search(line)][-_LAST_LINES:]
     if not last:
         return "; it wrote nothing" if written else _launchers_cause(folder)
-    # A launcher of its own writes a summary after the error of the program.
+    # A program's own launcher writes a summary after the error of the program.
     errors = [line for line in written[-_ERROR_LINES:] if printed.ERROR.search(line)]
     first = f"; its first error: {errors[0][:200]}" if errors and errors[0] not in last else ""
     return f"{first}; its last lines: " + " | ".join(last)[-800:]
 
 
 def _launchers_cause(folder: Path) -> str:
-    """Return what the launcher said of the cause, as a clause; empty if it said nothing."""
+    """Return the launcher's message on the cause as a clause; empty without such a message."""
     log = folder / "launcher.log"
     text = cause(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ""
     return f"; it said: {text}" if text else ""
 
 
 def _without_copy(text: str, folder: Path) -> str:
-    """Return a text with paths of a program's folder in the place of those of its copy."""
+    """Return a text in which paths in a copy become paths in the program's folder."""
     return text.replace(str((folder / COPY).resolve()), "")

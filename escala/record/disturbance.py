@@ -1,26 +1,25 @@
 """Decide from the load of the nodes whether other work disturbed a run.
 
-Three quantities are summed, each in cores: its core seconds during the training steps, divided by
-their seconds.
+Three quantities are summed. Each is in cores: its core seconds during the training steps, divided
+by the duration of these steps.
 
 - *foreign*: what processes outside the run computed. It is the time of all programs and of the
-  kernel without interrupts, less that of the run's own processes.
+  kernel without interrupts, less the time of the run's own processes.
 - *steal*: what other virtual machines took from this one.
 - *throttled*: what a quota of a control group held back.
 
-A run is disturbed if their sum exceeds a limit that is the same for every configuration, whatever
-it uses and however long it takes: the same neighbour is then found with the same probability beside
-all of them. Divided by the cores that a run uses, a neighbour would count half beside twice the
-ranks. Only for runs of a fraction of a second the limit is what the kernel's counts may be wrong
-by.
+A run is disturbed if the sum exceeds a limit. The limit is the same for every configuration, so the
+same neighbour is detected with the same probability beside each of them. If the sum were divided by
+the cores that a run uses, a neighbour would count half beside twice the ranks. Only for runs of a
+fraction of a second the limit is higher: it is the possible error of the kernel's counts.
 
 A fixed kernel on the cores of the run, before and after it (`escala.runtime.node`), decides too. It
 shows what slows cores and is counted nowhere: a lower frequency, another virtual machine whose
 time is not reported as steal, a neighbour that uses the bandwidth of the memory. Its times are
-compared with the usual ones: the medians of the same session on the same cores, since several cores
-at once are slower than one, and cores may differ. The first runs have none yet. Only the cores of
-this machine are timed. What disturbs a GPU or a network, and what comes and goes during the run, is
-not seen.
+compared with the usual times: the medians of the same session on the same cores. The cores are the
+same, because several cores at once are slower than one, and cores may differ. The first runs have
+no usual times yet. Only the cores of this machine are timed. Disturbances of a GPU or a network,
+and short ones during the run, are not seen.
 
 A process of the run that was stopped decides, too. The time of the run decides nothing.
 """
@@ -40,11 +39,12 @@ from escala.runtime.node import seconds_of_kernel
 
 #: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a
 #: quiet machine differ by a few percent; a neighbour on the sibling of a core, or a core that gets
-#: four fifths of its time, exceeds it.
+#: four fifths of its time, makes a larger difference.
 SLOWDOWN = 1.25
-#: Fewest earlier times on the same cores from which the usual one is known: those of two runs.
+#: Fewest earlier times on the same cores that give the usual time: those of two runs.
 _USUAL_FROM = 4
-#: The least of this many counts: a kernel that is held up for a moment is not slow.
+#: The kernel runs this many times, and its least time counts: a kernel that is held up for a moment
+#: is not slow.
 _TIMES = 2
 
 
@@ -53,7 +53,7 @@ class Kernel:
 
     Parameters
     ----------
-    cores : of the run; None if some are of another machine.
+    cores : cores of the run; None if some of these cores are on another machine.
     """
 
     def __init__(self, cores: Sequence[int] | None):
@@ -61,7 +61,7 @@ class Kernel:
         self._unavailable = None if cores else "not timed: the run has cores of another machine"
 
     def time(self) -> None:
-        """Time the kernel. If the cores may not be used, it is unavailable."""
+        """Time the kernel. If this process may not use the cores, the times are unavailable."""
         if self._unavailable is None:
             try:
                 kernels = [seconds_of_kernel(self._cores) for _ in range(_TIMES)]
@@ -72,7 +72,7 @@ class Kernel:
             self._times.append([1000 * min(core) for core in zip(*walls, strict=True)])
 
     def judge(self, log: Path) -> dict[str, Any]:
-        """Return what a run.json holds of the kernel, and add its times to those of the session.
+        """Return the part of a run.json on the kernel, and add its times to those of the session.
 
         Parameters
         ----------
@@ -81,9 +81,10 @@ class Kernel:
         Returns
         -------
         The `cores`; of each core `before_ms`, `after_ms` and the usual time `usual_ms`; `slowdown`
-        and `unavailable`, why the kernel was not timed. `slowdown` is the largest quotient of a
-        time and the usual time of its core. This is divided by its own usual value, since the
-        slowest of many cores is slower than a single one. None: no usual time is known yet.
+        and `unavailable`, why the kernel was not timed. For `slowdown`, each time is divided by the
+        usual time of its core. The largest of these quotients is divided by its usual value, since
+        the slowest of many cores is slower than a single core. `slowdown` is None if no usual time
+        is known yet.
         """
         keys = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
         if self._unavailable:
@@ -102,15 +103,16 @@ class Kernel:
         return dict(zip(keys, values, strict=True)) | {"unavailable": None}
 
 
-#: The services of an idle machine take less, and a program that computes alongside a run more: even
-#: where it shares each core with several threads of the run.
+#: Limit in cores. The services of an idle machine take less. A program that computes alongside a
+#: run takes more, even if it shares each core with several threads of the run.
 THRESHOLD_CORES = 0.1
 #: On a large machine the limit is this fraction of its cores, because its services grow with it.
 THRESHOLD_FRACTION = 0.01
-#: Counts of `/proc/stat` that are summed, each cut to whole ticks at both ends of a stretch.
+#: Number of counts of `/proc/stat` that are summed. Each is truncated to whole ticks at both ends
+#: of an interval.
 _CUT_COUNTS = 5
 
-#: Quantities that decide, with words on their value on a node.
+#: The quantities that decide, with a phrase on the value at a node.
 _TEXTS = {
     "foreign": "{:.2f} core of other processes",
     "steal": "{:.2f} core taken by other virtual machines",
@@ -119,18 +121,19 @@ _TEXTS = {
 
 
 def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
-    """Return what a run.json holds of the load of its nodes, and the verdict.
+    """Return the part of a run.json on the load of its nodes, and the verdict.
 
-    Nodes that are one machine, as those of the lab, have one load, and their ranks are its own.
+    Nodes that are one machine, such as those of the lab, have one load. The ranks of all these
+    nodes are the run's own processes.
 
     Parameters
     ----------
-    processes : what each process measured, in their order: its `load`, of the first process of each
-        node, with `node`, `host` and `boot`.
+    processes : what each process measured, in the order of the processes: `node`, `host` and
+        `boot`, and `load` in the first process of each node.
 
     Returns
     -------
-    `disturbed` is None if it cannot be known, and `reason` then says why.
+    `disturbed` is None if the load is not known. `reason` then says why.
     """
     machines: dict[str, list[Mapping]] = {}
     for process in processes:
@@ -184,9 +187,9 @@ def cores_of_others(run: Mapping[str, Any]) -> float | None:
 
 
 def _node(members: list[Mapping]) -> dict:
-    """Return what a run.json holds of one machine, from its processes that read the load.
+    """Return the part of a run.json on one machine, from its processes that read the load.
 
-    The key `reason` says why it disturbed the run; None if it did not.
+    The key `reason` names what disturbed the run on this machine; None if nothing did.
     """
     first = members[0]["load"]
     run_seconds = sum(member["load"]["own"] for member in members)
@@ -205,8 +208,8 @@ def _node(members: list[Mapping]) -> dict:
     known = {
         name: max(0.0, value) / seconds for name, value in quantities.items() if value is not None
     }
-    # The difference of two cut counts has a triangular distribution from -1 to 1 tick: its variance
-    # is a sixth.
+    # The difference of two truncated counts has a triangular distribution from -1 to 1 tick, with a
+    # variance of a sixth.
     error = 3 * TICK_SECONDS * math.sqrt(_CUT_COUNTS * first["stretches"] / 6) / seconds
     taken = sum(known.values())
     limit = max(THRESHOLD_CORES, THRESHOLD_FRACTION * first["cores"], error)
@@ -224,7 +227,7 @@ def _node(members: list[Mapping]) -> dict:
 
 
 def attempt(run: Mapping[str, Any]) -> dict:
-    """Return the summary of a measurement that a later one of the same run keeps."""
+    """Return the summary of a measurement, which a later measurement of the same run keeps."""
     now = run.get("disturbance") or {}
     return {
         "started": run["started"],

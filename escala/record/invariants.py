@@ -27,9 +27,9 @@ class Planned(NamedTuple):
 
     Attributes
     ----------
-    rows : their number; a row that several ranks take counts for each of them.
-    distinct : the number of different ones among them.
-    moments : their `row_moments`.
+    rows : number of the rows; a row that several ranks take counts once for each rank.
+    distinct : number of different rows.
+    moments : the `row_moments` of the rows.
     """
 
     rows: int
@@ -54,7 +54,7 @@ def invariant_fault(
     ranks: list[dict],
     table: pd.DataFrame,
     test_rows: int,
-    alike: bool = True,
+    exchange: bool = True,
 ) -> str | None:
     """Return the violated invariant of a run, or None.
 
@@ -64,10 +64,10 @@ def invariant_fault(
     ranks : the measurements of each rank.
     table : the steps of all ranks.
     test_rows : the number of test rows of the split.
-    alike : whether the ranks exchange, and so hold the same weights.
+    exchange : whether the ranks exchange. If they do, all must have the same weights.
     """
     digests = {digest for r in ranks for digest in r["weights_sha256"]}
-    if alike and len(digests) > 1:
+    if exchange and len(digests) > 1:
         return f"ranks hold {len(digests)} different sets of weights after training"
     if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
         return "ranks made different numbers of steps"
@@ -88,23 +88,25 @@ def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
 
     Parameters
     ----------
-    rank : the measurements of one rank, with the fractions of all and the steps of each epoch.
+    rank : the measurements of one rank, with the fractions of all ranks and the steps of each
+        epoch.
     """
     epochs = []
     for number, epoch in enumerate(rank["epochs"], start=1):
         batches = Shards.of_plan(plan, rank["fractions"]).epoch_batches(number)
-        # A row that several ranks take is repeated.
+        # A row that several ranks take occurs several times.
         rows = np.concatenate([*chain.from_iterable(islice(batches, epoch["steps"]))])
         epochs.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
     return epochs
 
 
-#: How steps are known, the best way first. None: Escala's own trainers report all.
+#: The ways in which the steps of a process are known, the best first. None: a trainer of Escala
+#: reports all steps.
 _WAYS = (None, HOOK, SEEN, OUTPUT, WHOLE)
 
 
 def best_reports(reports: list[Measurements]) -> list[Measurements]:
-    """Return the reports of the processes that train, of a program the best ones."""
+    """Return the reports of the processes that train and whose steps are known in the best way."""
     training = [process for process in reports if process["epochs"]]
     best = min((process["known_by"] for process in training), key=_WAYS.index)
     return [process for process in training if process["known_by"] == best]
@@ -176,7 +178,7 @@ def summarize_processes(reports: list[Measurements]) -> dict:
 
     Parameters
     ----------
-    reports : of each process that was started.
+    reports : the report of each process that was started.
     """
     ran = [report["ran"] for report in reports]
     places = _places(ran)
@@ -203,11 +205,11 @@ def _places(ran: list[dict]) -> set[tuple[int, int]]:
 
 
 def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) -> str | None:
-    """Return how what ran differs from what was to run, with a remedy, or None.
+    """Return how the processes of a run differ from its plan, with a remedy, or None.
 
     Parameters
     ----------
-    named : placeholders of the command.
+    named : the placeholders in the command.
     """
     processes, ranks = [report["ran"] for report in reports], plan["ranks"]
     worlds = {world for _, world in _places(processes)}
@@ -249,7 +251,7 @@ def mismatch(plan: Plan, named: Collection[str], reports: list[Measurements]) ->
         )
     alike = {process["alike"] for process in processes}
     did_the_same = len(alike) == 1 and None not in alike and not {"rank", "ranks"} & set(named)
-    # A library of MPI is known at the end only.
+    # Whether a process uses a library of MPI is known only when it ends.
     has_ended = all(process["ended"] for process in processes)
     is_known = STRATEGIES[plan["strategy"]].meets_by != MPI or has_ended
     if not starts_ranks and did_the_same and is_known and plan["places"][0]["nodes"] == 1:
@@ -275,6 +277,6 @@ def notes_on_processes(plan: Plan, reports: list[Measurements]) -> Iterator[str]
     for place, ran in zip(plan["places"], processes, strict=True):
         cores, started = len(place["cores"]), ran["processes"]
         if started and started > len(place["ranks"]):
-            yield f"a start of it worked in {started} processes, which shared its cores"
+            yield f"one start of the command worked in {started} processes, which shared its cores"
         if started == 1 < cores and not ran["threads"]:
             yield f"it worked in one thread of one process, and was given {cores} cores"

@@ -1,10 +1,15 @@
-"""The cache key of a run: what is declared to determine it, besides its data and its request.
+"""The cache key of a run: what is declared to determine the run, besides its data and its request.
 
-That is the code of what trains it: the folder of its trainer and what all trainers share, those of
-the workload and of the kind of data, the entry of the strategy, and the file of the probe; the
-versions of the packages in the environment where it ran, and of the compiler where something is
-compiled; and the kind of machine. Of a program it is the entry alone: its own files are in the
-request. What starts runs, times them and records them counts by one number, `RECORD`.
+The key contains
+
+- the code that trains: the folders of the trainer, of the workload and of the kind of data, what
+  all trainers share, the entry of the strategy, and the file of the probe;
+- the versions of the packages in the environment of the run, and of the compiler where something is
+  compiled;
+- the kind of machine.
+
+For a program, the code is the entry of the strategy alone: its files are in the request. The code
+that starts runs, times them and records them counts by one number, `RECORD`.
 
 A user edits a script while its experiment runs. The next call notices that, and measures with the
 new script. What was measured in between must not be stored as a measurement of the old one.
@@ -36,9 +41,10 @@ from escala.programs.program import Program
 from escala.strategies import STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
 
-#: Raise it when what is measured of a run, or its meaning, changes: all is measured again.
+#: Raise this number when a measurement of a run changes, or its meaning. All runs are then measured
+#: again.
 RECORD = 2
-#: The key of a request that holds locations. It is no part of the cache key.
+#: The key of a request that contains locations. Locations are no part of the cache key.
 WHERE = "start"
 #: Attributes of a strategy's declaration that determine no result: they are for people.
 FOR_PEOPLE = ("position", "title", "option")
@@ -62,7 +68,7 @@ def code(workload: str, strategy: str, probe: str | None = None) -> Code:
 
 
 def model_code(workload: str, engine: str | None) -> Code:
-    """Return the code of a model and of what trains it, with the packages where it is trained."""
+    """Return the code of a model and of its trainer, with the packages of the trainer."""
     declared = WORKLOADS[workload]
     paths = {"workload": declared.folder}
     if kind := KINDS.get(declared.data_kind):
@@ -84,7 +90,8 @@ def _entry(strategy: str) -> list[str]:
     classes, texts = STRATEGIES[strategy].__mro__, []
     for declared in classes[: classes.index(Strategy)]:
         [tree] = ast.parse(inspect.getsource(declared)).body
-        # Neither docstrings nor what decides only how it is shown; `unparse` leaves comments out.
+        # Leave out docstrings, and attributes that decide only how the strategy is shown. `unparse`
+        # leaves out comments.
         tree.body = [
             part
             for part in tree.body
@@ -97,7 +104,7 @@ def _entry(strategy: str) -> list[str]:
 
 def request_sha256(request: dict) -> str:
     """Return the digest of a request, in hexadecimal."""
-    # As a job reads it: keys of JSON are text.
+    # The digest is of the request as a job reads it: keys of JSON are text.
     written = json.dumps(json.loads(json.dumps(_result_settings(request))), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()
 
@@ -125,9 +132,9 @@ def _result_settings(request: dict) -> dict:
 def machine() -> dict:
     """Return the properties by which kinds of machines differ.
 
-    A measurement of one machine is also used for others of its kind. Memory is what is installed
-    (`escala.core.hardware.memory_gib`), as in `escala.analysis.comparable`. Where processes may not
-    read each other's memory, MPI ranks exchange in another way.
+    A measurement of one machine is also used for other machines of its kind. Memory is the
+    installed memory (`escala.core.hardware.memory_gib`), as in `escala.analysis.comparable`. Where
+    processes may not read each other's memory, MPI ranks exchange in another way.
     """
     described = hardware.describe()
     # Machines of one kind are sold under several names, and virtual ones of several under one.
@@ -137,11 +144,11 @@ def machine() -> dict:
 
 
 def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
-    """Return the names of a program's files, and of its data, that are not as they were.
+    """Return the names of a program's files, and of its data, that have changed since the request.
 
     Parameters
     ----------
-    request : of a run. Without a program, the result is empty.
+    request : request of a run. For a run without a program, the result is empty.
     data : folder of its split.
     """
     if WHERE not in request:
@@ -157,7 +164,7 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
 
     Parameters
     ----------
-    request, data : as of `find_changes`.
+    request, data : as in `find_changes`.
     """
     if names := find_changes(request, data):
         yield (
@@ -175,8 +182,8 @@ def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
 
 
 def _digests_now(request: Mapping[str, Any]) -> dict[str, str]:
-    """Return the present digests of a program's files, by name; empty if one cannot be read."""
+    """Return the present digests of a program's files, by name; empty if a file is missing."""
     try:
         return digests(Program.from_plan(request[WHERE]["program"]))
-    except (InputError, OSError):  # A file is gone.
+    except (InputError, OSError):  # A file cannot be read.
         return {}

@@ -89,7 +89,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
     validation = "validation" if "validation" in rows else "test"
     counts = None
     if "counts" in description:
-        # Those before oversampling.
+        # The rows before oversampling.
         counts = [description["counts"][name]["train"] for name in description["classes"]]
     plan: Plan = {
         **{name: request[name] for name in ("strategy", "workload", "training", "instrument")},
@@ -110,7 +110,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
 
 
 def _schedule(plan: Plan, repeat: int) -> dict:
-    """Return epochs, batch, learning rate and seeds; a program may take them from its command.
+    """Return epochs, batch, learning rate and seeds. The command of a program may name them.
 
     A fit is one step over all rows, without random numbers.
     """
@@ -135,14 +135,14 @@ def _schedule(plan: Plan, repeat: int) -> dict:
         "global_batch": batch,
         "step_rows": min(batch, plan["train_rows"]) if plan["engine"] else None,
         "learning_rate": rate,
-        # A rank that exchanges nothing takes the mean over its own rows.
+        # A rank without exchange takes the mean over the rows of its own shard.
         "weighting": knobs["weighting"] if strategy.exchanges(knobs) else "ranks",
         "seed": seed,
     }
 
 
 def resumption(plan: Plan, description: dict, folder: Path) -> dict:
-    """Return the epoch after which the run resumes, 0 at its start, and its checkpoints' digest.
+    """Return the epoch after which the run resumes, or 0, and the digest of its checkpoints.
 
     A checkpoint of other settings, data, code or environment is removed.
     """
@@ -164,12 +164,12 @@ def describe_start(request: dict, plan: Plan, description: dict, started: dateti
 
     Parameters
     ----------
-    request : with its `sha256` and the run's `turn`.
-    description : of the split.
+    request : the request, with its `sha256` and the run's `turn`.
+    description : description of the split.
 
     Raises
     ------
-    ValueError : it would not be valid.
+    ValueError : the run.json would not be valid.
     """
     unmeasured = (
         "link", "seconds", "step_seconds", "samples_per_second", "evaluation", "disturbance",
@@ -231,7 +231,7 @@ def _versions(request: dict) -> dict[str, str]:
 
 def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
     """Return `training` of a run.json before the run."""
-    steps = None  # A fit takes none, and those of a program are not known.
+    steps = None  # A fit has no steps, and the steps of a program are not known.
     if plan["engine"]:
         steps = Shards.of_plan(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
     return {
@@ -255,7 +255,7 @@ def _describe_training(request: dict, plan: Plan, description: dict) -> dict:
 
 
 def _describe_program(request: dict, result: dict) -> None:
-    """Add what is known of a program; leave open what its command does not take from the run."""
+    """Add what is known of a program. A setting that its command does not name is not known."""
     named = Program.from_plan(request["start"]["program"]).placeholders
     result["program"] = {
         "command": request["program"]["command"],

@@ -44,9 +44,9 @@ from escala.training.process import Plan
 from escala.training.rank import SCRATCH
 from escala.workloads import models
 
-#: A result that is not of the form of a run.json.
+#: Name of the file for a result that is no valid run.json.
 INVALID = "run.invalid.json"
-#: Output files that a run may have alongside run.json, and temporary ones that it removes from
+#: Output files that a run may have alongside run.json, and temporary files that it removes from
 #: `ranks/` at the end.
 PRODUCTS = (
     PREDICTIONS,
@@ -77,16 +77,16 @@ def measure(
 ) -> Outcome:
     """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
 
-    It waits until no other run is on this machine.
+    Before the run, wait until no other run is on this machine.
 
     Parameters
     ----------
     request : the run's identity, its training settings, knobs and seeds, as
         `escala.experiment.matrix.Experiment.request` returns it.
     data : folder of the split to train on.
-    output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
-        ok leaves what is predicted for every row of the test side in `predictions.npy` next to it,
-        in their order, and its model if that is to be kept.
+    output : the `run.json` to write. The folder of this file belongs to the run. A run that ends ok
+        leaves two things there: `predictions.npy`, with the prediction for every test row in the
+        order of the rows, and its model if the request asks for that.
     turn : the run's place in its repeat (`escala.experiment.expand.turns`). It is recorded, and
         determines nothing.
     links : controller of the links between emulated nodes.
@@ -94,11 +94,11 @@ def measure(
 
     Raises
     ------
-    InputError : the layout does not fit the machines, or an array is not as its description says,
-        and nothing was started; or the job has lost a node of the run.
+    InputError : nothing was started, because the layout does not fit the machines, or an array
+        differs from its description. Or the job has lost a node of the run.
     """
     folder = output.parent
-    # While this waits for another run, the run has not begun: neither its time nor its limit.
+    # While another run is waited for, neither the time of this run nor its limit has begun.
     with alone.hold({"experiment": request["experiment"], "run": str(folder)}):
         started, clock = datetime.now(UTC), time.monotonic()
         request = _complete(request, turn) | {"nodes": list(nodes)}
@@ -147,12 +147,12 @@ def write_lost(
 
     Parameters
     ----------
-    request, data, output, turn : as of `measure`.
-    status, reason : of an `Outcome`.
+    request, data, output, turn : as in `measure`.
+    status, reason : as in `Outcome`.
     """
     started, description = datetime.now(UTC), split_description(data)
     request = _complete(request, turn)
-    # What the ranks logged tells how far it got.
+    # What the ranks logged tells how far the run got.
     _tidy(output.parent / "ranks")
     _remove(output.parent, *PRODUCTS)
     plan = make_plan(request, description, data)
@@ -191,7 +191,7 @@ class _Attempt:
             return Outcome("unavailable", str(missing)[:500])
         except Exception as error:
             if interrupts.was_signalled():
-                raise  # What goes wrong while it is ended is no failure of the run.
+                raise  # An error while a signal ends the run is no failure of the run.
             with open(self._ranks / "launcher.log", "a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
             return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
@@ -209,7 +209,7 @@ class _Attempt:
             try:
                 choice, ranks = place_ranks(request, plan, self.links)
             except InputError:
-                raise  # What the last attempt left stays.
+                raise  # Do not remove the files of the last attempt.
             except Exception:
                 _clean(self.folder)
                 raise
@@ -257,7 +257,7 @@ class _Attempt:
     def _copy_of_program(self) -> Iterator[Callable[[], str | None]]:
         """Let a program work in a copy of its folder, and note what it wrote there.
 
-        It yields what tells why the program must end (`Copy.guard`).
+        Yield a function that returns why the program must end, or None (`Copy.guard`).
         """
         start, folder = self.plan.get("start"), self._ranks.resolve()
         program = Program.from_plan(start["program"]) if start else None
@@ -275,8 +275,8 @@ class _Attempt:
                 names = copy.list_written()
             if names:
                 note = (
-                    f"it wrote {name_first(names)} into its folder, of which each run has a copy "
-                    "of its own. Remedy: let it write to {output} what is to stay"
+                    f"it wrote {name_first(names)} into the copy of its folder, which is deleted. "
+                    "Remedy: let it write to {output} what is to stay"
                 )
                 self.parts.append({"program": {"notes": [note]}})
         finally:
@@ -290,7 +290,7 @@ def _record(
     """Return a run.json of what was known before the run, what was measured, and the outcome."""
     reason, kept = outcome.reason, checkpoint.latest(folder)
     if kept and outcome.status != "ok":
-        reason = f"{reason}; repeated, it goes on after epoch {kept}"
+        reason = f"{reason}; the next attempt goes on after epoch {kept}"
     last = {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
     return merge_records(known, *parts, last)
 
@@ -301,7 +301,7 @@ def _write(result: dict, output: Path) -> None:
 
 
 def _clean(folder: Path) -> None:
-    """Remove what an earlier attempt at the same run left, but for measurements and checkpoint."""
+    """Remove the files of an earlier attempt at the run, except measurements and checkpoint."""
     remove(folder / "ranks" / COPY)
     for name in ("ranks", "tensorboard", "output"):
         shutil.rmtree(folder / name, ignore_errors=True)

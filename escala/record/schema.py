@@ -1,4 +1,4 @@
-"""The form of a run.json, checked as it is written and as it is read, and the outcome of a run."""
+"""The schema of a run.json, checked when a file is written or read, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
-#: The format of a run.json. Files of others are refused.
+#: The format of a run.json. Files of another format are refused.
 FORMAT = 10
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
@@ -47,8 +47,8 @@ def validate_run(result: dict) -> None:
 
     Raises
     ------
-    ValueError : a key is unknown, missing or holds what the schema does not allow; the message
-        names it.
+    ValueError : a key is unknown or missing, or the schema does not allow its value. The message
+        names the key.
     """
     error = best_match(_validator().iter_errors(result))
     if error is not None:
@@ -57,19 +57,20 @@ def validate_run(result: dict) -> None:
 
 
 _say_once = cache(say)
-#: By path, the content of each file that this process has read, with its time, size and inode.
+#: The content of each file that this process has read, with the file's time, size and inode, by
+#: path.
 _READ: dict[Path, tuple[tuple[int, int, int], dict]] = {}
 
 
 def read_result(path: Path) -> dict:
     """Return the content of a run.json, or of a copy of it in `sessions/`.
 
-    A process reads a file once, and again when it has changed. Callers share the values in it.
+    A process reads a file once, and again when the file has changed. Callers share its values.
 
     Raises
     ------
-    InputError : it is not whole, as a power loss can leave it, or of another format.
-    FileNotFoundError : there is none.
+    InputError : the file is incomplete, for example after a power loss, or has another format.
+    FileNotFoundError : there is no such file.
     """
     status = path.stat()
     version = status.st_mtime_ns, status.st_size, status.st_ino
@@ -94,7 +95,7 @@ def read_result(path: Path) -> dict:
 def read_session(path: Path) -> dict | None:
     """Return the content of an older measurement in `sessions/`, or None if it cannot be read.
 
-    Each process names it once on standard error, and goes on without it.
+    A process names such a file once on standard error, and goes on without it.
     """
     try:
         return read_result(path)
@@ -114,9 +115,9 @@ class Outcome:
 
     Attributes
     ----------
-    status : as of a run.json.
+    status : as in a run.json.
     reason : why the status is not ok.
-    stopped_seconds : for which processes of a run that is ok stood still.
+    stopped_seconds : seconds for which processes stood still, in a run that is ok.
     measured : a part of the run.json.
     """
 
@@ -127,7 +128,7 @@ class Outcome:
 
 
 def merge_records(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one record of parts: mappings are merged, lists are joined, others replace earlier."""
+    """Return a record of parts: mappings are merged, lists joined, other values replaced."""
     record: dict[str, Any] = {}
     for part in parts:
         for key, value in part.items():

@@ -189,7 +189,7 @@ def read_transport(folder: Path) -> tuple[str | None, set[str]]:
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped.
 _LOOK_SECONDS = 0.5
-#: A sleep of this process that lasts so much longer shows that it was stopped, too.
+#: A sleep of this process that lasts longer than this shows that this process was stopped, too.
 _LATE_SECONDS = 2.0
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
@@ -210,13 +210,13 @@ def supervise(
     plan : the run's knobs, and the place of each process.
     choice : the launcher and the nodes.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
-    refused : returns why the run must end, None if it may go on.
+    refused : returns why the run must end, or None if the run may go on.
 
     Returns
     -------
     The outcome: `ok`, with the seconds for which processes stood still; `timeout` after
-    `limit_seconds`; `unavailable` if the launcher's program is missing; else the status of the rank
-    that failed first.
+    `limit_seconds`; `unavailable` if the launcher's program is missing; otherwise the status of the
+    rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
     python = engines.interpreter(plan["engine"])

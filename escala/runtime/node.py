@@ -169,7 +169,7 @@ def main() -> int:
 ROUNDS = 20
 #: Elements of the vector, how often a round adds it, and elements of the copy.
 _ADDED, _TIMES, _COPIED = 2**15, 400, 2**21
-#: Kernels of which `speed_seconds` takes the fastest sum.
+#: The number of kernels from which `speed_seconds` takes the fastest sum.
 _SCORED = 2
 
 
@@ -178,11 +178,11 @@ class Seconds(NamedTuple):
 
     Attributes
     ----------
-    wall : from its beginning to its end. What takes the core away lengthens it.
-    cpu : on the core. Clock rate, other hardware threads of the core, the memory's other users and,
-        on most virtual machines, other machines' use of the core lengthen it.
-    least : on the core, of the fastest sum of a round, about 1.7 ms: the speed of the core, without
-        most of these.
+    wall : from the beginning of the kernel to its end. Other work on the core lengthens this time.
+    cpu : the time on the core. A lower clock rate, other hardware threads of the core, other users
+        of the memory and, on most virtual machines, other machines on the core lengthen this time.
+    least : the time of the fastest sum of a round on the core, about 1.7 ms. It shows the speed of
+        the core, without most of these influences.
     """
 
     wall: float
@@ -191,7 +191,7 @@ class Seconds(NamedTuple):
 
 
 def seconds_of_kernel(cores: Sequence[int]) -> list[Seconds]:
-    """Run the kernel at the same time on each of some cores, which this process may use.
+    """Run the kernel at the same time on several cores, which this process must be able to use.
 
     Returns
     -------
@@ -207,10 +207,10 @@ def seconds_of_kernel(cores: Sequence[int]) -> list[Seconds]:
     together = threading.Barrier(len(cores))
 
     def measure(core: int) -> None:
-        os.sched_setaffinity(0, {core})  # Of this thread.
+        os.sched_setaffinity(0, {core})  # This binds only this thread.
         vector = np.broadcast_to(np.ones(_ADDED, np.float32), (_TIMES, _ADDED))
         total, source = np.zeros(_ADDED, np.float32), np.ones(_COPIED, np.float32)
-        target = source.copy()  # The system clears its pages before the time begins.
+        target = source.copy()  # The system clears the pages of `target` before the time begins.
         cpu, sums = 0.0, []
         together.wait()
         began = time.perf_counter()
@@ -232,7 +232,7 @@ def seconds_of_kernel(cores: Sequence[int]) -> list[Seconds]:
 
 
 def speed_seconds(core: int) -> float:
-    """Return the time of the fastest sum of `_SCORED` kernels, in about 0.1 s: a core's speed."""
+    """Return the time of the fastest sum of `_SCORED` kernels, the speed of a core, in 0.1 s."""
     return min(seconds_of_kernel([core])[0].least for _ in range(_SCORED))
 
 

@@ -231,8 +231,8 @@ def _states(selection: str) -> dict[str, str]:
     return {number: state for number, _, state in lines if state}
 
 
-#: Values in the output of `scontrol show job`, by the key at the begin of their line. A name or a
-#: comment, which may hold any text, stands after another key.
+#: Values in the output of `scontrol show job`, by the key at the beginning of a line. A name or a
+#: comment may hold any text, but never begins a line.
 _LINES = {
     "submitted": r"^\s+SubmitTime=(\S+)",
     "started": r"^\s+StartTime=(\S+)",
@@ -241,7 +241,7 @@ _LINES = {
     "shared": r"^\s+OverSubscribe=(\S+)",
     "output": r"^\s+StdOut=(.+)$",
 }
-#: Waiting tasks of a job array have its number too, and stand before those that run.
+#: Waiting tasks of a job array also have the number of the array, and come before running tasks.
 _WAITING = re.compile(r"^\s+JobState=PENDING", re.MULTILINE)
 _VERSION = re.compile(r"^slurm\S*\s+(\S+)")
 
@@ -254,9 +254,9 @@ class Job:
     ----------
     number : the number that SLURM gave it.
     nodes : the names of its nodes as SLURM writes them, such as `n[1-4]`; empty if unknown.
-    exclusive : whether no other job may use its nodes; None if unknown.
+    exclusive : whether its nodes are closed to other jobs; None if unknown.
     submitted, started, ends : in the local time of this machine; None if unknown, or without end.
-    output : file of what it prints; None if unknown.
+    output : the file of its output; None if unknown.
     """
 
     number: str
@@ -274,11 +274,11 @@ def job_number() -> str | None:
 
 
 def parse_job(job: str, text: str) -> Job:
-    """Read what `scontrol show job` prints of a job; its JSON form is not in all versions.
+    """Read the output of `scontrol show job`. Its JSON output is not in all versions.
 
     Parameters
     ----------
-    text : may be an error message, or lack lines; what it does not tell is unknown.
+    text : the output. It may be an error message, or lack lines; missing values are unknown.
     """
     records = re.split(r"\n[ \t]*\n", text)
     records = [record for record in records if re.match(rf"\s*JobId={job}\b", record)] or records
@@ -288,7 +288,7 @@ def parse_job(job: str, text: str) -> Job:
     return Job(
         number=job,
         nodes="" if values["nodes"] in (None, "(null)") else values["nodes"],
-        # SLURM prints NO for a job that shares its nodes with no other one.
+        # SLURM prints NO for a job that shares its nodes with no other job.
         exclusive=None if values["shared"] is None else values["shared"] == "NO",
         submitted=_parse_time(values["submitted"]),
         started=_parse_time(values["started"]),
@@ -298,7 +298,7 @@ def parse_job(job: str, text: str) -> Job:
 
 
 def _parse_time(text: str | None) -> datetime | None:
-    """Return a time of SLURM, which is local; None for words such as `Unknown`."""
+    """Return a local time that SLURM prints; None for words such as `Unknown`."""
     try:
         return datetime.fromisoformat(text or "").astimezone()
     except ValueError:
@@ -320,7 +320,7 @@ def _list_hosts(nodes: str) -> list[str]:
 
 
 def version() -> str | None:
-    """Return SLURM's version, or None if it does not tell it."""
+    """Return the version of SLURM, or None if SLURM does not tell it."""
     match = _VERSION.search(ask(["scontrol", "--version"]))
     return match[1] if match else None
 
@@ -328,12 +328,12 @@ def version() -> str | None:
 def rotate_nodes(names: Sequence[str], count: int, repeat: int) -> list[str]:
     """Return the nodes of a run: the first ones, after the list is rotated by the repeat.
 
-    Within a repeat, the nodes of a run of fewer nodes are among those of a run of more.
+    Within a repeat, a run of more nodes uses all nodes of a run of fewer nodes.
 
     Parameters
     ----------
     names : the nodes of the job; at least `count`.
-    repeat : from 1; the first begins with the first node.
+    repeat : from 1. The first repeat begins with the first node.
     """
     first = (repeat - 1) % len(names)
     return [names[(first + place) % len(names)] for place in range(count)]
@@ -355,11 +355,11 @@ def srun(job: str, nodes: int, tasks: int, names: Sequence[str] = ()) -> list[st
 
 
 def require_host() -> None:
-    """Refuse to measure on a machine that is no node of the allocation that this shell holds.
+    """Refuse to measure on a machine outside the allocation of this shell.
 
     Raises
     ------
-    InputError : this shell holds an allocation, and this machine is none of its nodes.
+    InputError : this shell holds an allocation, and this machine is no node of it.
     """
     job, nodes = job_number(), os.environ.get("SLURM_JOB_NODELIST")
     # SLURM names the node to every process that it starts on one.
@@ -379,6 +379,6 @@ def require_host() -> None:
 
 
 def same_host(first: str, second: str) -> bool:
-    """Return whether two names are one machine's: the domain may be missing in either."""
+    """Return whether two names are names of one machine. Either may lack the domain."""
     first, second = first.lower(), second.lower()
     return second in (first, first.partition(".")[0]) or first == second.partition(".")[0]

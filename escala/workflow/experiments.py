@@ -146,7 +146,7 @@ class Calibrations:
 
     Parameters
     ----------
-    has_links : returns whether there are several nodes, whose links can be calibrated.
+    has_links : returns whether there are several nodes with links between them.
     """
 
     def __init__(self, experiments: Experiments, has_links: Callable[[], bool]):
@@ -157,34 +157,35 @@ class Calibrations:
         return self._experiments.by_name(f"{wildcards.experiment}{SUFFIX}")
 
     def files(self, wildcards: Wildcards) -> list[str]:
-        """Return the files that a calibration is made of."""
+        """Return the files from which a calibration is computed."""
         e = self.experiment(wildcards)
         return [table_of(e.name), *map(e.gradients_file, e.different_works)]
 
     def sources(self, wildcards: Wildcards) -> dict:
-        """Return what the calibration takes from each of `files`."""
+        """Return, for each of `files`, the values that the calibration takes from it."""
         return self.experiment(wildcards).sources(self._has_links())
 
     def _run(self, wildcards: Wildcards) -> Run:
-        """Return the first run of one process of a model."""
+        """Return the first run of a model in one process."""
         with show_errors():
             names = (wildcards.dataset, wildcards.workload, wildcards.strategy, ONE_PROCESS[1])
             return self._experiments.experiment(wildcards).run(*names, wildcards.variant, NATIVE, 1)
 
     def model_settings(self, wildcards: Wildcards) -> dict:
-        """Return the settings that a model is built with: those of a run of one process."""
+        """Return the settings with which a model is built, taken from a run of one process."""
         return self._experiments.experiment(wildcards).settings_of(self._run(wildcards))
 
     def split(self, wildcards: Wildcards) -> str:
-        """Return the description of a split, which gives the form of a model's rows."""
+        """Return the description of a split. It gives the shape of the rows of a model."""
         e, run = self._experiments.experiment(wildcards), self._run(wildcards)
         return f"{e.split_of_repeat(run.dataset, run.repeat)}/dataset.json"
 
 
 def times_of_tables(wildcards: Wildcards) -> list[str]:
-    """Return the files of an experiment that an advice reads, each with its time of change.
+    """Return the files of an experiment that the advice reads, each with its time of change.
 
-    They are parameters and no inputs: an advice must not cause runs of the experiment.
+    The files are parameters and no inputs, because the advice must not cause runs of the
+    experiment.
     """
     folder = Path(f"results/{wildcards.experiment}")
     names = ("best_use", "configurations", "pooled", "speedup")
@@ -210,7 +211,7 @@ def study_files(e: Experiment) -> list[str]:
 
 
 def if_any(name: str) -> Callable[[Wildcards], list[str]]:
-    """Return a function of wildcards: it gives a file of the results as an input if that exists."""
+    """Return a function of wildcards. It returns a file of the results if the file exists."""
 
     def file(wildcards: Wildcards) -> list[str]:
         path = f"results/{wildcards.experiment}/{name}"
@@ -220,7 +221,7 @@ def if_any(name: str) -> Callable[[Wildcards], list[str]]:
 
 
 def history_files() -> list[str]:
-    """Return the files of the history, which may hold further sessions of an experiment."""
+    """Return the files of the history. They may hold further sessions of an experiment."""
     return sorted(map(os.path.relpath, history.location().glob("*.parquet")))
 
 

@@ -50,7 +50,7 @@ class Plans:
     Parameters
     ----------
     is_main : whether this process makes the graph of jobs.
-    has_links : returns whether there are several nodes, whose links can be calibrated.
+    has_links : returns whether there are several nodes with links between them.
     forced : returns the rules that are run whatever there is.
     provide : makes the environments of engines; what is measured depends on what they hold.
     targets : returns the targets of the call.

@@ -396,7 +396,7 @@ def test_one_rank_takes_the_time_that_was_calibrated_and_beyond_it_that_of_the_l
     found = predict(EXACT, replace(PLAN, layout=Layout(1, 1), rows=rows), draws=2)
     assert found.steps == pytest.approx(FIXED + rows * PER_ROW)
     assert not found.terms["exchange"].any() and not found.terms["skew"].any()
-    assert ["outside those calibrated" in each for each in found.extrapolated] == [True] * (
+    assert ["outside the calibrated rows" in each for each in found.extrapolated] == [True] * (
         rows > 64
     )
 
@@ -499,8 +499,8 @@ def test_a_measured_exchange_counts_for_its_library_and_cores_and_is_not_below_n
     # One of another kind of layout stands for it, and is named.
     for measured, layout, named in (
         ("native", Layout(4, 1), []),
-        ("local", Layout(2, 1), ["between nodes over native: that on one node stands for it"]),
-        ("native", Layout(1, 2), ["on one node: that between nodes over native stands for it"]),
+        ("local", Layout(2, 1), ["between nodes over native: the loss on one node stands for it"]),
+        ("native", Layout(1, 2), ["on one node: the loss between nodes over native stands for it"]),
     ):
         plan = replace(PLAN, layout=layout, rows=32 * layout.ranks)
         notes = predict(_with_exchange({measured: 1.0}), plan, draws=2).extrapolated
@@ -626,7 +626,7 @@ def test_few_repeats_are_widened_to_the_interval_of_student():
          "cnn has two entries of 16 rows"),
         (lambda of: of.update(format=1), "format: 2 was expected.*calibrate again"),
         (lambda of: of.update(works={"cnn": {}}), "works.cnn"),
-        (lambda of: times_of(of)[0]["seconds"].append(1.0), "unequal numbers of repeats"),
+        (lambda of: times_of(of)[0]["seconds"].append(1.0), "different numbers of repeats"),
     ],
 )  # fmt: skip
 def test_a_file_of_another_form_is_refused(change, message):

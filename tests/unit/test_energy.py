@@ -198,7 +198,7 @@ def resets(node: Node, path: Path) -> None:
         (
             lambda node: node.at(60, lambda: node.sleep(300)),
             (1040, 1080),
-            "no sample for 300 s, in which it may have wrapped",
+            "no sample for 300 s, so its counter may have wrapped",
         ),
         (lambda node: None, (990, 1080), "package-0: no sample before these moments"),
         (lambda node: None, (1040, 1200), "package-0: no sample after these moments"),

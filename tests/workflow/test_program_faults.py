@@ -168,7 +168,7 @@ FAULTS = {
     ),
     "hangs at its exit": (
         f"{OBEDIENT}time.sleep(99)", {"limit": 6},
-        "its last of 2 epochs ended after", "did not exit. Remedy: ",
+        "the last of its 2 epochs ended after", "did not exit. Remedy: ",
     ),
 }  # fmt: skip
 STATUS = {"fills the memory": "out-of-memory"}
@@ -196,7 +196,7 @@ NOTED = {
     "tells nothing": ("pass", {}, "Whether it used {epochs}, {rows_of_rank} is not known"),
     "tells no rows": (
         OBEDIENT.replace("step(rows=rows)", "step()"), {},
-        "told no rows of its steps, so whether it used {rows_of_rank} is not known",
+        "reported no rows of its steps, so whether it used {rows_of_rank} is not known",
     ),
     "hides a late error": (
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
@@ -219,7 +219,7 @@ NOTED = {
         "its folder holds new files: model.pt",
     ),
     "writes a file of any name": (
-        "open(b'\\xe9\\n', 'w').write('x')", {}, r"it wrote \udce9\n into its folder",
+        "open(b'\\xe9\\n', 'w').write('x')", {}, r"it wrote \udce9\n into the copy of its folder",
     ),
 }  # fmt: skip
 

@@ -409,7 +409,7 @@ def resumed_and_whole(run, folder: Path, strategy: str, **settings) -> tuple[dic
     broken = run(strategy, folder / "resumed", ENDING, **settings)
     assert broken["status"] == "failed"
     assert "rank 0 was ended by signal 9" in broken["reason"]
-    assert "repeated, it goes on after epoch 2" in broken["reason"]
+    assert "the next attempt goes on after epoch 2" in broken["reason"]
     resumed = run(strategy, folder / "resumed", **settings)
     assert resumed["training"]["resumed_after"] == [2]
     assert [epoch["epoch"] for epoch in resumed["epochs"]] == [1, 2, 3, 4]

@@ -63,8 +63,8 @@ class Question:
 
     Attributes
     ----------
-    partition : of SLURM, for the lines of a job script; None to leave it to SLURM.
-    joules_per_core_hour : stated by the user; None to use the power model of the experiment.
+    partition : partition of SLURM, for the lines of a job script; None to let SLURM choose.
+    joules_per_core_hour : as the user states it; None to use the power model of the experiment.
     """
 
     goal: str = TIME
@@ -79,10 +79,10 @@ class Answer:
 
     Attributes
     ----------
-    unpredicted : why each other configuration is no candidate.
+    unpredicted : for each configuration that is no candidate, the reason.
     choice : None if no configuration can be chosen.
     changes : what would have to change for several ranks to save `changes.SAVING`.
-    unavailable : why there is no choice; None if there is one.
+    unavailable : why there is no choice; None if there is a choice.
     """
 
     dataset: str
@@ -101,9 +101,9 @@ class Advice:
 
     Attributes
     ----------
-    power : with which energy was computed; None if none is known.
-    rules : those of the experiment's scaling study, if it has one.
-    machine : the calibrated one, or else that of a run, with `cores_per_node`.
+    power : the power from which energy was computed; None if no power is known.
+    rules : the rules of the experiment's scaling study, if it has a study.
+    machine : the calibrated machine, or else the machine of a run, with `cores_per_node`.
     """
 
     experiment: str
@@ -121,8 +121,8 @@ def advise(
 
     Parameters
     ----------
-    folder : the results of the experiment, with its plans, and its calibration or tables of runs.
-        Without a calibration, the advice is among what was measured.
+    folder : the results of the experiment: its plans, and its calibration or its tables of runs.
+        Without a calibration, the advice is among measured configurations.
     plans : the content of the file `PLANS`; None to read it from the folder.
 
     Raises
@@ -154,11 +154,11 @@ def advise(
 
 
 def _parse(plans: Any, file: Path) -> Mapping:
-    """Return the content of a file of plans, with its layouts parsed.
+    """Return the content of a file of plans, with parsed layouts.
 
     Raises
     ------
-    InputError : a key is missing, or the rows of a dataset.
+    InputError : a key is missing, or the rows of a dataset are missing.
     """
     missing = [key for key in _PLAN_KEYS if not isinstance(plans, dict) or key not in plans]
     if missing:
@@ -182,8 +182,8 @@ def advise_from(
 
     Parameters
     ----------
-    calibration : None to advise among what was measured.
-    machine : the calibrated one, as `machine` of a calibration, or else that of a run.
+    calibration : None to advise among measured configurations.
+    machine : `machine` of the calibration, or else of a run.
     plans : as `escala.analysis.cost_model.works.with_rows` returns them.
 
     Raises
@@ -225,7 +225,7 @@ def _answer_task(
 ) -> Iterator[Answer]:
     """Yield the answer for each network of a task: a dataset and a workload.
 
-    `planned` are those of the configurations of `plans` that train this task.
+    `planned` are the configurations of `plans` that train this task.
     """
     rows, settings = plans["rows"][task[0]], plans["workloads"][task[1]]
     training = Training(None, settings["epochs"], 0)
@@ -279,8 +279,8 @@ def _choose(
 ) -> Answer:
     """Return an answer with its choice and its changes.
 
-    There are no changes if a configuration already saves `changes.SAVING`, for a program, and
-    without a calibration.
+    An answer has no changes in three cases: a configuration already saves `changes.SAVING`, the
+    workload is a program, or there is no calibration.
     """
     try:
         choice = choose(offered, question.goal, question.limits, power, ratios, best_use)

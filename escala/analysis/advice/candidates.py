@@ -23,7 +23,7 @@ from escala.core.errors import InputError
 from escala.experiment.runs import Configuration
 
 NOT_MEASURED = "no run of it has a time, and nothing was calibrated (escala run advice)"
-#: Where the seconds of a candidate are from.
+#: The source of the seconds of a candidate.
 MEASURED, PREDICTED, EXTRAPOLATED, BOUNDS = "measured", "predicted", "extrapolated", "bounds"
 #: Phrase of a prediction without the seconds outside the training steps.
 ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
@@ -38,9 +38,10 @@ class Paired(NamedTuple):
 
     Attributes
     ----------
-    verdict : that of the table `speedup`; `NO_VERDICT` if there are too few paired runs.
+    verdict : the verdict of the table `speedup`; `NO_VERDICT` if there are too few paired runs.
     matches : number of paired runs.
-    sessions : number of sessions that the ratio is over; None if it is of the newest runs.
+    sessions : number of sessions from which the ratio is computed; None for a ratio of the newest
+        runs.
     """
 
     reference: Configuration
@@ -51,11 +52,11 @@ class Paired(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether it counts before a prediction."""
+        """Whether this ratio counts before a prediction."""
         return self.verdict != NO_VERDICT
 
 
-#: By a configuration and its reference.
+#: The measured ratios, by a configuration and its reference.
 Ratios = Mapping[tuple[Configuration, Configuration], Paired]
 
 
@@ -64,7 +65,7 @@ def find_pair(
 ) -> Paired | None:
     """Return the measured ratio of a configuration to a reference.
 
-    If the reference was measured against the configuration, it is the inverse of that ratio.
+    If the reference was measured against the configuration, return the inverse of their ratio.
     """
     if (configuration, reference) in ratios:
         return ratios[configuration, reference]
@@ -81,8 +82,8 @@ class ProcessMemory(NamedTuple):
 
     Attributes
     ----------
-    source : where the number is from, as a phrase for the reader.
-    measured : whether a run measured it.
+    source : the source of the number, as a phrase for the reader.
+    measured : whether a run measured the memory.
     """
 
     bytes: int
@@ -96,7 +97,8 @@ class Training:
 
     Attributes
     ----------
-    train_rows : number of rows in an epoch; None for a program, whose calibration has it.
+    train_rows : number of rows in an epoch; None for a program, because its calibration has this
+        number.
     evaluated_rows : number of rows in all evaluations of a run together.
     """
 
@@ -115,17 +117,17 @@ class Candidate:
 
     Attributes
     ----------
-    setup : what is predicted; its rows of a step are the same for all candidates.
+    setup : what is predicted. All candidates have the same rows of a step.
     configured_rows : rows of a step that the experiment sets.
-    calibration : what predicted the seconds, with the network of the setup; None if they were
-        measured.
-    seconds : of the training steps of all epochs, of shape (draws,).
+    calibration : what predicted the seconds, with the network of the setup; None for measured
+        seconds.
+    seconds : seconds of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
-    memory : of its largest process; None if nothing is known.
+    memory : memory of the largest process; None if unknown.
     extrapolated, extrapolated_start : phrases on the steps and on the start-up, as in a
         `Prediction`.
-    paired : the measured ratio from which the seconds were computed; None if there is none.
-    predicted : the predicted ratio to the same reference; None without one.
+    paired : the measured ratio from which the seconds were computed; None without such a ratio.
+    predicted : the predicted ratio to the reference of `paired`; None without a prediction.
     """
 
     configuration: Configuration
@@ -142,7 +144,7 @@ class Candidate:
 
     @property
     def basis(self) -> str:
-        """Where the seconds are from: one of the constants above."""
+        """The source of the seconds: one of the constants above."""
         if self.paired is not None or self.calibration is None:
             return MEASURED
         if ONLY_BOUNDS in self.extrapolated:
@@ -150,7 +152,7 @@ class Candidate:
         return EXTRAPOLATED if self.extrapolated else PREDICTED
 
     def is_unpaired(self, other: Candidate) -> bool:
-        """Return whether its time was measured, but no paired runs compare it with another one."""
+        """Return whether this time was measured, but no paired runs compare it with `other`."""
         if self is other or self.calibration is not None or self.paired is not None:
             return False
         return other.paired is None or other.paired.reference != self.configuration
@@ -166,7 +168,7 @@ class Candidate:
 
     @property
     def repeats(self) -> int | None:
-        """The fewest repeats of its calibrated steps; None if nothing was calibrated."""
+        """The fewest repeats of the calibrated steps; None if nothing was calibrated."""
         if self.calibration is None:
             return None
         if work := self.calibration.works.get(self.setup.work):
@@ -176,7 +178,7 @@ class Candidate:
 
     @property
     def predicted_ranks(self) -> int:
-        """The ranks of the prediction; 1 if the seconds were measured, or are bounds."""
+        """The ranks of the prediction; 1 for seconds that are measured, or are bounds."""
         return self.ranks if self.basis in (PREDICTED, EXTRAPOLATED) else 1
 
     @property
@@ -190,7 +192,7 @@ class Candidate:
 
 
 def configuration_of(row: Mapping, prefix: str = "") -> Configuration:
-    """Return the configuration that a row names in its keys with a prefix."""
+    """Return the configuration that a row names, in keys that begin with a prefix."""
     return Configuration(*(row[f"{prefix}{name}"] for name in Configuration._fields))
 
 
@@ -201,7 +203,7 @@ def _predict_candidate(
 
     Raises
     ------
-    InputError : the cost model does not predict it, and why.
+    InputError : why the cost model does not predict the configuration.
     """
     predicted = predict_plan(calibration, plan, training.train_rows, rows, draws)
     prediction, notes = predicted.prediction, predicted.notes
@@ -225,19 +227,19 @@ def _predict_candidate(
 def _bound_candidate(
     calibration: Calibration, plan: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
-    """Return a candidate between bounds: half of its draws are the lower one, half the upper one.
+    """Return a candidate between bounds: half of its draws are the lower bound, half the upper.
 
     The interval of a ratio of two candidates then has the least and the greatest ratio that their
-    bounds allow. So a program pays only if it does with any overlap of computing and exchange.
+    bounds allow. So a program pays only if it pays with any overlap of computing and exchange.
 
     Raises
     ------
-    InputError : it has no bounds, and why.
+    InputError : why the configuration has no bounds.
     """
     configuration, layout = configuration_of(plan), plan["layout"]
     row = bounds(calibration, {**plan, "rows": rows})
     ends = [row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high")]
-    # The draws of two candidates are in other orders, so their ends are combined in all four ways.
+    # Two candidates have draws in different orders, so their ends are combined in all four ways.
     seconds = training.epochs * _order_of(configuration).permutation(np.resize(ends, draws))
     network = configuration.network
     return Candidate(
@@ -257,7 +259,7 @@ def _read_candidate(plan: Mapping, row: Mapping, training: Training, draws: int)
     estimate, low, high = (row[f"train{end}_seconds_per_epoch"] for end in ("", "_low", "_high"))
     if low is None or high is None:
         low = high = estimate
-    # With weak scaling an epoch of more ranks has more rows.
+    # With weak scaling, an epoch has more rows if there are more ranks.
     epoch_rows = plan.get("epoch_rows")
     share = training.train_rows / epoch_rows if epoch_rows and training.train_rows else 1.0
     epoch_seconds = share * draw(Interval(estimate, low, high), draws, configuration)
@@ -280,8 +282,8 @@ def _read_candidate(plan: Mapping, row: Mapping, training: Training, draws: int)
 def draw(interval: Interval, number: int, configuration: Configuration) -> np.ndarray:
     """Return draws of a distribution with a median and an interval of `LEVEL`, (number,).
 
-    Their logarithms are normal on either side of the median. Draws of two configurations are
-    independent, because they are in other orders.
+    The logarithms of the draws are normal on either side of the median. Draws of two configurations
+    are independent, because each configuration has its own order of draws.
     """
     ranks = _order_of(configuration).permutation(np.linspace(0, 1, number))
     normal = stats.norm.ppf(np.clip(ranks, 0.5 / number, 1 - 0.5 / number))
@@ -306,8 +308,8 @@ def find_candidates(
 ) -> tuple[list[Candidate], dict[Configuration, str]]:
     """Return the candidates among configurations of one dataset and workload, with their seconds.
 
-    Seconds are predicted where that is possible, for the rows in a step of `first_of`. Otherwise
-    they are those that were measured with these rows.
+    Seconds are predicted where that is possible, for the rows in a step of `first_of`. Otherwise,
+    measured seconds with these rows are used.
 
     Parameters
     ----------
@@ -319,11 +321,11 @@ def find_candidates(
 
     Returns
     -------
-    The candidates, and for each other configuration the reason why it is not a candidate.
+    The candidates, and for each configuration that is no candidate the reason.
     """
     first = first_of(planned)
     rows = training.step_rows(first) if first else 0
-    # By the values of `CONFIGURATION`. Processes that share cores have no time that counts.
+    # Rows by the values of `CONFIGURATION`. Times of processes that share cores do not count.
     measured = {
         tuple(row[key] for key in CONFIGURATION): row
         for row in times
@@ -357,16 +359,16 @@ def find_candidates(
 
 
 def first_of(planned: Sequence[Mapping]) -> Mapping | None:
-    """Return the plan whose rows in a step count: the first of one rank, or else the first.
+    """Return the plan whose rows in a step count: the first plan of one rank, or else the first.
 
-    Plans that train another model are passed over.
+    Plans whose ranks train another model than one process do not count.
     """
     same = [plan for plan in planned if not other_model(plan, plan)]
     return next((plan for plan in same if plan["layout"] == "1x1"), next(iter(same), None))
 
 
 def other_model(plan: Mapping, first: Mapping) -> str | None:
-    """Return why a plan trains another model than `first` with as many rows in a step, or None."""
+    """Return why a plan, with the rows in a step of `first`, trains another model; or None."""
     rate, first_rate = plan.get("learning_rate"), first.get("learning_rate")
     if rate != first_rate:
         return f"another learning rate: {rate} and not {first_rate}"

@@ -1,7 +1,7 @@
 """Find what would have to change for a configuration of several ranks to save much time.
 
-It is to save `SAVING` of the median training time of the best configuration of one rank. One thing
-is changed at a time.
+The goal is to save `SAVING` of the median training time of the best configuration of one rank. A
+trial makes a single change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from escala.analysis.cost_model.calibration import Calibration, Network
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.engines import costs
 
-#: Fraction of the training time that a change is to save, and the largest ratio of the times then.
+#: Fraction of the training time that a change should save, and the largest ratio of times with this
+#: saving.
 SAVING = 0.3
 RATIO = 1 - SAVING
 #: The unit of the value of each change; changes of the exchange have no value.
@@ -27,9 +28,9 @@ COMPRESSION, FACTORS = "compression", "factors"
 
 #: Least and largest rate of a link that is searched, in bits per second.
 _RATES = (1e5, 1e13)
-#: The most rows of a step that are searched, as a multiple of the present ones.
+#: The most rows of a step that are searched, as a multiple of the present rows.
 _MOST_ROWS = 64
-#: Draws of a search. Its medians differ a little from those of more draws.
+#: Number of draws in a search. More draws give slightly different medians.
 _DRAWS = 25
 
 
@@ -40,11 +41,11 @@ class Change:
     Attributes
     ----------
     change : one of the constants above.
-    value : the least value that was tried and saves `SAVING`, in the unit of `UNITS`; None if no
-        value does, or if the change has no value.
-    ratio : training time divided by that of one rank, with `value`; the least of all values if none
-        saves enough.
-    extrapolated : phrases, as of a `Prediction`.
+    value : the least tried value that saves `SAVING`, in the unit of `UNITS`; None if no value
+        saves so much, or if the change has no value.
+    ratio : training time with `value`, divided by that of one rank. If no value saves enough, the
+        least ratio of all values.
+    extrapolated : phrases, as in a `Prediction`.
     """
 
     change: str
@@ -59,7 +60,7 @@ class Change:
 
 
 class _Trial(NamedTuple):
-    """A value of a change, and what is predicted with it: a candidate and the baseline."""
+    """A value of a change, with the predicted candidate and baseline."""
 
     value: float | None
     calibration: Calibration
@@ -70,12 +71,12 @@ class _Trial(NamedTuple):
 def find_changes(
     several: Sequence[Candidate], baseline: Candidate, train_rows: int
 ) -> Iterator[Change]:
-    """Yield what would have to change for the fastest of some candidates to save `SAVING`.
+    """Yield each change with which the fastest candidate could save `SAVING`.
 
     Parameters
     ----------
     several : candidates of several ranks.
-    train_rows : rows of an epoch; no step has more.
+    train_rows : rows of an epoch. A step has at most these.
     """
     ordered = sorted(several, key=lambda candidate: float(np.median(candidate.seconds)))
     across = [candidate for candidate in ordered if candidate.setup.layout.nodes > 1]
@@ -119,7 +120,7 @@ def _try(
     trials: Sequence[_Trial],
     draws: int = _DRAWS,
 ) -> Change:
-    """Return the change to the first trial that saves enough, or else the least ratio of all."""
+    """Return the change of the first trial that saves enough, or else of the least ratio."""
     tried = []
     for trial in trials:
         prediction = predict(trial.calibration, trial.setup, draws)

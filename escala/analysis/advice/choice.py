@@ -2,11 +2,11 @@
 
 If the goal is time, the measured *best use* decides: the quickest configuration, as the page names
 it (`escala.analysis.best_use`). Otherwise candidates are compared by the median of the *amount*,
-which is what the goal minimises. The *baseline* is the best candidate of one rank, and one of
-several ranks is selected only if it pays against it. If both ran in paired runs, the verdict of
-these decides, otherwise the interval of the ratio of both amounts. Two predictions use the same
-resamples of the calibration, and measured ratios are drawn independently. A candidate that was
-measured to pay is preferred to an extrapolated prediction.
+which is what the goal minimises. The *baseline* is the best candidate of one rank. A candidate of
+several ranks is selected only if it pays against the baseline. If both ran in paired runs, the
+verdict of these runs decides. Otherwise the interval of the ratio of both amounts decides. Two
+predictions use the same resamples of the calibration, and measured ratios are drawn independently.
+A candidate that was measured to pay is preferred to an extrapolated prediction.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Limits:
 
     Attributes
     ----------
-    cores : of all nodes together.
-    memory_bytes : per node.
-    seconds : from the start of a job to its end.
+    cores : cores of all nodes together.
+    memory_bytes : memory of a node.
+    seconds : time from the start of a job to its end.
     """
 
     nodes: int | None = None
@@ -63,8 +63,8 @@ class Power:
 
     Attributes
     ----------
-    node_watts, core_watts : of a node, and in addition of each core in use.
-    source : where the figures are from, as a phrase for the reader.
+    node_watts, core_watts : power of a node, and additional power of each core in use.
+    source : the source of the figures, as a phrase for the reader.
     """
 
     node_watts: float
@@ -80,9 +80,9 @@ class Option:
     ----------
     amount : what the goal minimises, in the unit of `GOALS`.
     ratio : the amount divided by that of the baseline.
-    verdict : on that ratio, as in `escala.analysis.verdicts`.
-    paired : the paired runs that `ratio` is from; None if it is from no paired runs.
-    excluded : why it cannot be selected; None if it can.
+    verdict : verdict on the ratio, as in `escala.analysis.verdicts`.
+    paired : the paired runs of `ratio`; None if `ratio` is from no paired runs.
+    excluded : why the candidate cannot be selected; None if it can.
     speedup : training time of the baseline divided by that of the candidate.
     efficiency : the speed-up divided by the ratio of the cores.
     """
@@ -117,14 +117,14 @@ class Choice:
 
     Attributes
     ----------
-    options : all, by increasing amount, then the excluded ones.
+    options : all options: by increasing amount, then the excluded options.
     baseline : the best option of one rank, even if it is excluded.
     best : the selected option; None if all are excluded, or if the best use is not decided.
     nearest : the best option of several ranks that is not excluded, even if it does not pay; None
-        if there is none.
-    passed_over : an option with a smaller predicted amount than `best`, which was not selected
-        because it rests on a prediction; None if there is none.
-    best_use : the best use, if it decides; None if the amounts decide.
+        without such an option.
+    passed_over : an option that was not selected because it rests on a prediction, although its
+        predicted amount is smaller than that of `best`; None without such an option.
+    best_use : the measured best use if it decides; None if the amounts decide.
     """
 
     options: tuple[Option, ...]
@@ -150,18 +150,18 @@ def choose(
 ) -> Choice:
     """Select the candidate with the least amount of a goal.
 
-    With the goal `DEADLINE` that is the one with the fewest core-hours among those whose job ends
-    within `limits.seconds`, by the upper end of its interval.
+    With the goal `DEADLINE`, the amount is core-hours. Only jobs that end within `limits.seconds`
+    count, by the upper ends of their intervals.
 
     Parameters
     ----------
-    ratios : of candidates that were measured.
-    best_use : of the task, if it was measured.
+    ratios : ratios of measured candidates.
+    best_use : the best use of the task, if it was measured.
 
     Raises
     ------
-    InputError : no candidate has one rank, or the goal needs a power or a deadline that is not
-        given.
+    InputError : no candidate has one rank, or the goal needs a power or a deadline and the user
+        gave none.
     """
     limits, ratios = limits or Limits(), ratios or {}
     if goal == DEADLINE and limits.seconds is None:
@@ -180,10 +180,10 @@ def choose(
         raise InputError(
             "configurations",
             [str(candidate.configuration) for candidate in candidates],
-            "no configuration of one rank is predicted, and the others are compared with it",
+            "no configuration of one rank is predicted, and the comparison needs one",
             f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
-    # Draws of the amount, and the exclusion, of each configuration.
+    # For each configuration, the draws of its amount and why it is excluded.
     amounts: dict[Configuration, np.ndarray] = {}
     excluded: dict[Configuration, str | None] = {}
     for candidate in candidates:
@@ -262,9 +262,10 @@ def _interval(draws: np.ndarray, one: Candidate, other: Candidate) -> Interval:
 
 
 def _best(possible: Collection[Option], baseline: Option) -> Option | None:
-    """Return the first option that pays or has one rank; None if there is none.
+    """Return the first option that pays or has one rank; None without such an option.
 
-    If its seconds are extrapolated or bounds, the first one that was measured to pay is preferred.
+    If the seconds of this option are extrapolated or bounds, return the first option that was
+    measured to pay instead.
     """
     eligible = [
         option
@@ -286,12 +287,12 @@ def _compare(
 ) -> tuple[Interval, str, Paired | None]:
     """Return the ratio of an amount to that of the baseline, its verdict, and its paired runs.
 
-    The last one is None if the ratio is not from paired runs. Too few paired runs count only where
-    nothing is predicted, and give no verdict.
+    The paired runs are None if the ratio is from none. Too few paired runs count only if nothing is
+    predicted, and give no verdict.
 
     Parameters
     ----------
-    relative : draws of this ratio.
+    relative : draws of the ratio.
     """
     ratio = _interval(relative, candidate, base)
     paired = find_pair(ratios, candidate.configuration, base.configuration)

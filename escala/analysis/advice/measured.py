@@ -32,7 +32,7 @@ from escala.core.files import read_json
 from escala.core.readable import with_noun
 from escala.experiment.runs import Configuration
 
-#: The runs that measured the memory of processes, in the folder of an experiment.
+#: Pattern of the runs that measured the memory of processes, in the folder of an experiment.
 RESOURCES = "runs/*/*/*/*/*/*/resources/run.json"
 #: Tables that are read, in the folder of an experiment.
 TABLES = ("best_use", "configurations", "pooled", "speedup")
@@ -44,10 +44,10 @@ class Measured:
 
     Attributes
     ----------
-    best_uses : those of its tasks.
-    speedup : rows of this table that decide by times of an epoch.
-    configurations : rows of this table.
-    memory : of the largest process, by dataset, workload and variant.
+    best_uses : the best use of each task.
+    speedup : rows of the table `speedup` that decide by times of an epoch.
+    configurations : rows of the table `configurations`.
+    memory : memory of the largest process, by dataset, workload and variant.
     """
 
     best_uses: Sequence[BestUse] = ()
@@ -56,10 +56,9 @@ class Measured:
     memory: Mapping[tuple[str, str, str], ProcessMemory] = field(default_factory=dict)
 
     def best_use(self, task: tuple[str, str], network: str, first: Configuration) -> BestUse | None:
-        """Return the best use of a task over a network; None if it was not measured.
+        """Return the best use of a task over a network; None if no best use was measured.
 
-        It is the one that has configuration `first` among those that it compares, so its
-        configurations make the updates of that one.
+        It compares configurations that make the same updates. One of these is `first`.
         """
         for best_use in self.best_uses:
             uses = [use.configuration for use in (best_use, *best_use.alternatives)]
@@ -90,8 +89,8 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
 
     Parameters
     ----------
-    folder : of the experiment; tables that it lacks are taken for empty.
-    machine : the kind of machine that counts, as in run.json; empty for any.
+    folder : folder of the experiment. A missing table counts as an empty table.
+    machine : the kind of machine whose measurements count, as in run.json; empty for any kind.
     """
     tables = {
         name: read_table(folder / "tables", name)
@@ -101,7 +100,7 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
     for name in tables.keys() - {"pooled"}:
         is_alike = []
         for row in records(tables[name]):
-            # The first run of a configuration tells its machine.
+            # The machine of a configuration is that of its first run.
             runs = (folder / "runs").joinpath(*(row[key] for key in CONFIGURATION))
             files = sorted(runs.glob("rep*/run.json")) if machine else []
             ranks = read_json(files[0])["ranks"] if files else None
@@ -129,11 +128,11 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
 def read_memory(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
     """Return the memory of the largest process, by dataset, workload and variant.
 
-    The resident memory of a process includes pages of libraries that it shares with others.
+    The resident memory of a process includes pages of libraries that several processes share.
 
     Parameters
     ----------
-    folder : of the experiment.
+    folder : folder of the experiment.
     """
     largest: dict[tuple[str, str, str], list[int]] = {}
     for file in sorted(folder.glob(RESOURCES)):
@@ -156,11 +155,11 @@ def memory_of(
     variant: str,
     memory_gib: float,
 ) -> ProcessMemory:
-    """Return the memory of a process: measured for this variant, else for any, else requested.
+    """Return the memory of a process: measured for the variant, or any variant, or requested.
 
     Parameters
     ----------
-    memory_gib : what the experiment requests from a scheduler for each process.
+    memory_gib : memory that the experiment requests from a scheduler for each process.
     """
     if (dataset, workload, variant) in measured:
         return measured[dataset, workload, variant]
@@ -180,10 +179,11 @@ def machine_of(folder: Path) -> dict:
 
 
 def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candidate]:
-    """Return candidates in their order, with seconds from measured ratios where there are some.
+    """Return the candidates in the same order, with seconds from measured ratios.
 
-    A candidate then takes the seconds of its reference multiplied by the measured ratio. Its draws
-    have the interval of that ratio, and are independent of those of other candidates.
+    If a candidate has a measured ratio, its seconds are those of its reference, multiplied by this
+    ratio. Its draws have the interval of the ratio, and are independent of the draws of other
+    candidates.
     """
     before = {candidate.configuration: candidate for candidate in candidates}
     first_pair: dict[Configuration, Paired] = {}
@@ -192,7 +192,8 @@ def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candida
             first_pair.setdefault(configuration, paired)
     after: dict[Configuration, Candidate] = {}
 
-    # `above` are the configurations that lead here by their references: a circle of these ends.
+    # `above` are the configurations whose chains of references lead here. A circle of references
+    # ends.
     def apply(configuration: Configuration, above: frozenset[Configuration]) -> Candidate:
         candidate, paired = before[configuration], first_pair.get(configuration)
         if paired is None or paired.reference in above:

@@ -27,12 +27,12 @@ from escala.experiment.runs import NATIVE
 from escala.experiment.scaling import BASELINE, STEPS
 from escala.strategies.knobs import reads
 
-#: Version of advice.json, whose form is `schemas/advice.schema.yaml`.
+#: Version of advice.json. Its schema is `schemas/advice.schema.yaml`.
 FORMAT = 1
-#: Fractions that a job script adds to the upper end of the predicted time, and to the measured
+#: Fractions that a job script adds: to the upper end of the predicted time, and to the measured
 #: memory.
 TIME_MARGIN, MEMORY_MARGIN = 0.25, 0.2
-#: How many configurations are named if none is within the limits.
+#: Number of configurations that are named if no configuration is within the limits.
 _MOST_NAMED = 3
 _AMOUNTS = {
     TIME: "training time",
@@ -43,7 +43,7 @@ _AMOUNTS = {
 
 
 def _span_with_interval(seconds: Interval) -> str:
-    """Return a duration with its interval if there is one, such as `42 s (40 s–45 s)`."""
+    """Return a duration with its interval, if known, such as `42 s (40 s–45 s)`."""
     estimate, *ends = (bound and span(bound) for bound in seconds)
     return f"{estimate} ({'–'.join(ends)})" if seconds.low is not None else estimate
 
@@ -121,7 +121,7 @@ def _headline_of_best_use(answer: Answer, use: BestUse) -> str:
 
 
 def _pair_of(rival: Alternative) -> Paired:
-    """Return the ratio of the best use to an alternative; an end that is unknown is None."""
+    """Return the ratio of the best use to an alternative; an unknown end is None."""
     ratio = Interval(*(None if math.isnan(end) else end for end in rival.ratio[:3]))
     sessions = int(rival.row["sessions"]) if rival.row["over_sessions"] is True else None
     return Paired(rival.configuration, ratio, rival.verdict, rival.ratio.matches, sessions)
@@ -130,7 +130,7 @@ def _pair_of(rival: Alternative) -> Paired:
 def _fraction(ratio: Interval, paired: Paired | None, amount: str, reference: str) -> str:
     """Return a ratio with its interval and, if it was measured, the number of paired runs.
 
-    Such as `0.53 of the training time of single 1x1 (0.50–0.56; measured, 7 paired runs)`.
+    An example: `0.53 of the training time of single 1x1 (0.50–0.56; measured, 7 paired runs)`.
     """
     notes = [] if ratio.low is None else [f"{ratio.low:.2f}–{ratio.high:.2f}"]
     if paired:
@@ -426,7 +426,7 @@ def _best_use(use: BestUse) -> dict[str, Any]:
 
 def _option(option: Option) -> dict[str, Any]:
     candidate, paired = option.candidate, option.paired
-    # The pair that the seconds are from, which may have another reference than the baseline.
+    # The paired runs from which the seconds are. Their reference may differ from the baseline.
     measured = candidate.paired or paired
     return {
         **candidate.configuration._asdict(),

@@ -9,9 +9,10 @@ It needs no run of the layout that it predicts, and no knowledge of the framewor
 |---|---|
 | `works` | what one process computes, and each configuration as the model needs it |
 | `calibrating` | the runs that calibrate |
-| `document` | a calibration's document, from these runs |
-| `calibration` | the measured times, read from JSON, and `resample` |
-| `transfers` | time of a collective, fitted to the measured ones, also on other networks |
+| `document` | a calibration's document, from the runs of `calibrating` |
+| `calibration` | the measured times, read from JSON |
+| `resample` | resamples of the measured times |
+| `transfers` | time of a collective, fitted to measured times, also on other networks |
 | `exchange` | what ranks exchange in a step, and the part of it that computing does not hide |
 | `predict` | the terms of a step with their intervals, an epoch, a run |
 | `predictions` | the configurations of an experiment, predicted |

@@ -1,20 +1,21 @@
 """The runs that calibrate the cost model for an experiment.
 
-They are an experiment of another name, with a session of its own. Like any runs they are stored,
+These runs are a separate experiment with its own name and session. Like any runs, they are stored,
 repeated after a failure, and measured again when their code changes.
 
 | run | gives |
 |---|---|
-| one process with three numbers of rows, `REPEATS` times in turns | times of steps |
+| one process with three numbers of rows in turns, `REPEATS` times | times of steps |
 | clocks of one process | when each gradient is known, and the time of the update |
 | collectives on `1x2` | collectives and steps with exchange, rates of a core, contention |
 | collectives on `2x1` of each network | collectives and steps with exchange between nodes |
 | `escala/hook/escala_collectives.py` on each layout of a program | sums, contention |
 
-One process is `single` `1x1`, or that of another engine (`escala.experiment.runs.one_process`). A
-program has a process of its strategy. The last row is a program too, the workload
-`NAME-sums-LIBRARY`. The interpreter of the user's program runs it under the same strategy, and
-`escala.analysis.cost_model.programs` computes bounds from its times.
+One process is `single` `1x1`, or the process of another engine
+(`escala.experiment.runs.one_process`). For a program, the process has the program's strategy. The
+last row is a program too: the workload `NAME-sums-LIBRARY`. The interpreter of the user's program
+runs it under the same strategy, and `escala.analysis.cost_model.programs` computes bounds from its
+times.
 """
 
 from __future__ import annotations
@@ -47,17 +48,19 @@ from escala.programs.program import HOOK
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 
-#: What the name of a calibration adds to that of its experiment.
+#: Suffix of a calibration's name, after the name of its experiment.
 SUFFIX = "-calibration"
 REPEATS = 3
 #: Least number of steps of a run, and number of steps with clocks.
 STEPS, CLOCK_STEPS = 20, 40
-#: Most epochs of a run with a small dataset, and of a program, whose first one is not counted.
+#: Most epochs of a run with a small dataset, or of a program. The first epoch of a program does not
+#: count.
 MOST_EPOCHS, EPOCHS_OF_PROGRAM = 50, 3
-#: Least number of rows of a run, if a row has at most `NUMBERS` numbers. Longer rows are fewer.
+#: Least number of rows of a run, if a row has at most `NUMBERS` numbers. With longer rows, a run
+#: has fewer rows.
 ROWS, NUMBERS = 8000, 1000
-#: Bytes that are summed, besides those of the gradients. Latency decides the time of the smallest,
-#: and the rate that of the largest.
+#: Sizes in bytes that are summed, besides the size of the gradients. Latency decides the time of
+#: the smallest size. The rate decides the time of the largest size.
 SIZES = (2**10, 2**16, 2**20, 2**22, 2**24, 2**26)
 _ONE, _ONE_NODE, _TWO_NODES = Layout(1, 1), Layout(1, 2), Layout(2, 1)
 #: Settings that turn off what a workload does outside its steps.
@@ -82,9 +85,10 @@ class CalibrationExperiment(Works, Experiment):
             self._refuse("none of them has several ranks that the cost model predicts")
         if not works and not self.program_works:
             self._refuse("none of them is predicted by the cost model")
-        # There is a run of the probe for each work, and together they take its default time. The
-        # calibration joins their repeats of collectives. Contention is of each work by itself, so
-        # it has fewer rounds of blocks: 4 of 30 steps, if there are three works or more.
+        # Each work has a run of the probe, and all these runs together take the probe's default
+        # time. The calibration joins their repeats of collectives. Contention is measured for each
+        # work separately, so a work has fewer rounds of blocks: 4 of 30 steps, if there are three
+        # works or more.
         schemas = Collectives.settings["properties"]
         defaults = {name: schema["default"] for name, schema in schemas.items()}
         rounds = math.ceil(defaults["rounds"] / max(1, len(works)))
@@ -123,7 +127,7 @@ class CalibrationExperiment(Works, Experiment):
         )
 
     def _workloads(self) -> Iterator[tuple[str, dict]]:
-        """Yield the name and the settings of each workload, without what is outside its steps."""
+        """Yield the name and the settings of each workload, without work outside its steps."""
         of_base = self.base.settings["workloads"]
         left_out = ("early_stopping", "target_accuracy")
         for name in dict.fromkeys(work.workload for work in self.different_works):
@@ -167,11 +171,11 @@ class CalibrationExperiment(Works, Experiment):
     def _run(
         self, work: Work, rows: int, layout: Layout = _ONE, network: str = NATIVE, **others: Any
     ) -> Run:
-        """Return a run of a work with a number of rows of a rank.
+        """Return a run of a work with a number of rows for each rank.
 
         Parameters
         ----------
-        others : further fields of the run. They replace those of the work.
+        others : further fields of the run. They replace fields of the work.
         """
         strategy = others.pop("strategy", work.strategy)
         workload = others.pop("workload", work.workload)
@@ -201,7 +205,7 @@ class CalibrationExperiment(Works, Experiment):
         )
 
     def steps_of(self, work: Work) -> list[Run]:
-        """Return the timing runs of one process; in each repeat all numbers of rows take turns."""
+        """Return the timing runs of one process. In each repeat, all numbers of rows take turns."""
         return [
             self._run(work, rows, repeat=repeat)
             for repeat in range(1, REPEATS + 1)
@@ -216,7 +220,7 @@ class CalibrationExperiment(Works, Experiment):
 
         Parameters
         ----------
-        links : whether there are several nodes; without them, only collectives of one node.
+        links : whether there are several nodes; if not, only collectives of one node are timed.
         """
         runs = []
         for run in predictable(self.base):
@@ -229,11 +233,11 @@ class CalibrationExperiment(Works, Experiment):
         return list(dict.fromkeys(runs))
 
     def sums_of(self, work: Work, links: bool) -> list[list[Run]]:
-        """Return the runs that time sums of a program, those of each layout in a list.
+        """Return the runs that time sums of a program, in a list for each layout.
 
         Parameters
         ----------
-        links : as in `collectives`; without them, only layouts for which this machine has cores.
+        links : as in `collectives`; without links, only layouts for which this machine has cores.
         """
         name = _sums_name(work)
         return [
@@ -276,13 +280,13 @@ class CalibrationExperiment(Works, Experiment):
         return self.base.data_folder(dataset)
 
     def references_of(self, run):
-        """Return no reference, because times of steps are compared with none."""
+        """Return no reference, because times of steps are compared with no other times."""
         return []
 
     def settings_of(self, run):
-        """Return the settings of a run, with the epochs that its number of steps takes.
+        """Return the settings of a run, with the number of epochs for its number of steps.
 
-        There are more steps of short rows, because the speed of a machine changes from second to
+        Runs with short rows have more steps, because the speed of a machine changes from second to
         second.
         """
         settings = super().settings_of(run)
@@ -303,7 +307,7 @@ class CalibrationExperiment(Works, Experiment):
         return f"results/{self.name}/gradients/{names}.json"
 
     def sources(self, links: bool) -> dict[str, Any]:
-        """Return the files of a calibration by what they give, in JSON's types.
+        """Return the files of a calibration by their use, in JSON's types.
 
         Parameters
         ----------
@@ -335,6 +339,6 @@ def _sums_name(work: Work) -> str:
 
 
 def experiment_of(name: str) -> str | None:
-    """Return the name of the experiment that a calibration of this name belongs to, or None."""
+    """Return the name of the experiment of a calibration with this name, or None."""
     base = name.removesuffix(SUFFIX)
     return base if base and base != name else None

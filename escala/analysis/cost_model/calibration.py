@@ -1,6 +1,6 @@
-"""Times of one node and of a link between two, from which the cost model predicts.
+"""Times of one node and of a link between two nodes, from which the cost model predicts.
 
-`read` takes them from calibration.json, whose form is `schemas/calibration.schema.yaml`.
+`read` takes these times from calibration.json. Its schema is `schemas/calibration.schema.yaml`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ FORMAT, LEAST_REPEATS = 2, 2
 LEVEL = 0.9
 #: The network of ranks on one node.
 LOCAL = "local"
-#: Standard deviation of the logarithm of the model's error with several ranks: that of 24
-#: predictions on one node beyond their intervals. docs/decisions/predictions.md has them.
+#: Standard deviation of the logarithm of the model's error with several ranks. It is estimated from
+#: the part of the errors beyond the intervals, of 24 predictions on one node
+#: (docs/decisions/predictions.md).
 MODEL_DEVIATION = 0.05
-#: The most ranks with which a prediction has an interval. Predictions of two ranks were held
-#: against measured times, on one node and on two (docs/decisions/predictions.md). Those of four
-#: nodes of the lab, which shared two cores, were 17 to 55 % too short.
+#: The most ranks with which a prediction has an interval. Predictions of two ranks were compared
+#: with measured times, on one node and on two (docs/decisions/predictions.md). Predictions for four
+#: nodes of the lab were 17 to 55 % too short, but these nodes shared two cores.
 VALIDATED_RANKS = 2
-#: Bytes of payload and of a whole frame on Ethernet: of 1500 bytes, IPv4, TCP and its timestamps
-#: take 20 + 20 + 12 (RFC 791, RFC 9293, RFC 7323); preamble, header, check sequence and gap add
+#: Bytes of payload and of a whole frame on Ethernet. IPv4, TCP and the timestamps of TCP take 20 +
+#: 20 + 12 of 1500 bytes (RFC 791, RFC 9293, RFC 7323). Preamble, header, check sequence and gap add
 #: 8 + 14 + 4 + 12 (IEEE 802.3).
 _PAYLOAD, _FRAME = 1500 - 52, 1500 + 38
 
@@ -49,7 +50,7 @@ class Network:
     ----------
     bits_per_second : rate of the payload, in each direction; None if nothing limits it.
     latency_seconds : time of the smallest message between two ranks; None if unknown.
-    source : what gives these values.
+    source : origin of these values, such as a standard.
     """
 
     name: str
@@ -67,7 +68,7 @@ def payload(bits_per_second: float) -> float:
     return bits_per_second * _PAYLOAD / _FRAME
 
 
-#: Networks of a known rate. Their latency is unknown: that of a calibrated network is used.
+#: Networks of a known rate. Their latency is unknown: the latency of a calibrated network is used.
 PRESETS = {
     network.name: network
     for network in (
@@ -88,9 +89,9 @@ class CollectiveTimes:
     Attributes
     ----------
     sizes : bytes of a rank's tensor before the operation, of shape (sizes,).
-    seconds : while ranks do nothing else, of shape (sizes, repeats).
-    deviation : factor by which the times of the predicted run differ from the measured ones; not 1
-        only in a resample.
+    seconds : time of a call while ranks do nothing else, of shape (sizes, repeats).
+    deviation : factor by which the times of the predicted run differ from the measured times. It is
+        1 except in a resample.
     """
 
     library: str
@@ -103,7 +104,7 @@ class CollectiveTimes:
 
     @property
     def measured_with(self) -> tuple[str, str, Layout]:
-        """The library, network and layout, whose operations were timed in the same repeats."""
+        """The library, network and layout. Their operations were timed in the same repeats."""
         return self.library, self.network, self.layout
 
 
@@ -114,7 +115,7 @@ class StepTimes:
     Attributes
     ----------
     rows : rows of a step.
-    cores : of the process.
+    cores : cores of the process.
     means : mean seconds of a step, of shape (repeats,).
     shape : seconds of each step divided by the mean of its repeat, in increasing order, of shape
         (steps,).
@@ -128,16 +129,16 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Contention:
-    """How many times longer a step takes while the other ranks compute theirs.
+    """How many times longer a step takes while the other ranks compute their steps.
 
-    Ranks with a node to themselves have a contention too, if nodes share cores, memory or a cache.
+    Ranks on different nodes have a contention too, if nodes share cores, memory or a cache.
 
     Attributes
     ----------
-    library : of the collectives, which are not called meanwhile.
+    library : library of the ranks. No collective is called while contention is measured.
     rows, cores : as in `StepTimes`.
-    processes : number that compute at the same time on each node.
-    ratios : of shape (rounds,), one for each round of blocks.
+    processes : number of processes that compute at the same time on each node.
+    ratios : a ratio for each round of blocks, of shape (rounds,).
     """
 
     library: str
@@ -154,8 +155,8 @@ class ExchangeTimes:
     Attributes
     ----------
     network : between nodes; `LOCAL` on one node.
-    rows, cores : of a rank, as in `StepTimes`.
-    seconds : of shape (rounds,), one for each round of blocks.
+    rows, cores : rows and cores of a rank, as in `StepTimes`.
+    seconds : additional seconds for each round of blocks, of shape (rounds,).
     """
 
     library: str
@@ -172,12 +173,12 @@ class Gradient:
 
     Attributes
     ----------
-    shape : of the variable.
+    shape : shape of the variable.
     item_bytes : bytes of a number.
-    ready : fraction of a rank's computing, from 0 to 1, after which the gradient is known.
-    factor_rows : rows that a dense layer of this kernel receives for one row of the model; None if
-        its gradient is not exchanged as factors.
-    sparse_rows : rows of the variable that one row of the model reads; None if it reads all.
+    ready : fraction of a rank's computing, from 0 to 1, that is done when the gradient is known.
+    factor_rows : rows that the dense layer of this kernel receives for one row of the model; None
+        if the gradient is not exchanged as factors.
+    sparse_rows : rows of the variable that one row of the model reads; None if it reads all rows.
     """
 
     name: str
@@ -198,9 +199,9 @@ class Overheads:
 
     Attributes
     ----------
-    start : from the start of the process to the first step, with building and compiling.
-    evaluation_per_row : of one row of the validation or the test side.
-    end : from the last step to the end, with saving.
+    start : seconds from the start of the process to the first step, with building and compiling.
+    evaluation_per_row : seconds of one row of the validation or the test side.
+    end : seconds from the last step to the end, with saving.
     """
 
     start: np.ndarray
@@ -210,12 +211,12 @@ class Overheads:
 
 @dataclass(frozen=True)
 class WorkTimes:
-    """The gradients of a model, and times of its training.
+    """The gradients of a model, and the times of its training.
 
     Attributes
     ----------
-    update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`. If it
-        is None, the update counts as computing, which hides more of an exchange.
+    update : seconds of a step after its last gradient, of shape (repeats,); `steps` contain these
+        seconds. None: the update counts as computing, so computing hides more of an exchange.
     deviation : as in `CollectiveTimes`.
     """
 
@@ -235,7 +236,7 @@ class StartTimes:
     Attributes
     ----------
     network : between nodes; `LOCAL` on one node.
-    seconds : of shape (runs,).
+    seconds : additional seconds of each run, of shape (runs,).
     """
 
     library: str
@@ -251,14 +252,14 @@ class Calibration:
 
     Attributes
     ----------
-    bytes_per_second : rate at which one core reads memory and writes it elsewhere, of shape
-        (repeats,). No network is faster with one process.
+    bytes_per_second : rate at which one core copies memory, of shape (repeats,). With one process,
+        no network is faster than this.
     operations_per_second : floating-point operations of a product of matrices on one core, of shape
         (repeats,).
-    drift : times of a step in other minutes of the calibration, divided by that of `StepTimes`, of
-        shape (runs,); empty if not measured.
+    drift : times of a step in other minutes of the calibration, divided by the time in `StepTimes`,
+        of shape (runs,); empty if not measured.
     model_deviation : standard deviation of the logarithm of the model's error with several ranks.
-    programs : as in the file; see `escala.analysis.cost_model.programs`.
+    programs : as in the calibration file; see `escala.analysis.cost_model.programs`.
     """
 
     cores_per_node: int
@@ -277,7 +278,7 @@ class Calibration:
 
         Raises
         ------
-        InputError : it is neither.
+        InputError : no calibrated or preset network has this name.
         """
         networks = PRESETS | self.networks
         if name not in networks:
@@ -344,7 +345,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
 
 
 def _build(dataclass_: type, content: Mapping, array: str) -> Any:
-    """Return a dataclass from a JSON object; the value of one of its keys becomes an array."""
+    """Return a dataclass from a JSON object. The value of the key `array` becomes an array."""
     values = dict(content) | {array: np.array(content[array], float)}
     if "layout" in content:
         values["layout"] = Layout.parse(content["layout"])
@@ -359,7 +360,7 @@ def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTi
             where,
             network,
             f"collectives: is not the network of {layout}",
-            f"`{LOCAL}` is that of one node, and `networks` holds those of several",
+            f"`{LOCAL}` is the network of one node, and `networks` has those of several nodes",
         )
     times = sorted(content["times"], key=lambda time: time["bytes"])
     sizes, seconds = ([time[key] for time in times] for key in ("bytes", "seconds"))
@@ -367,7 +368,7 @@ def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTi
         raise InputError(
             where,
             [len(repeats) for repeats in seconds],
-            "collectives: the sizes of one entry have unequal numbers of repeats",
+            "collectives: the sizes of one entry have different numbers of repeats",
             "measure every size in every repeat",
         )
     return CollectiveTimes(

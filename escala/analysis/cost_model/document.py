@@ -1,6 +1,6 @@
 """Make a calibration's document from the runs that calibrate.
 
-`escala.analysis.cost_model.calibrating` names these runs. The document has the form of
+`escala.analysis.cost_model.calibrating` names these runs. The schema of the document is
 `schemas/calibration.schema.yaml`.
 """
 
@@ -27,7 +27,8 @@ from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
 #: Parts of a run before its first training step, by their names in `run.json`.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _REMEDY = f"see its log, and calibrate again after `{call('retry')}`"
-#: The steps of a run with clocks are divided into so many parts, which count as repeats.
+#: Number of parts into which the steps of a run with clocks are divided. The parts count as
+#: repeats.
 _PARTS = 3
 _STEP = ["epoch", "step"]
 
@@ -38,8 +39,8 @@ class _Runs(NamedTuple):
     Attributes
     ----------
     steps : timing runs of one process.
-    clocks : None if it did not end ok.
-    collectives : of several ranks, on one node and on several.
+    clocks : the run with clocks; None if it did not end ok.
+    collectives : runs of several ranks, on one node and on several nodes.
     """
 
     steps: list[dict]
@@ -47,7 +48,7 @@ class _Runs(NamedTuple):
     collectives: list[dict]
 
     def same_rows(self, run: Mapping) -> list[dict]:
-        """Return the timing runs whose ranks have as many rows in a step as those of another."""
+        """Return the timing runs whose ranks have the same rows in a step as the ranks of `run`."""
         return [timed for timed in self.steps if rows_of_rank(timed) == rows_of_rank(run)]
 
 
@@ -60,7 +61,8 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
 
     Raises
     ------
-    InputError : a run that is needed did not end ok, or runs were measured on unlike machines.
+    InputError : a necessary run did not end ok, or runs were measured on different kinds of
+        machines.
     """
     left_out: list[str] = []
     collectives = [run for file in sources["collectives"] if (run := _read_if_ok(file, left_out))]
@@ -80,9 +82,9 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     if not sources["works"]:
         return content, left_out
     runs = {name: _runs(files, collectives, left_out) for name, files in sources["works"].items()}
-    # The time of a step of one process in a run with an instrument, divided by that in the timing
-    # runs of the same rows, which are from other minutes. A run that times collectives has such
-    # steps, too: one rank makes them while the others wait.
+    # Two times of a step of one process are compared. One is from a run with an instrument, the
+    # other from timing runs of the same rows, which took place some minutes earlier or later. A run
+    # that times collectives also contains steps of one rank alone: the other ranks wait.
     drift = []
     for work_runs in runs.values():
         for run in filter(None, [work_runs.clocks, *work_runs.collectives]):
@@ -129,7 +131,7 @@ def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _
         machines = collectives[0]["ranks"]["machines"]
         if reason := unlike_machines(machines, run["ranks"]["machines"]):
             raise InputError(run["file"], run["session"], reason, "calibrate again")
-    # The processes of these runs compute the same, with the same rows.
+    # These runs have the same computation and the same rows for each process.
     variants = {_computation(run) for run in steps}
     return _Runs(
         steps,
@@ -139,12 +141,12 @@ def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _
 
 
 def _computation(run: Mapping) -> tuple[str, ...]:
-    """Return the names of what a process of a run computes, equal if two compute the same."""
+    """Return names of the computation of a run's process; equal for equal computations."""
     return run["dataset"], run["workload"], run["variant"], one_process(run["strategy"])[0]
 
 
 def _process(run: Mapping) -> dict[str, int]:
-    """Return the keys `rows` and `cores` of a part of the document: those of a process."""
+    """Return the keys `rows` and `cores` of a part of the document, for a process of a run."""
     return {"rows": rows_of_rank(run), "cores": run["knobs"]["cores_per_process"]}
 
 
@@ -156,7 +158,7 @@ def _place(run: Mapping) -> dict[str, Any]:
 
 
 def _join(rows: Iterable[dict], *lists: str) -> list[dict]:
-    """Join the lists of rows that are equal in all other keys.
+    """Join the lists of those rows that are equal in all other keys.
 
     Parameters
     ----------
@@ -172,7 +174,7 @@ def _join(rows: Iterable[dict], *lists: str) -> list[dict]:
 
 
 def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:
-    """Return rate and latency of each network; a ping takes two messages."""
+    """Return rate and latency of each network. A ping takes two messages."""
     networks = {LOCAL: {"bits_per_second": None, "latency_seconds": None}}
     for run in runs:
         if run["layout"].nodes > 1:
@@ -189,7 +191,7 @@ def _collectives(runs: Sequence[Mapping]) -> list[dict]:
     """Return the times of each operation of a library, network and layout, with all repeats."""
     rows = []
     for run in runs:
-        # By operation and bytes.
+        # Entries by operation and bytes.
         times: dict[str, dict[int, Mapping]] = defaultdict(dict)
         for time in run["collectives"]["times"]:
             times[time["operation"]][time["bytes"]] = time
@@ -201,7 +203,7 @@ def _collectives(runs: Sequence[Mapping]) -> list[dict]:
 
 
 def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
-    """Return the times of the sizes that all runs have, from the times by size of each run."""
+    """Return the times of the sizes that all `runs` have; a run has its times by size."""
     return [
         {
             "bytes": size,
@@ -251,7 +253,7 @@ def _work(files: Mapping, runs: _Runs) -> dict:
 
 
 def _starts(works: Iterable[_Runs]) -> list[dict]:
-    """Return the seconds by which several ranks start and end later than one process."""
+    """Return by how many seconds several ranks start and end later than one process."""
     rows = []
     for runs in works:
         for run in runs.collectives:
@@ -261,9 +263,9 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
 
 
 def _around_steps(run: Mapping) -> float:
-    """Return the seconds before the steps and after the evaluation, without those of building.
+    """Return the seconds before the steps and after the evaluation, without building.
 
-    Building is left out, because collectives are timed in it.
+    Building is left out, because collectives are timed during the building.
     """
     return _before(run) - run["seconds"].get("build", 0.0) + _after(run)
 
@@ -281,7 +283,7 @@ def rows_of_rank(run: Mapping) -> int:
 
 
 def full_steps_of(run: Mapping) -> list[float]:
-    """Return the seconds, means over the ranks, of the steps in which every rank has all its rows.
+    """Return the seconds of the steps in which every rank has all its rows, as means over ranks.
 
     The last step of an epoch may have fewer rows.
 
@@ -308,9 +310,9 @@ def gradient_moments(run_file: str) -> tuple[dict[str, float], list[float]]:
 
     Returns
     -------
-    For each tensor when its gradient is known, as a fraction, from 0 to 1, of the time until the
-    last gradient; a median over the steps. Then the seconds from the last gradient to the end
-    of the step; a mean for each of `_PARTS` of the steps.
+    First, for each tensor, the moment when its gradient is known, as a fraction, from 0 to 1, of
+    the time until the last gradient. It is a median over the steps. Second, the seconds from the
+    last gradient to the end of the step, as a mean for each of `_PARTS` parts of the steps.
     """
     path = Path(run_file).parent / "ranks" / "rank0.clocks.csv"
     clocks = pd.read_csv(path, keep_default_na=False)

@@ -1,4 +1,4 @@
-"""List what ranks exchange in a step, and compute by how much it makes the step longer.
+"""List what ranks exchange in a step, and compute by how much the exchange makes a step longer.
 
 | gradient | exchanged by | bytes, as in `transfers.traffic` |
 |---|---|---|
@@ -9,28 +9,29 @@
 | sparse | allgather | rows · width · item |
 | | allgather | rows · 4, the indices |
 
-`rows` are those of one rank, `item` is the bytes of a number, the kernel has `in` · `out` numbers,
-and a row of a sparse variable has `width` numbers. `fp16` halves the bytes of a dense gradient and
-of the larger factor. With accumulation all gradients are dense, and they are exchanged once a step.
+`rows` are the rows of one rank, and `item` is the bytes of a number. The kernel has `in` · `out`
+numbers, and a row of a sparse variable has `width` numbers. `fp16` halves the bytes of a dense
+gradient and of the larger factor. With accumulation all gradients are dense, and are exchanged once
+a step.
 
-With `shared-memory`, each rank updates some rows of the kernel. It writes both factors of its batch
-rows. Of the batch rows of all ranks, it reads the inputs of its kernel rows and all outputs. The
-other gradients are summed in this memory too, if they have few bytes. Computing does not overlap
-with these copies. On several nodes, allreduce is used instead.
+With `shared-memory`, each rank updates some rows of the kernel. The rank writes both factors of its
+batch rows. It reads the factors of the batch rows of all ranks: of the inputs only those of its
+kernel rows, and all outputs. Other gradients are summed in this memory too, if they have few bytes.
+Computing does not overlap with these copies. On several nodes, allreduce is used instead.
 
-PyTorch's DistributedDataParallel sums dense gradients in buckets (`in_buckets`). What it takes to
-copy gradients into buckets and back is a part of what measured steps lose by their exchange.
+PyTorch's DistributedDataParallel sums dense gradients in buckets (`in_buckets`). Copying gradients
+into buckets and back takes time. Measured steps with exchange contain this time.
 
-A background thread polls for tensors that are known, exchanges all of them in fused messages, one
-after the other, and polls again. Horovod polls once per cycle (`RunLoopOnce` in
+A background thread polls for known tensors. It exchanges all of them in fused messages, one after
+the other, and polls again. Horovod polls once per cycle (`RunLoopOnce` in
 `horovod/common/operations.cc`, version 0.28), or later if sending takes longer than a cycle. A
 tensor that becomes known after a poll waits for the next poll. A step may begin at any moment of a
 cycle, so the result is the mean over such moments. Calibrated times of transfers include the mean
-wait of half a cycle. It is subtracted here, because the wait for the poll is computed. PyTorch
-sends a bucket as soon as it is known, and fuses none: for it there is no cycle, and a fused message
-has no bytes.
+wait of half a cycle. This mean wait is subtracted here, because the wait for the poll is computed.
+PyTorch sends a bucket as soon as the bucket is known, and fuses no buckets. So the cycle of PyTorch
+is 0, and so is its limit of a fused message.
 
-A transfer needs the core of its rank for a part of its time. Even if computing hides the whole
+A transfer needs the core of its rank for a part of the time. Even if computing hides the whole
 transfer, this part makes the step longer. A transfer also takes longer while the rank computes on
 the same core.
 """
@@ -50,14 +51,14 @@ from escala.probes.collectives import ALLGATHER, ALLREDUCE
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
 _FP16_BYTES = 2
-#: Bytes at which the first bucket of PyTorch is full, and the others: its defaults
+#: Bytes at which the first bucket of PyTorch is full, and bytes for the other buckets: the defaults
 #: (`BucketCapacityConfig` in `torch/nn/parallel/distributed.py`, version 2.13).
 _BUCKETS = (2**20, 25 * 2**20)
 #: Horovod's fusion threshold, and its cycle time between two polls: defaults of version 0.28.
 FUSION_BYTES, CYCLE_SECONDS = 128 * 2**20, 1e-3
-#: Number of moments of a cycle over which the mean is taken. They are the midpoints of equal parts
-#: of the cycle, counted from the end of computing. So a tensor that is known at that end waits half
-#: a cycle on average.
+#: Number of moments of a cycle over which the mean is taken. The moments are the midpoints of equal
+#: parts of the cycle, counted from the end of computing. So a tensor that is known at the end of
+#: computing waits half a cycle on average.
 _MOMENTS = 8
 
 
@@ -67,9 +68,9 @@ class Exchange:
 
     Attributes
     ----------
-    dense : how large dense layers are exchanged, one of `costs.EXCHANGES`.
+    dense : the exchange of large dense layers, one of `costs.EXCHANGES`.
     fp16 : whether numbers are rounded to 16 bits for the exchange.
-    bucket_mib : MiB at which a bucket of PyTorch is full; None for its own two sizes.
+    bucket_mib : MiB at which a bucket of PyTorch is full; None for PyTorch's two default sizes.
     """
 
     dense: str = costs.ALLREDUCE
@@ -80,15 +81,15 @@ class Exchange:
 
     @property
     def buckets(self) -> tuple[float, ...]:
-        """Bytes of messages at which each bucket is full; the last number is that of all others.
+        """Bytes of messages at which each bucket is full; the last number is for all later ones.
 
-        With `fp16` they are halved, because numbers are rounded after they are in their bucket.
+        With `fp16` the bytes are halved, because numbers are rounded after they are in the bucket.
         """
         limits = _BUCKETS if self.bucket_mib is None else (self.bucket_mib * 2**20,)
         return tuple(limit / 2 for limit in limits) if self.fp16 else limits
 
     def across(self, nodes: int) -> Exchange:
-        """Return the settings on some nodes: on several, allreduce replaces shared memory."""
+        """Return the settings for some nodes: on several, allreduce replaces shared memory."""
         if nodes > 1 and self.dense == costs.SHARED_MEMORY:
             return replace(self, dense=costs.ALLREDUCE)
         return self
@@ -100,8 +101,8 @@ class Message:
 
     Attributes
     ----------
-    size : bytes of a rank, as in `transfers.traffic`.
-    ready : the fraction of its computing that a rank has done when the tensor is known.
+    size : bytes of the tensor of one rank, as in `transfers.traffic`.
+    ready : the fraction of a rank's computing that is done when the tensor is known.
     """
 
     operation: str
@@ -117,8 +118,8 @@ class Exchanged:
     ----------
     messages : in the order in which they are known.
     moved_bytes : bytes read and written to convert messages, and to exchange through memory.
-    operations : additional floating-point operations of its update, to multiply factors.
-    updated : fraction of the model's weights that it updates.
+    operations : additional floating-point operations of the rank's update, to multiply factors.
+    updated : fraction of the model's weights that the rank updates.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -130,7 +131,8 @@ class Exchanged:
         """Add a message with numbers of a gradient, rounded to 16 bits if `fp16`."""
         item_bytes = gradient.item_bytes
         if fp16 and item_bytes > _FP16_BYTES:
-            # Each number is read and written to convert it before the exchange, and again after it.
+            # Each number is read and written to convert it: before the exchange, and after the
+            # exchange.
             self.moved_bytes += 2 * numbers * (item_bytes + _FP16_BYTES)
             item_bytes = _FP16_BYTES
         self.messages.append(Message(operation, numbers * item_bytes, gradient.ready))
@@ -139,7 +141,7 @@ class Exchanged:
 def plan_exchange(
     gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
 ) -> Exchanged:
-    """Return what one of several ranks exchanges in a step, and what it computes for that.
+    """Return what a rank exchanges in a step, and what the rank computes for the exchange.
 
     Parameters
     ----------
@@ -150,7 +152,7 @@ def plan_exchange(
         return sent
     ways = [dense_exchange(gradient, rows, ranks, exchange) for gradient in gradients]
     # Gradients of other layers are summed through memory too, if they have few bytes. Without
-    # `sparse_as_dense`, ranks may gather the rows of some of them.
+    # `sparse_as_dense`, ranks may gather the rows of some of these gradients.
     summed_in_memory: list[Gradient] = []
     if costs.SHARED_MEMORY in ways and exchange.sparse_as_dense:
         others = [
@@ -173,7 +175,7 @@ def plan_exchange(
             inputs, outputs = gradient.shape
             sent.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
             sent.send(ALLGATHER, layer_rows * outputs, gradient)
-            # A rank multiplies the factors of all rows instead of only its own.
+            # A rank multiplies the factors of all rows, not only of its own rows.
             sent.operations += 2.0 * layer_rows * (ranks - 1) * gradient.numbers
         elif gradient in summed_in_memory:
             sent.moved_bytes += gradient.item_bytes * gradient.numbers * (2 + ranks)
@@ -190,11 +192,11 @@ def plan_exchange(
 
 
 def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Message]:
-    """Return the messages of PyTorch's buckets, which gradients fill in the order they are known.
+    """Return the messages of PyTorch's buckets. Gradients fill these in the order they are known.
 
-    A bucket is full when its bytes reach its limit, so its last gradient may go beyond
+    A bucket is full when its bytes reach its limit, so its last gradient may exceed the limit
     (`compute_bucket_assignment_by_size` in `torch/csrc/distributed/c10d/reducer.cpp`). Gradients
-    that are known at the same moment are in the reverse of the order in which the model has them.
+    that are known at the same moment are in the reverse order of the model.
 
     Parameters
     ----------
@@ -213,10 +215,10 @@ def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Mes
 
 
 def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
-    """Return how a gradient is exchanged, one of `costs.EXCHANGES`, as the strategies decide it.
+    """Return the exchange of a gradient, one of `costs.EXCHANGES`, as the strategies decide it.
 
-    It is the exchange of the settings if that saves each rank more than `costs.MIN_SAVED_BYTES` of
-    received bytes. Otherwise it is an allreduce.
+    If the exchange of the settings saves each rank more than `costs.MIN_SAVED_BYTES` of received
+    bytes, return this exchange. Otherwise return allreduce.
 
     Parameters
     ----------
@@ -258,7 +260,7 @@ def compute_exposure(
     computing : seconds until a rank has its last gradient, if it only computes.
     messages : in the order in which they are known.
     transfer : returns the time of an operation on a number of bytes.
-    spare_core : whether transfers have a core that the rank does not compute on.
+    spare_core : whether transfers have a core on which no rank computes.
     cycle : seconds between two polls; 0 if the background thread polls all the time.
     fusion_bytes : largest size of a fused message.
     """
@@ -270,12 +272,12 @@ def compute_exposure(
         ]
     exposed = []
     for poll in first_polls:
-        now = done = 0.0  # the time, and the seconds of computing done
-        polled, done_at_poll = 0.0, -1.0  # the last poll, and the computing done by then
+        now = done = 0.0  # the time, and the seconds of computing that are done
+        polled, done_at_poll = 0.0, -1.0  # the time of the last poll, and `done` at this poll
         waiting = list(messages)
         while waiting:
             if (known := waiting[0].ready * computing) > done_at_poll:
-                # The first poll at or after the moment when it is known.
+                # The first poll at or after the moment when the next message is known.
                 moment = now + max(known - done, 0.0)
                 polled = max(moment, poll)
                 if cycle and moment > poll:
@@ -288,12 +290,13 @@ def compute_exposure(
             alone = max(cost.seconds - cycle / 2, 0.0)
             core_seconds = 0.0 if spare_core else cost.core_seconds
             alongside = max(cost.seconds + core_seconds - cycle / 2, 0.0)
-            # While both are active, computing has the core whenever the transfer leaves it free.
+            # While both are active, computing has the core whenever the transfer does not use it.
             advance = max(alongside - core_seconds, 0.0)
             hidden = min(computing - done, advance)
             fraction = hidden / advance if advance else 0.0
             now += fraction * alongside + (1 - fraction) * alone
-            # A sum that rounds to less than all computing would wait for one more poll.
+            # If rounding made the sum less than all computing, the last message would wait for one
+            # more poll.
             done = computing if hidden == computing - done else done + hidden
             poll = max(polled + cycle, now)
         exposed.append(now - done)
@@ -303,11 +306,11 @@ def compute_exposure(
 def _fuse(
     waiting: Sequence[Message], done: float, computing: float, fusion_bytes: float
 ) -> list[Message]:
-    """Return the first messages that are fused: of one operation, and not too large together.
+    """Return the messages that are fused next: of one operation, and not too large together.
 
     Parameters
     ----------
-    done : seconds of computing done at the poll; tensors that are known by then are fused.
+    done : seconds of computing that are done at the poll. Tensors that are known then are fused.
     """
     fused, size = [waiting[0]], waiting[0].size
     for message in waiting[1:]:

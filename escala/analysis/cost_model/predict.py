@@ -2,17 +2,18 @@
 
 The terms of a step:
 
-- `fixed`: of the compute time of one process, what does not depend on its rows: the line through
-  the two smallest calibrated numbers of rows, at 0 rows.
-- `compute`: the rest of it, interpolated between the calibrated numbers of rows.
-- `contention`: what ranks lose by computing at the same time, as calibrated for the library and the
-  processes of a node, and by sharing cores if there are more ranks than cores.
-- `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
-  independent draws from the calibrated steps.
-- `exchange`: what the exchange adds (`exchange.compute_exposure`), the conversion to 16 bits, and
-  copies through shared memory, scaled by the measured slow-down of steps that exchange.
-- `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
-  updates. If ranks exchange factors of gradients, also the matrix products of those of the other
+- `fixed`: the part of the compute time of one process that does not depend on its rows. It is the
+  value at 0 rows of the line through the two smallest calibrated numbers of rows.
+- `compute`: the rest of the compute time, interpolated between the calibrated numbers of rows.
+- `contention`: the time that ranks lose by computing at the same time, as calibrated for the
+  library and the processes of a node. With more ranks than cores, it contains the loss by sharing
+  cores.
+- `skew`: the mean time of the slowest of n ranks minus the mean time of a rank. The slowest rank is
+  the largest of n independent draws from the calibrated steps.
+- `exchange`: the time that the exchange adds (`exchange.compute_exposure`), the conversion to 16
+  bits, and copies through shared memory, plus the residual of a measured exchange.
+- `update`: the calibrated time after the last gradient, in proportion to the weights that a rank
+  updates. If ranks exchange factors of gradients, it contains the products of the factors of other
   ranks.
 """
 
@@ -69,11 +70,11 @@ class Setup:
 
     Attributes
     ----------
-    work : its name in the calibration.
-    rows : of a step of all ranks together.
-    library : of the collectives; without effect on one rank.
-    cores : of a process.
-    network : between nodes, calibrated or preset; without effect on one node.
+    work : name of the work in the calibration.
+    rows : rows of a step of all ranks together.
+    library : library of the collectives; without effect on one rank.
+    cores : cores of a process.
+    network : network between nodes, calibrated or preset; without effect on one node.
     """
 
     work: str
@@ -93,8 +94,8 @@ class Prediction:
     ----------
     terms : seconds of each of `TERMS`, of shape (draws,).
     overheads : seconds of each field of `Overheads`, of shape (draws,); None if not calibrated.
-    extrapolated : phrases on what was not calibrated of the steps.
-    extrapolated_start : phrases on what was not calibrated of the start.
+    extrapolated : phrases on parts of the steps that were not calibrated.
+    extrapolated_start : phrases on parts of the start that were not calibrated.
     """
 
     setup: Setup
@@ -113,7 +114,7 @@ class Prediction:
 
         Parameters
         ----------
-        train_seconds : of all training steps, of shape (draws,).
+        train_seconds : seconds of all training steps, of shape (draws,).
         evaluated_rows : rows of all evaluations of the run together; the ranks divide them.
         """
         per_row = self.overheads["evaluation_per_row"]
@@ -126,7 +127,7 @@ def interval(draws: np.ndarray, ranks: int = 1) -> Interval:
 
     Parameters
     ----------
-    ranks : that are predicted. With more than `VALIDATED_RANKS` there is no interval.
+    ranks : number of predicted ranks. With more than `VALIDATED_RANKS` there is no interval.
     """
     low, median, high = np.quantile(draws, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
     if ranks > VALIDATED_RANKS:
@@ -140,12 +141,12 @@ def predict(
     """Predict the step of a setup.
 
     The draws include the uncertainty of the calibration and, for several ranks, an error of the
-    model. With one seed, the draws of two setups of one work use the same resamples of its steps.
-    So the ratio of two predictions is that of their draws, one by one.
+    model. With equal seeds, the draws of two setups of one work use the same resamples of its
+    steps. So the draws of the ratio of two predictions are the ratios of their draws, one by one.
 
     Raises
     ------
-    InputError : the calibration has no such work, cores, network or library.
+    InputError : the calibration lacks the work, the cores, the network or the library of the setup.
     """
     work = calibration.works.get(setup.work)
     if work is None:
@@ -194,10 +195,10 @@ def predict(
 def _samples(
     calibration: Calibration, work: str, library: str, draws: int, seed: int
 ) -> tuple[tuple[Calibration, float], ...]:
-    """Return resamples of what a work and a library need, each with a standard normal number.
+    """Return resamples of a calibration for a work and a library, each with a normal number.
 
-    The number is the error of the model. Setups of one work that are predicted from one calibration
-    object share their resamples.
+    The standard normal number is the error of the model. Setups of one work share their resamples,
+    if they are predicted from the same calibration object.
     """
     needed = replace(
         calibration,
@@ -211,9 +212,9 @@ def _samples(
 
 
 def _nearest_exchange(work: WorkTimes, setup: Setup, notes: list[str]) -> int | None:
-    """Return the place in `work.exchanges` of the measured exchange that is nearest to a setup.
+    """Return the place in `work.exchanges` of the measured exchange nearest to a setup.
 
-    None if there is none with its library and cores, or if the setup has one rank.
+    None if no exchange was measured with its library and cores, or if the setup has one rank.
     """
     measured = [
         number
@@ -226,7 +227,7 @@ def _nearest_exchange(work: WorkTimes, setup: Setup, notes: list[str]) -> int | 
     nearest = work.exchanges[number]
     if any(_distance(nearest, setup)[:2]):
         notes.append(
-            f"what a step loses by its exchange was not measured {_where(setup)}: that "
+            f"what a step loses by its exchange was not measured {_where(setup)}: the loss "
             f"{_where(nearest)} stands for it"
         )
     return number
@@ -235,16 +236,16 @@ def _nearest_exchange(work: WorkTimes, setup: Setup, notes: list[str]) -> int | 
 def _with_residual(exchange: float, sample: Calibration, setup: Setup, number: int) -> float:
     """Return the predicted seconds of an exchange plus the residual of a measured one.
 
-    The residual is what the measured step lost beyond its predicted exchange and skew. The residual
-    of a longer exchange is the same: computing takes longer after a wait, which hardly depends on
-    the length of the wait (`docs/decisions/predictions.md`). That of a shorter one, for example
-    through shared memory, is smaller in proportion. Both exchanges are predicted from one resample,
-    so its error cancels where they are alike.
+    The residual is the loss of the measured step beyond its predicted exchange and skew. The cause
+    is that computing takes longer after a wait; this hardly depends on the length of the wait
+    (`docs/decisions/predictions.md`). So a longer exchange has the same residual. The residual of a
+    shorter exchange, for example through shared memory, is smaller in proportion. Both exchanges
+    are predicted from one resample, so its error cancels in their common part.
 
     Parameters
     ----------
     sample : a resampled calibration.
-    number : the place of the measured exchange in those of the work.
+    number : the place of the measured exchange in `exchanges` of the work.
     """
     work = sample.works[setup.work]
     nearest = work.exchanges[number]
@@ -264,8 +265,8 @@ def _with_residual(exchange: float, sample: Calibration, setup: Setup, number: i
 def _distance(measured: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
     """Return how far a measurement is from a setup, as a key to sort by.
 
-    The parts are whether only one is on several nodes, whether the networks differ, and the
-    difference of the numbers of ranks.
+    The parts of the key: whether only one of the two is on several nodes, whether their networks
+    differ, and the difference of their numbers of ranks.
     """
     on_several = setup.layout.nodes > 1
     other_network = on_several and measured.network != setup.network
@@ -280,14 +281,16 @@ def _where(place: ExchangeTimes | Setup) -> str:
 def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -> float:
     """Return by how many seconds ranks take longer to start and to end than one process.
 
-    For a layout that was not calibrated it is that of the nearest layout.
+    For a layout that was not calibrated, return the value of the nearest layout.
     """
     layout = setup.layout
     if layout.ranks == 1:
         return 0.0
     library_starts = [start for start in starts if start.library == setup.library]
     if not library_starts:
-        notes.append("the start of several ranks was not calibrated: it is taken for that of one")
+        notes.append(
+            "the start of several ranks was not calibrated: the start of one rank stands for it"
+        )
         return 0.0
     nearest = min(library_starts, key=lambda start: _distance(start, setup))
     if nearest.layout != layout:
@@ -310,7 +313,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     steps = steps_of_cores(work, setup.cores)
     update = 0.0 if work.update is None else float(work.update.mean())
     without_rows, whole = interpolate(steps, part_rows, notes)
-    # The gradients of a step may be computed in several parts, but it has one update.
+    # The gradients of a step may be computed in several parts, but a step has one update.
     computing = max(parts * (whole - update), 0.0) * work.deviation
     fixed = min(max(parts * (without_rows - update), 0.0) * work.deviation, computing)
     slowdown = contention_factor(
@@ -345,7 +348,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
 
 
 def steps_of_cores(work: WorkTimes, cores: int) -> list[StepTimes]:
-    """Return the times of steps of processes with this number of cores, by increasing rows.
+    """Return the times of steps of processes with a number of cores, by increasing rows.
 
     Raises
     ------
@@ -366,13 +369,13 @@ def steps_of_cores(work: WorkTimes, cores: int) -> list[StepTimes]:
 def interpolate(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
     """Return the seconds of a step with 0 rows, and of one with `rows`.
 
-    They are interpolated between calibrated numbers of rows. Outside these, the line through the
-    two nearest continues.
+    Both are interpolated between calibrated numbers of rows. Outside the calibrated numbers, the
+    line through the two nearest numbers continues.
     """
     calibrated = [times.rows for times in steps]
     seconds = [float(times.means.mean()) for times in steps]
     if not calibrated[0] <= rows <= calibrated[-1]:
-        notes.append(f"{rows} rows of a rank are outside those calibrated")
+        notes.append(f"{rows} rows of a rank are outside the calibrated rows")
     if len(calibrated) == 1:
         return 0.0, seconds[0] * rows / calibrated[0]
     return _on_line(calibrated[:2], seconds[:2], 0), _on_line(calibrated, seconds, rows)
@@ -394,16 +397,16 @@ def contention_factor(
     cores_per_node: int,
     notes: list[str],
 ) -> float:
-    """Return the factor by which a step takes longer while the other ranks compute theirs.
+    """Return the factor by which a step takes longer while the other ranks compute their steps.
 
-    Without ratios of the library, those of the other libraries are used. The ratio of one process
-    on a node is that of runs on several nodes, or 1 without such runs.
+    Without ratios of the library, ratios of other libraries are used. The ratio of one process on a
+    node is from runs on several nodes, or 1 without such runs.
     """
     if layout.ranks == 1:
         return 1.0
     with_cores = [contention for contention in calibrated if contention.cores == cores]
     of_library = [contention for contention in with_cores if contention.library == library]
-    # By the number of processes on a node.
+    # Ratios by the number of processes on a node.
     ratios: dict[int, list[float]] = {}
     for contention in of_library or with_cores:
         ratios.setdefault(contention.processes, []).append(float(contention.ratios.mean()))

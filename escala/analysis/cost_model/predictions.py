@@ -22,12 +22,13 @@ from escala.analysis.cost_model.programs import step_bounds
 from escala.core.errors import InputError
 from escala.core.readable import with_interval
 
-#: A sentence, because the error of the model is not measured on the machine that is predicted.
+#: The intervals contain an error of the model that was not measured on the predicted machine. This
+#: sentence says so.
 ASSUMED = (
     f"Assumed in the intervals with several ranks: an error of the model of {MODEL_DEVIATION:.0%}, "
-    "that of 24 predictions on one node of another machine."
+    "as in 24 predictions on one node of another machine."
 )
-#: The basis of a row. With `BOUNDS`, which programs have, no value between them is more likely.
+#: The basis of a row. Programs have `BOUNDS`, and no value between the bounds is more likely.
 PREDICTED, EXTRAPOLATED, UNAVAILABLE = "predicted", "extrapolated", "unavailable"
 BOUNDS = "bounds"
 
@@ -81,7 +82,7 @@ def bounds(calibration: Calibration, plan: Mapping) -> dict:
 
     Raises
     ------
-    InputError : something that the bounds need was not measured; the message tells what.
+    InputError : a value that the bounds need was not measured; the message names the value.
     """
     program = calibration.programs.get(plan["program"])
     if program is None:
@@ -109,10 +110,11 @@ class Predicted(NamedTuple):
 
     Attributes
     ----------
-    calibration : with the network of the configuration, which may be known by its rate only.
-    epoch_seconds : of the training steps of an epoch, of shape (draws,). The last step may have
-        fewer rows, and its draws use the same resamples.
-    notes : phrases on what was not calibrated.
+    calibration : the calibration with the network of the configuration. Of this network, only the
+        rate may be known.
+    epoch_seconds : seconds of the training steps of an epoch, of shape (draws,). The last step may
+        have fewer rows. Its draws use the same resamples as those of the other steps.
+    notes : phrases on values that were not calibrated.
     """
 
     calibration: Calibration
@@ -132,12 +134,12 @@ def predict_plan(
 
     Parameters
     ----------
-    train_rows : of an epoch.
-    rows : of a step of all ranks together; None for those of the configuration.
+    train_rows : rows of an epoch.
+    rows : rows of a step of all ranks together; None for the rows of the configuration.
 
     Raises
     ------
-    InputError : something that the prediction needs was not calibrated.
+    InputError : a value that the prediction needs was not calibrated.
     """
     name, rate, layout = plan["network"], plan["bits_per_second"], plan["layout"]
     if layout.nodes > 1 and name not in calibration.networks and name not in PRESETS:
@@ -169,7 +171,7 @@ def predict_plan(
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line on each row of the table, and what is assumed in the intervals."""
+    """Yield a line on each row of the table, and a line on the assumption of the intervals."""
     yield from map(line, rows)
     if any(row["ranks"] > 1 and row.get("step_low_seconds") is not None for row in rows):
         yield ASSUMED

@@ -1,20 +1,21 @@
 """The calibration of programs, and the bounds of a step that follow from it.
 
 `program_costs` reads the runs that `escala.analysis.cost_model.calibrating` names. A run that did
-not end ok leaves its reason instead of its times. `step_bounds` bounds the step on a layout that
-was not run:
+not end ok leaves its reason instead of its times. `step_bounds` returns bounds of the step on a
+layout without a run:
 
     max(compute, exchange)  ≤  step  ≤  contention · skew · compute + exchange
 
-The lower bound is that of full overlap of computing and exchange, the upper one of none. Only two
-things are known of the program: the time of its steps in one process, by their rows, and the bytes
-of its gradients, which are summed once in a step. *Contention* is the most that ranks of a node
-slow each other, of kernels that use memory and kernels that use cores. *Skew* is the mean of the
-slowest of n steps divided by the mean of all. The lower bound is the least of all repeats, the
-upper one the greatest.
+At the lower bound, computing and exchange overlap fully. At the upper bound, they do not overlap.
+Only two things are known of the program: the time of its steps in one process, by their rows, and
+the bytes of its gradients. A step sums the gradients once. *Contention* is the factor by which
+ranks of a node slow each other. It is measured with a kernel that uses memory and a kernel that
+uses cores, and the larger factor counts. *Skew* is the mean of the slowest of n steps divided by
+the mean of all steps. The lower bound is the least of all repeats, and the upper bound is the
+greatest.
 
-The ratio to one process with all rows is of the same repeat. So it also holds on a machine that is
-slower later, if computing and exchange slow down alike.
+The ratio to one process with all rows is computed within a repeat. So the ratio also holds on a
+machine that is slower later, if computing and exchange slow down by the same factor.
 
 A program may exchange more than its gradients, or read slow data. Then its step is not within the
 bounds.
@@ -40,14 +41,14 @@ from escala.runtime.layout import Layout
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
 BYTES = 4
-#: Scores of a run that times sums: the seconds of a sum by its bytes, and how many times longer a
-#: kernel takes beside other ranks.
+#: Names of scores of a run that times sums: the seconds of a sum by its bytes, and the factor by
+#: which a kernel takes longer beside other ranks.
 _SUM = re.compile(r"allreduce_(\d+)")
 _BESIDE = "beside_"
 
 
 def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list[Mapping]]:
-    """Return the programs of a calibration by name, and the machines that they were measured on.
+    """Return the programs of a calibration by name, and the machines of their measurements.
 
     A program has the keys of `programs` in `schemas/calibration.schema.yaml`.
 
@@ -69,13 +70,14 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
         if reason is None:
             for run in runs:
                 training, epochs = run["training"], run["epochs"]
-                # A run of several epochs does not list its first one.
+                # The list of epochs of a run with several epochs lacks the first epoch.
                 seconds = sum(epoch["train_seconds"] for epoch in epochs)
                 batch = training["global_batch"]
                 steps_by_rows.setdefault(batch, []).append(
                     seconds / sum(epoch["steps"] for epoch in epochs)
                 )
-                # The hook counts rows, but it may be told only of steps.
+                # The hook counts rows only if the script reports rows. Otherwise it counts steps
+                # only.
                 epoch_rows.append(epochs[0]["rows"] or epochs[0]["steps"] * batch)
                 if gradient_bytes is None and training["parameters"]:
                     gradient_bytes = BYTES * training["parameters"]
@@ -101,7 +103,7 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
 def _unavailable(runs: Sequence[Mapping], machines: Sequence[Sequence[Mapping]]) -> str | None:
     """Return why a program has no bounds, or None.
 
-    `machines` are those of each of its runs that ended ok.
+    `machines` are the machines of each run that ended ok.
     """
     for run in runs:
         if run["status"] != "ok":
@@ -148,7 +150,7 @@ class Bounds(NamedTuple):
 
     Attributes
     ----------
-    ratio : of the step to that of one process with the rows of all ranks.
+    ratio : the step's time divided by that of one process with the rows of all ranks.
     """
 
     step: tuple[float, float]
@@ -163,12 +165,12 @@ def step_bounds(program: Mapping, layout: Layout, network: str, rows: int) -> Bo
     Parameters
     ----------
     program : as `programs` of a calibration (`schemas/calibration.schema.yaml`).
-    network : between nodes; without effect within one node.
-    rows : of all ranks; a rank takes at most an equal part, rounded up.
+    network : network between nodes; without effect within one node.
+    rows : rows of all ranks. A rank takes at most an equal part, rounded up.
 
     Raises
     ------
-    InputError : something that the bounds need was not measured; the message tells what.
+    InputError : a value that the bounds need was not measured; the message names the value.
     """
     if program["unavailable"]:
         raise _cannot_bound(program["unavailable"], "correct it, and calibrate again")
@@ -218,7 +220,7 @@ def step_bounds(program: Mapping, layout: Layout, network: str, rows: int) -> Bo
 def compute_seconds(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
     """Return the seconds of a step of `rows` rows: fixed seconds, and seconds for each row.
 
-    Both are fitted by least squares of relative differences, and neither is below 0.
+    Both are fitted by least squares of relative differences, and are at least 0.
     """
     sizes = np.array([timed["rows"] for timed in steps], float)
     measured = np.array([timed["seconds"][repeat] for timed in steps])
@@ -230,7 +232,7 @@ def compute_seconds(steps: Sequence[Mapping], repeat: int, rows: float) -> float
 def sum_seconds(times: Sequence[Mapping], repeat: int, size: float) -> float:
     """Return the seconds of a sum of `size` bytes, interpolated between measured sizes.
 
-    Beyond the largest size, time is in proportion to the bytes.
+    Beyond the largest size, the time is proportional to the bytes.
     """
     sizes = np.array([time["bytes"] for time in times], float)
     seconds = np.array([time["seconds"][repeat] for time in times])

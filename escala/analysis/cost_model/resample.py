@@ -1,18 +1,18 @@
 """Resample the repeats of a calibration.
 
-The repeats of one measurement are drawn with replacement, all sizes of a collective together,
-because the speed of a machine changes from repeat to repeat. We bootstrap logarithms of times, with
-Student's widening for few repeats (T. C. Hesterberg, What teachers should know about the bootstrap,
-The American Statistician 69 (2015), 371-386: expanded percentile intervals). Steps with
-different numbers of rows are assumed to have the same relative spread, so their deviations are
+The repeats of a measurement are drawn with replacement. A repeat of a collective contains all its
+sizes, because the speed of a machine changes from repeat to repeat. We bootstrap logarithms of
+times, with Student's widening for few repeats (T. C. Hesterberg, What teachers should know about
+the bootstrap, The American Statistician 69 (2015), 371-386: expanded percentile intervals). Steps
+with different numbers of rows are assumed to have the same relative spread, so their deviations are
 pooled.
 
-The predicted run is treated as one more repeat, and deviates like one. The deviation of a repeat of
-collectives is the mean over all operations and sizes of a library: a run makes many calls, so
-differences between single calls average out. The run also takes place at another time than the
-calibration, so its steps are multiplied by a value that is drawn from the calibrated drift. For
-measurements in rounds of blocks we use the median of the resample, because some blocks are
-disturbed.
+The predicted run is treated as one more repeat, and deviates like a repeat. For collectives, the
+deviation of a repeat is the mean over all operations and sizes of a library: a run makes many
+calls, so differences between single calls average out. The run also takes place at another time
+than the calibration, so its steps are multiplied by a value that is drawn from the calibrated
+drift. For measurements in rounds of blocks we use the median of the resample, because some blocks
+are disturbed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from escala.analysis.cost_model.calibration import (
 def resample_calibration(calibration: Calibration, random: np.random.Generator) -> Calibration:
     """Return a calibration in which a resample replaces the repeats of each measurement.
 
-    Collectives are drawn last, so calibrations that differ only in collectives have the same draws
-    of everything else.
+    Collectives are drawn last. So two calibrations that differ only in collectives have the same
+    draws of all other measurements.
     """
     bytes_per_second = mean_of_drawn(calibration.bytes_per_second, random)
     operations_per_second = mean_of_drawn(calibration.operations_per_second, random)
@@ -87,7 +87,7 @@ def _resample_work(work: WorkTimes, drift: np.ndarray, random: np.random.Generat
     logarithms = [np.log(times.means) for times in work.steps]
     deviations = np.concatenate([logs - logs.mean() for logs in logarithms])
     deviations *= _student_factor(len(deviations), len(work.steps))
-    # A mean is that of as many drawn repeats as were measured.
+    # A mean is over drawn repeats. Their number is that of the measured repeats.
     means = [logs.mean() + random.choice(deviations, logs.shape).mean() for logs in logarithms]
     steps = tuple(
         replace(times, means=np.exp([mean])) for times, mean in zip(work.steps, means, strict=True)
@@ -103,7 +103,7 @@ def _resample_work(work: WorkTimes, drift: np.ndarray, random: np.random.Generat
         *(mean_of_drawn(getattr(work.overheads, field.name), random) for field in fields(Overheads))
     )
     deviation = float(np.exp(random.choice(deviations)))
-    # A single value of the drift may be an outlier, so it is not used.
+    # A single value of the drift may be an outlier, so the drift is not used then.
     if len(drift) > 1:
         deviation *= float(random.choice(drift))
     return WorkTimes(work.gradients, steps, contention, exchanges, update, overheads, deviation)
@@ -112,8 +112,8 @@ def _resample_work(work: WorkTimes, drift: np.ndarray, random: np.random.Generat
 def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return the means of drawn repeats, of shape (…, 1) for `seconds` of shape (…, repeats).
 
-    A repeat may be a single call, and some calls take many times as long as others. A run makes
-    many calls, so we use the arithmetic mean.
+    A repeat may be a single call, and some calls take many times as long as other calls. A run
+    makes many calls, so we use the arithmetic mean.
     """
     repeats = seconds.shape[-1]
     means = seconds.mean(axis=-1, keepdims=True)
@@ -124,8 +124,8 @@ def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarra
 def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
 
-    If operations have different numbers of repeats, only the first ones of each are used, as many
-    as all have.
+    If operations have different numbers of repeats, only the first repeats of each are used, up to
+    the smallest number.
     """
     seconds: dict[tuple, list[np.ndarray]] = {}
     for times in collectives:
@@ -144,7 +144,7 @@ def _student_factor(repeats: int, means: int = 1) -> float:
     Parameters
     ----------
     repeats : number of deviations.
-    means : number of means that they deviate from.
+    means : number of means from which the repeats deviate.
     """
     upper, freedom = (1 + LEVEL) / 2, repeats - means
     student = stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)

@@ -3,18 +3,19 @@
     seconds = overhead + latency · messages + seconds_per_byte · bytes
 
 Messages and bytes are those of a ring (`traffic`). Overhead and seconds per byte are fitted to the
-measured sizes by non-negative least squares of relative residuals. The latency is that of the
-network; without one it is a part of the overhead. The overhead does not depend on size and ranks:
-for Horovod, negotiation and the wait for its cycle.
+measured sizes by non-negative least squares of relative residuals. The latency is a value of the
+network. If the latency is not known, it is a part of the overhead. The overhead does not depend on
+size and ranks. For Horovod, it is the negotiation and the wait for a cycle.
 
-For a layout and network that were measured, the fit is multiplied at each size by measured divided
-by fitted seconds. So it holds for any algorithm: Open MPI, for example, chooses one by size and
-ranks. For other layouts and networks only the fit is used, as if their ranks were in a ring.
+For a layout and network that were measured, the fit is multiplied at each size by measured seconds
+divided by fitted seconds. So the result holds for any algorithm: Open MPI, for example, chooses one
+by size and ranks. For other layouts and networks only the fit is used, as if their ranks were in a
+ring.
 
-On a network that was not calibrated, `seconds_per_byte` is the larger of two. One is fitted on the
-fastest calibrated network, where the processor limits the rate. The other is the inverse of the new
-network's rate. They are not added, because a rank transfers a part of a message while it copies or
-adds another.
+On a network that was not calibrated, `seconds_per_byte` is the larger of two values. The first
+value is fitted on the fastest calibrated network, where the processor limits the rate. The second
+value is the inverse of the new network's rate. The values are not added, because a rank transfers a
+part of a message while it copies or adds another part.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from escala.runtime.layout import Layout
 
 #: The largest segment of a sum by Gloo.
 GLOO_SEGMENT_BYTES = 2**20
-#: Size of the cache of fits. A smaller one than draws times calibrated operations and networks
-#: would compute fits again for each prediction.
+#: Size of the cache of fits. It should be at least the number of draws times that of calibrated
+#: operations and networks. A smaller cache would compute fits again for each prediction.
 _CACHED_FITS = 2**13
 
 
@@ -45,14 +46,14 @@ def traffic(library: str, operation: str, ranks: int, size: float) -> tuple[floa
     A sum takes 2(p-1) messages of n/p bytes, a gather p-1 messages of n bytes (R. Thakur,
     R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, Int. J.
     High Performance Computing Applications 19 (2005), 49-66). The time to add bytes is a part of
-    that to send them. Ranks are numbered node by node, so the link of a node carries one message of
-    each round. Gloo sums in segments of at most 1 MiB, at least two for each rank
+    the time to send bytes. Ranks are numbered node by node, so the link of a node carries one
+    message of each round. Gloo sums in segments of at most 1 MiB, at least two for each rank
     (`gloo/allreduce.cc`).
 
     Parameters
     ----------
-    size : bytes of a rank's tensor before the operation: in an allreduce as large as the result, in
-        an allgather a part of it.
+    size : bytes of a rank's tensor before the operation. In an allreduce, the result has the same
+        size. In an allgather, the tensor is a part of the result.
     """
     if operation == ALLGATHER:
         return ranks - 1, (ranks - 1) * size
@@ -70,7 +71,7 @@ class Fit:
     ----------
     overhead : seconds.
     sizes : bytes that were measured, of shape (sizes,).
-    ratios : measured seconds divided by fitted ones, of the same shape.
+    ratios : measured seconds divided by fitted seconds, of shape (sizes,).
     """
 
     overhead: float
@@ -79,7 +80,7 @@ class Fit:
     ratios: np.ndarray
 
     def ratio(self, size: float) -> float:
-        """Return measured seconds divided by fitted ones, interpolated between measured sizes."""
+        """Return measured divided by fitted seconds, interpolated between measured sizes."""
         return float(np.interp(np.log(size), np.log(self.sizes), self.ratios))
 
 
@@ -89,9 +90,9 @@ class Transfer:
 
     Attributes
     ----------
-    seconds : from the moment when the last rank is ready, if no rank computes meanwhile.
+    seconds : time from the moment when the last rank is ready, if no rank computes meanwhile.
     core_seconds : the part of `seconds` in which a rank needs its core, to move bytes in memory. If
-        the rank computes on this core meanwhile, the collective takes so much longer.
+        the rank computes on this core meanwhile, the collective takes `core_seconds` longer.
     """
 
     seconds: float
@@ -104,7 +105,7 @@ def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
 
     Parameters
     ----------
-    latency_seconds : of the network of these times.
+    latency_seconds : latency of the network of these times.
     """
     ranks = times.layout.ranks
     messages, sent_bytes = np.transpose(
@@ -119,13 +120,14 @@ def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
         nnls(columns / scale / seconds[:, None], without_latency / seconds)[0] / scale
     )
     fitted = seconds - without_latency + overhead + per_byte * sent_bytes
-    # More bytes do not take less time. Times that fall with the size are noise, and averaged.
+    # More bytes do not take less time. Times that decrease with the size are noise, so they are
+    # averaged.
     rising = isotonic_regression(seconds, weights=seconds**-2.0).x
     return Fit(float(overhead), float(per_byte), times.sizes, rising / fitted)
 
 
 class _Costs(NamedTuple):
-    """What the time of an operation is computed from.
+    """The values from which the time of an operation is computed.
 
     Attributes
     ----------
@@ -133,7 +135,7 @@ class _Costs(NamedTuple):
     least_per_byte : lower bound of the seconds per byte.
     copy_per_byte : seconds in which a rank copies a byte.
     deviation : as in `CollectiveTimes`.
-    is_measured : whether the fit is of the layout and the network that are predicted.
+    is_measured : whether the predicted layout and network were measured.
     """
 
     fit: Fit
@@ -149,12 +151,13 @@ class Transfers:
 
     Parameters
     ----------
-    calibration : its repeats are averaged.
-    network : between the nodes; without effect on one node.
+    calibration : the calibration, whose repeats are averaged.
+    network : network between the nodes; without effect on one node.
 
     Attributes
     ----------
-    extrapolated : what was not calibrated, as phrases; complete after the last call of `seconds`.
+    extrapolated : phrases on values that were not calibrated; complete after the last call of
+        `seconds`.
     """
 
     def __init__(
@@ -174,7 +177,7 @@ class Transfers:
 
         Raises
         ------
-        InputError : there are no times of this library's operation.
+        InputError : the calibration has no times of the operation with this library.
         """
         if operation not in self._costs:
             self._costs[operation] = self._costs_of(operation)
@@ -220,7 +223,9 @@ class Transfers:
         least_per_byte, copy_per_byte = 0.0, 1 / float(calibration.bytes_per_second.mean())
         if not measured:
             if network.latency_seconds is None:
-                self._note(f"the latency of {base.network} stands for that of {network.name}")
+                self._note(
+                    f"the latency of {base.network} stands for the latency of {network.name}"
+                )
             else:
                 latency = network.latency_seconds
             self._note(f"{network.name} was not calibrated")
@@ -241,14 +246,14 @@ class Transfers:
         )
 
     def _nearest(self, calibrated: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
-        """Return the times of the layout that is predicted, or of the nearest number of ranks."""
+        """Return the times of the predicted layout, or of the nearest number of ranks."""
         return min(
             calibrated,
             key=lambda times: (times.layout != self._layout, abs(times.layout.ranks - ranks)),
         )
 
     def _latency(self, name: str) -> float:
-        """Return the seconds of a message on a network; 0 if they are not known."""
+        """Return the seconds of a message on a network; 0 if unknown."""
         network = self._calibration.networks.get(name)
         return (network.latency_seconds if network else None) or 0.0
 

@@ -45,25 +45,25 @@ _OF_COLLECTIVES = (
 _OTHER_MODEL = ("shard", "trained_module", "weighting")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
-#: `_NUMBERS` numbers of rows are calibrated. They reach from the fewest predicted rows, times
-#: `_LEAST`, to the most, times `_MOST`.
+#: `_NUMBERS` numbers of rows are calibrated: from `_LEAST` times the fewest predicted rows to
+#: `_MOST` times the most predicted rows.
 _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
-#: Fraction of the expected training rows that a split surely has.
+#: A split surely has this fraction of the expected training rows.
 _SURE = 0.9
-#: Most letters of the name of a variant.
+#: Largest number of letters in the name of a variant.
 _NAME_LETTERS = 64
 
 
 class Work(NamedTuple):
     """A computation of one process, timed with several numbers of rows.
 
-    Two variants are one work if the strategy of one process reads the same knobs from both. So
-    variants that differ only in the exchange of the ranks are one work.
+    Two variants are one work if they have the same values of the knobs that the strategy of one
+    process reads. So variants that differ only in the exchange of the ranks are one work.
 
     Attributes
     ----------
-    strategy : of the one process: that of the engine, or of a program the strategy of its runs.
-    variant : the first variant of the experiment that is this work.
+    strategy : strategy of the one process: that of the engine, or for a program that of its runs.
+    variant : the first variant of the experiment that belongs to this work.
     rows : numbers of rows in a step of one process, in increasing order.
     """
 
@@ -75,7 +75,7 @@ class Work(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in a calibration."""
+        """The name of the work in a calibration."""
         return " ".join(part for part in self[:4] if part != ONE_PROCESS[0])
 
     @property
@@ -92,7 +92,7 @@ class Works:
     @cached_property
     def works(self) -> dict[tuple[str, str, str, str], Work]:
         """The work of each dataset, workload, strategy of one process and variant."""
-        # A computation is a dataset, a workload, a strategy, and the knobs that it reads.
+        # A computation is a dataset, a workload, a strategy, and the knobs that the strategy reads.
         computations: dict[tuple[str, str, str, str], tuple] = {}
         rows: dict[tuple, set[int]] = {}
         first_variant: dict[tuple, str] = {}
@@ -131,7 +131,7 @@ class Works:
     def program_works(self) -> dict[tuple[str, str, str, str], Work]:
         """The work of each dataset, program, strategy and variant that has bounds.
 
-        Those that run only in one process are left out: there is nothing to predict.
+        A work that runs only in one process is left out: there is nothing to predict.
         """
         rows: dict[tuple, set[int]] = {}
         with_several_ranks = set()
@@ -151,13 +151,14 @@ class Works:
 
 
 def rows_to_calibrate(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
-    """Return numbers of rows around the predicted ones, but none of these, in increasing order.
+    """Return numbers of rows around the predicted numbers, without these, in increasing order.
 
-    They are about a geometric series.
+    The result is approximately a geometric series.
 
     Parameters
     ----------
-    most : limit of the largest, which may exceed it by a few rows; None for no limit.
+    most : limit of the largest number, which may exceed this limit by a few rows; None for no
+        limit.
     """
     predicted = set(predicted)
     low, high = max(1.0, _LEAST * min(predicted)), _MOST * max(predicted)
@@ -174,9 +175,9 @@ def rows_to_calibrate(predicted: Iterable[int], most: float | None = None) -> tu
 
 
 def variant_name(variant: str, rows: int) -> str:
-    """Return the name of a variant with another number of rows of a rank.
+    """Return the name of a variant with another number of rows for each rank.
 
-    A long one is cut, and ends with a digest of the whole.
+    A long name is cut, and ends with a digest of the whole name.
     """
     name = f"rows{rows}-{variant}"
     if len(name) <= _NAME_LETTERS:
@@ -220,7 +221,7 @@ def why_unsupported(run: Run) -> str | None:
 
 
 def why_unbounded(run: Run) -> str | None:
-    """Return why there are no bounds of a run of a program, or None."""
+    """Return why the run of a program has no bounds, or None."""
     program, strategy = run.declared.workload.program(), run.declared.strategy
     if not program.placeholders & {"rows", "rows_of_rank"}:
         return (
@@ -239,7 +240,7 @@ def why_unbounded(run: Run) -> str | None:
 
 
 def usual_knobs() -> dict[str, Any]:
-    """Return the defaults of the knobs that do not change what one process computes."""
+    """Return the defaults of the knobs that do not change the computation of one process."""
     knobs = all_knobs()
     return {name: knobs[name].default for name in (*APPLIED, *ON_PURPOSE)}
 
@@ -254,13 +255,13 @@ def plan_works(works: Works) -> list[dict]:
 
     Returns
     -------
-    The names of `CONFIGURATION`; `unavailable` (why it is not predicted, or None), `rows` (of a
-    step of all ranks), `cores` (of a process), `learning_rate`, and `knobs` (by which ranks may
-    train another model than one process). If a program has bounds, `program` is the name of its
-    work. If the cost model predicts the configuration, there are `work` (its name), `epoch_rows`
-    (with weak scaling, or None), `library`, `bits_per_second` (the requested rate, or None),
-    `exchange` (the knobs `APPLIED`), and `other_knobs` (knobs of collectives whose values differ
-    from the calibrated ones).
+    The names of `CONFIGURATION`; `unavailable` (why the configuration is not predicted, or None),
+    `rows` (rows in a step of all ranks), `cores` (cores of a process), `learning_rate`, and `knobs`
+    (by which ranks may train another model than one process). If a program has bounds, `program` is
+    the name of its work. If the cost model predicts the configuration, there are `work` (name of
+    the work), `epoch_rows` (with weak scaling, or None), `library`, `bits_per_second` (the
+    requested rate, or None), `exchange` (the knobs `APPLIED`), and `other_knobs` (knobs of
+    collectives whose values differ from the calibrated ones).
     """
     base, configurations = works.base, []
     by_steps = [(run, why_unsupported(run)) for run in first_repeats(base)]
@@ -305,9 +306,9 @@ def plan_works(works: Works) -> list[dict]:
 
 
 def plans(works: Works) -> dict:
-    """Return what advice needs to know of an experiment, in JSON's types, without its rows.
+    """Return the plans of an experiment for advice, in JSON's types, without numbers of rows.
 
-    `rules` are None in a study of weak scaling if they are only on the same input for all sizes.
+    In a study of weak scaling, `rules` are None if they are only on the same input for all sizes.
     """
     settings, configurations = works.base.settings, plan_works(works)
     scaling = settings.get("scaling")
@@ -332,7 +333,7 @@ def plans(works: Works) -> dict:
 
 
 def with_rows(described: Mapping, datasets: Iterable[Path]) -> dict:
-    """Add the number of rows of each side of each dataset, of its last split.
+    """Add the number of rows of each side of each dataset, from the dataset's last split.
 
     Parameters
     ----------

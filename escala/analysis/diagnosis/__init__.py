@@ -1,18 +1,18 @@
 """Diagnose training from a Horovod timeline, even of a run that Escala did not start.
 
-A step ends when the last operation on one of its tensors ends. Each step exchanges a tensor once,
-so the n-th operation on it belongs to step n. The first step is left out, because it includes the
-start.
+A step ends when the last operation on any of its tensors ends. Each step exchanges a tensor once,
+so the n-th operation on a tensor belongs to step n. The first step is left out, because it includes
+the start.
 
-Rank 0 writes the timeline. A negotiation begins with the request of the *first* rank, which may be
-any. Readiness ticks tell when each rank was ready. With its response cache, Horovod writes them
-only for the first negotiation on a tensor. Without them, rank 0 was ready between the first request
-and the end of the negotiation.
+Rank 0 writes the timeline. A negotiation begins with the request of the *first* rank. Any rank may
+be the first. Readiness ticks tell when each rank was ready. With its response cache, Horovod writes
+ticks only for the first negotiation on a tensor. Without a tick, it is only known that rank 0 was
+ready between the first request and the end of the negotiation.
 
-The process of rank 0 requests a tensor when it is known, but Horovod's background thread sees the
-request only at its next cycle, after the operations of the present one. So rank 0 had computed all
-gradients between the last cycle before its last tick and that tick. The part of the exchange after
-this moment makes the step longer: it is *exposed*.
+The process of rank 0 requests a tensor when the tensor is known. But Horovod's background thread
+sees the request only at its next cycle, after the operations of the present cycle. So rank 0
+computed its last gradient between the begin of the cycle before its last tick and this tick. The
+part of the exchange after the last gradient makes the step longer: this part is *exposed*.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from escala.core.readable import size, with_noun
 from escala.probes import timeline
 from escala.probes.timeline import open_events
 
-#: Parts of a step in the order in which an instant counts for one of them.
+#: Parts of a step. An instant counts for the first part, in this order, that covers it.
 TRANSFER, COPIES, WAITING, UNSPLIT, NEGOTIATION = PARTS = (
     "transfer", "copies", "waiting", "unsplit", "negotiation",
 )  # fmt: skip
 UNEXPLAINED = "unexplained"
-#: The family of the phases of each part.
+#: Each part has the phases of one family.
 _FAMILIES = {
     TRANSFER: timeline.COMMUNICATION,
     COPIES: timeline.COPYING,
@@ -49,7 +49,7 @@ _FAMILIES = {
     UNSPLIT: OPERATION,
     NEGOTIATION: timeline.NEGOTIATION,
 }
-#: Steps that are left out at the start, and the fewest that must be left.
+#: Number of first steps that are left out, and fewest steps that a diagnosis needs.
 _START, MIN_STEPS = 1, 2
 #: Horovod's default time between two cycles (`HOROVOD_CYCLE_TIME`, version 0.28), in seconds.
 _CYCLE_SECONDS = 1e-3
@@ -61,17 +61,18 @@ class Timeline:
 
     Attributes
     ----------
-    steps : one row for each step, with the seconds `step_seconds`, those of `PARTS` (`unsplit` is
-        time of an operation outside its named phases), `unexplained` (Horovod did nothing),
-        `exposed_low` and `exposed_high` (bounds of the exposed part), and `waited` (the part of
-        `exposed_low` before all ranks were ready; missing without ticks of rank 0). `operations` is
-        the number of fused operations.
+    steps : one row for each step, with the seconds `step_seconds`, seconds of each of `PARTS`
+        (`unsplit` is time of an operation outside its named phases), `unexplained` (Horovod did
+        nothing), `exposed_low` and `exposed_high` (bounds of the exposed part), and `waited` (the
+        part of `exposed_low` before all ranks were ready; missing without ticks of rank 0).
+        `operations` is the number of fused operations.
     operations : one row for each fused operation of a step: `tensors` (their number), `bytes`
         (missing if unknown), `seconds` and `phase`.
     waits : one row for each negotiation of all ranks: `last` (the last rank to be ready) and
-        `seconds` (from the first rank to the last). Empty if the timeline does not record it.
-    ranks : all ranks that the timeline names; empty if it names none.
-    unfinished : phases that have not ended, in order of their begin.
+        `seconds` (from the first rank to the last). Empty if the timeline does not record which
+        rank was last.
+    ranks : all ranks that the timeline names; empty if it names no rank.
+    unfinished : phases without an end, in the order of their begins.
     """
 
     steps: pd.DataFrame
@@ -87,11 +88,11 @@ class Diagnosis:
 
     Attributes
     ----------
-    timelines : those with enough steps. A file has one, unless files were joined.
+    timelines : timelines with enough steps. A file has one timeline, unless files were joined.
     short : number of timelines with too few steps.
-    closed : whether the file ends with the end of its JSON array. Horovod writes that whenever it
-        has written all events, and overwrites it later. So a closed file may be of a run that was
-        killed.
+    closed : whether the file ends with the end of its JSON array. Horovod writes this end whenever
+        it has written all events, and overwrites it later. So a closed file may be from a run that
+        was killed.
     damage : why the file was not read to its end, with the place; None if it was.
     """
 
@@ -102,11 +103,11 @@ class Diagnosis:
 
 
 def diagnose(path: Path) -> Diagnosis:
-    """Return the parts of the steps of a timeline, whose file may be cut short or damaged.
+    """Return the parts of the steps of a timeline. The file may be cut short or damaged.
 
     Raises
     ------
-    InputError : it is no timeline, or has fewer than `MIN_STEPS` whole steps after the first.
+    InputError : the file is no timeline, or has fewer than `MIN_STEPS` whole steps after the first.
     """
     with open_events(path) as events:
         recordings = read(events)
@@ -119,7 +120,8 @@ def diagnose(path: Path) -> Diagnosis:
         previous_end = operations["end"].cummax().shift().fillna(-np.inf)
         exchanges = operations.assign(operation=(operations["start"] >= previous_end).cumsum())
         exchanges = exchanges[~exchanges["phase"].str.startswith("BROADCAST")]
-        # A tensor of each step has at least half as many operations as the most frequent one.
+        # A tensor that every step exchanges has at least half the operations of the most frequent
+        # tensor.
         counts = exchanges["tensor"].map(exchanges["tensor"].value_counts())
         exchanges = exchanges[counts >= counts.max() / 2]
         exchanges = exchanges.assign(step=exchanges.groupby("tensor").cumcount())
@@ -151,9 +153,9 @@ def diagnose(path: Path) -> Diagnosis:
 
 
 def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recording) -> pd.DataFrame:
-    """Return `Timeline.steps` from its operations, and from all operations of the recording.
+    """Return `Timeline.steps` from the operations of its steps and all operations of the recording.
 
-    The first step only gives the begin of the second.
+    The first step only gives the begin of the second step.
     """
     # Rank 0 had a gradient between `earliest` and `latest`, and all ranks had it at `ready`.
     exchanges = exchanges.assign(
@@ -174,7 +176,7 @@ def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recordi
     follows = steps.index.to_series().diff() == 1
     steps = steps[follows & (steps.index >= _START)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
-    # An instant counts for the first part that covers it.
+    # An instant counts for the first part that covers this instant.
     union, covered, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
     for part, family in _FAMILIES.items():
         union = _join(np.concatenate([union, recording.intervals(family)]))
@@ -182,8 +184,8 @@ def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recordi
         covered = _seconds_before(end, union) - _seconds_before(begin, union)
         seconds[part] = covered - covered_before
     latest = steps["latest"].clip(lower=begin)
-    # A request was not seen at the begin of the cycle before it. While the background thread
-    # performs operations, it sees no request.
+    # At the begin of the previous cycle, the background thread had not seen the request. The thread
+    # sees no request while it performs operations.
     requests = steps["earliest"].clip(lower=begin)
     busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
     last = np.searchsorted(busy[:, 0], requests, side="right") - 1
@@ -241,7 +243,7 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
     several = len(diagnosis.timelines) + diagnosis.short > 1
     for number, diagnosed in enumerate(diagnosis.timelines, 1):
         if several:
-            yield f"Timeline {number} of those with enough steps:"
+            yield f"Timeline {number}, among timelines with enough steps:"
         yield from _timeline_sentences(diagnosed)
     if diagnosis.short:
         yield f"{with_noun(diagnosis.short, 'timeline')} of the file had too few steps."
@@ -270,15 +272,15 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
     if parts[UNSPLIT]:
         places.append(f"{milliseconds(parts[UNSPLIT])} that the timeline does not split")
     yield (
-        f"Horovod's operations take {milliseconds(whole)} of it ({whole / step:.0%}): "
+        f"Horovod's operations take {milliseconds(whole)} of a step ({whole / step:.0%}): "
         f"{', '.join(places)}."
     )
     low, high = steps["exposed_low"].median(), steps["exposed_high"].median()
     waited = steps["waited"].dropna()
-    about_wait = f"Of this it waits {milliseconds(waited.median())} for slower ranks."
+    about_wait = f"Of this time, rank 0 waits {milliseconds(waited.median())} for slower ranks."
     if len(waited) < len(steps) / 2:
         about_wait = (
-            "The moment when rank 0 had it is not recorded. So the larger bound also contains the "
+            "The moment of this gradient is not recorded. So the larger bound also contains the "
             "time until the slowest rank was ready."
         )
     yield (
@@ -287,7 +289,7 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
         f"{about_wait}"
     )
     yield (
-        "Negotiation, from the request of the first rank to that of the last one, takes another "
+        "Negotiation, from the request of the first rank to that of the last rank, takes another "
         f"{milliseconds(steps[NEGOTIATION].median())}; for "
         f"{milliseconds(steps[UNEXPLAINED].median())} Horovod does nothing."
     )

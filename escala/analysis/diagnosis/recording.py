@@ -1,6 +1,7 @@
-"""Read a Horovod timeline event by event, and keep what its steps are computed from.
+"""Read a Horovod timeline event by event, and keep the values from which steps are computed.
 
-Kept are some numbers for each operation on a tensor, and when the phases of each family lasted.
+These are some numbers for each operation on a tensor, and the begins and ends of the phases of each
+family.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Unfinished:
 
     Attributes
     ----------
-    ready : ranks that were ready for the tensor; empty if the timeline does not record them.
-    seconds : from the begin of the phase to the last event.
+    ready : ranks that were ready for the tensor; empty if the timeline does not record ranks.
+    seconds : time from the begin of the phase to the last event.
     """
 
     tensor: str
@@ -60,11 +61,11 @@ def milliseconds(seconds: float) -> str:
 
 @dataclass
 class _Negotiation:
-    """The present negotiation on a tensor, or else the last one; moments are in seconds.
+    """The present negotiation on a tensor, or else the last negotiation. Moments are in seconds.
 
     Attributes
     ----------
-    begin : when the first rank requested it.
+    begin : when the first rank requested the tensor.
     end : when all ranks were ready.
     ready : when each rank was ready, in order.
     """
@@ -75,7 +76,7 @@ class _Negotiation:
 
 
 def read(events: Iterable[dict | None]) -> list[Recording]:
-    """Return the timelines of a file of one or more; the event None stands between two of them."""
+    """Return the timelines of a file. The event None stands between two timelines."""
     recordings = [Recording()]
     for event in events:
         if event is None:
@@ -86,12 +87,12 @@ def read(events: Iterable[dict | None]) -> list[Recording]:
 
 
 class Recording:
-    """What is kept of a timeline.
+    """The values that are kept of a timeline.
 
     Attributes
     ----------
-    events : number of events without names and instants.
-    is_horovod : whether a negotiation or an operation of Horovod begins.
+    events : number of events, without events of names and without instants.
+    is_horovod : whether the timeline has a negotiation or an operation of Horovod.
     ranks : all ranks that the timeline names.
     last : moment of the last event, in seconds.
     """
@@ -176,17 +177,17 @@ class Recording:
             column.append(value)
 
     def _tensor(self, pid: int | str) -> int:
-        """Return the number of a tensor, a new one for a new name."""
+        """Return the number of a tensor. A new name gets a new number."""
         return self._tensors.setdefault(self._name(pid), len(self._tensors))
 
     def _name(self, pid: int | str) -> str:
         return self._names.get(pid, f"tensor {pid}")
 
     def _wait(self, tensor: int, ready: dict[int, float]) -> None:
-        """Add a row on the last rank of a negotiation, and the seconds that the first one waited.
+        """Add a row on the last rank of a negotiation, and the seconds that the first rank waited.
 
-        The first negotiation on a tensor is left out, because it holds the start. With its response
-        cache, Horovod records the ranks of this one only.
+        The first negotiation on a tensor is left out, because it contains the start. With its
+        response cache, Horovod records ranks only in this first negotiation.
         """
         self._negotiated[tensor] += 1
         if ready and self._negotiated[tensor] > 1:
@@ -196,7 +197,7 @@ class Recording:
                 column.append(value)
 
     def tensors(self) -> list[str]:
-        """Return the names of the tensors; their numbers are the places in this list."""
+        """Return the names of the tensors. The number of a tensor is its place in this list."""
         return list(self._tensors)
 
     def operations(self) -> pd.DataFrame:
@@ -205,9 +206,9 @@ class Recording:
         Returns
         -------
         Columns `tensor` (a number), `phase`, `bytes` (missing if unknown), `start`, `end`, and
-        moments of the negotiation before it, missing if there is none: `first` (the first rank
-        requested it), `rank_0` (rank 0 was ready; also missing if not recorded), and `agreed` (all
-        ranks were ready). Moments are in seconds.
+        moments of the negotiation before the operation, missing without a negotiation: `first` (the
+        first rank requested the tensor), `rank_0` (rank 0 was ready; also missing if not recorded),
+        and `agreed` (all ranks were ready). Moments are in seconds.
         """
         frame = pd.DataFrame({name: np.array(values) for name, values in self._operations.items()})
         frame["phase"] = frame["phase"].map(dict(enumerate(self._phases))).astype(object)
@@ -218,8 +219,8 @@ class Recording:
 
         Returns
         -------
-        Columns `tensor` (a number), `ranks` (how many), `last` (the last rank) and `seconds` (that
-        the first rank waited for it).
+        Columns `tensor` (a number), `ranks` (number of ranks), `last` (the last rank) and `seconds`
+        (that the first rank waited for the last rank).
         """
         return pd.DataFrame({name: np.array(values) for name, values in self._waits.items()})
 
@@ -228,7 +229,7 @@ class Recording:
         return np.column_stack(self._families[family])
 
     def find_unfinished(self) -> tuple[Unfinished, ...]:
-        """Return the innermost phase of each tensor that has not ended, in order of their begin."""
+        """Return the innermost open phase of each tensor, in the order of their begins."""
         innermost = [(pid, stack[-1]) for pid, stack in self._open_phases.stacks.items() if stack]
         return tuple(
             Unfinished(
