@@ -33,7 +33,7 @@ from escala.experiment import Experiment
 from escala.programs.program import PLACEHOLDERS
 from escala.runtime import allocation
 
-#: The user is asked before runs that may take longer.
+#: Before runs that may take longer, the user is asked.
 ASK_SECONDS = 30 * 60
 #: Without these, Snakemake prints the files of each job.
 _QUIET = ("--", "--quiet", "rules", "reason")
@@ -85,7 +85,7 @@ def add(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    # What stands after -- is the command, also where it looks like an option.
+    # Words after -- are the command, even words that look like an option.
     arguments.command += arguments.extra
     drafted = draft_program.draft(arguments.command, arguments)
     typed, file = drafted.typed, draft_program.file_of(drafted.name)
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _agrees() -> bool:
-    """Return whether the user wants to wait; without a terminal nobody is asked."""
+    """Return whether the user wants to wait. Without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print("Measure all runs now? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -145,7 +145,7 @@ def _agrees() -> bool:
 def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) -> int:
     """Measure an experiment as `escala run` does, and return its exit code.
 
-    Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
+    Runs over several nodes are all in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
     if profile or arguments.nodes == 1 or allocation.job_number():
@@ -156,7 +156,7 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
         code = _call("submit", str(file), "--now", "--wait")
     if code == console.NO_TIME:
         say(f"The job was too short. For the other runs: sbatch results/{experiment.name}/job.sh")
-    # Runs that are there are reported, also if the job was cut.
+    # Existing runs are reported even if the job was too short.
     if any(Path("results", experiment.name).glob("runs/**/run.json")):
         code = _call("run", "report", "--experiment", str(file), *_QUIET) or code
     return code
