@@ -1,7 +1,7 @@
 """Read a command and its scripts, without starting them: how its processes find each other.
 
-Known is only what is certain: the launcher that a command begins with, and what its script imports
-or calls.
+Only certain facts are used: the launcher at the beginning of a command, and the imports and calls
+of its script.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from escala.strategies import OPTIONS
 NUMBERS = ("ranks", "ranks_of_node")
 #: A command that starts its ranks itself.
 EXAMPLE = "torchrun --nproc-per-node {ranks_of_node} train.py"
-#: Programs that start another one, which may be a launcher.
+#: Programs that start another program, perhaps a launcher.
 WRAPPERS = re.compile(
     "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"
 )
-#: Programs that start another one, in an environment of Python that they choose.
+#: Programs that start another program in an environment of Python that they choose.
 _ENVIRONMENTS = re.compile(
     "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
 #: Launchers that Escala cannot replace: they start the ranks themselves.
 _STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
-#: This launcher hands each process its number on its node, as an option of the script.
+#: This launcher gives each process its number on its node, as an option of the script.
 _HANDS_RANK = "torch.distributed.launch"
 #: Launchers that Escala replaces, with the strategy that starts the same processes.
 _LAUNCHERS = {
@@ -50,9 +50,9 @@ _ACCELERATE = {
     "--main_process_ip": "{address}",
     "--main_process_port": "{port}",
 }
-#: Paths where a program may write: not those of devices and of installed programs.
+#: Paths where a program may write. Paths of devices and of installed programs are left out.
 _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
-#: Where a path stands, if it is a word of the command.
+#: The place of a path that is a word of the command.
 COMMAND = "the command"
 #: The strategy of a program that starts its ranks itself.
 LAUNCHER = "own-launcher"
@@ -65,9 +65,9 @@ class Reading:
     Attributes
     ----------
     command : the words to start, without the launcher whose place Escala takes.
-    strategy : the one that starts its ranks; None if it is not known.
+    strategy : the strategy that starts its ranks; None if unknown.
     sentences : on what was assumed.
-    guessed : whether its strategy is known from its script only.
+    guessed : whether only its script shows the strategy.
     """
 
     command: list[str]
@@ -81,8 +81,8 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
 
     Parameters
     ----------
-    named : the strategy that the user named, None if it is to be recognised.
-    folder : where the command is started.
+    named : the strategy that the user named; None: it is recognised.
+    folder : the folder in which the command is started.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
         reading = _without_launcher(words, strategy, python)
         script = find_script(reading.command, folder)
         if program == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
-            # The option has two spellings, of which a script knows one.
+            # The option has two spellings. A script knows one of them.
             text = script.read_text(encoding="utf-8", errors="replace") if script else ""
             is_old = "--local_rank" in text and "--local-rank" not in text
             option = "--local_rank" if is_old else "--local-rank"
@@ -134,7 +134,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
 def _program_name(words: Sequence[str]) -> str:
     """Return the name of the program, or of the module of Python, that words start."""
     module = _find_module_word(words)
-    # Where several MPIs are installed, theirs are called mpirun.openmpi or mpiexec.hydra.
+    # If several MPIs are installed, the launchers are called mpirun.openmpi or mpiexec.hydra.
     return words[module] if module else re.sub(r"^(mpi\w+)\.\w+$", r"\1", Path(words[0]).name)
 
 
@@ -152,7 +152,7 @@ def _without_launcher(words: Sequence[str], strategy: str, python: str) -> Readi
 
     Parameters
     ----------
-    strategy : the one that starts the same processes.
+    strategy : the strategy that starts the same processes.
     python : the interpreter that the launcher starts scripts by, unless the command names one.
     """
     module = _find_module_word(words)

@@ -39,11 +39,11 @@ ONE = "single"
 #: Seconds of steady steps that each run times.
 WINDOW_SECONDS = 2
 _SECONDS = 20
-#: Placeholders that let a program train the same rows with any number of ranks.
+#: Placeholders by which a program trains equal rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
-#: A larger file is data. So are more files of one folder than this, unless they are code.
+#: A file of more bytes is data. More files of one folder are data, too, unless they are code.
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
 
@@ -118,7 +118,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     Parameters
     ----------
     command : its words, or one text. Programs are looked for where the shell of the user does.
-    options : those of `add_options`.
+    options : the options of `add_options`.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
                     word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words
                 ),
                 "directory": ".",
-                # An earlier trial may have seen more of them.
+                # An earlier trial may have seen further files.
                 "files": sorted(
                     {*draft_command.list_files(words, folder), *_list_earlier_files(file_of(name))}
                 ),
@@ -204,11 +204,11 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
 
 
 def _list_earlier_files(file: Path) -> list[str]:
-    """Return the files that an earlier draft of a program names, as far as they are there."""
+    """Return the existing files that an earlier draft of a program names."""
     try:
         [workload] = read_yaml(file)["workloads"].values()
         return [*filter(glob, workload["files"])]
-    except Exception:  # It is not there, or of another form, which `Draft.content` refuses.
+    except Exception:  # The file is missing, or no draft; `Draft.content` refuses it then.
         return []
 
 
@@ -239,7 +239,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
 
 def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a program's workload that the options give."""
+    """Return the settings of the workload of a program, by the options."""
     settings: dict[str, Any] = {}
     environment = {"python": python} if python else {}
     environment |= {"variables": options.variable} if options.variable else {}
@@ -294,7 +294,7 @@ def _words(command: Sequence[str]) -> list[str]:
 
 
 def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], str | None]:
-    """Return the command and its interpreter of Python, None if it needs none.
+    """Return the command and its interpreter of Python; None without an interpreter.
 
     An interpreter that the command names by its path becomes `python` in the command.
 

@@ -1,6 +1,6 @@
 """Try a user's own program before it is measured: short runs, and what every run would start.
 
-The trial is a run like every other (`escala.record.run.measure`), in a folder that does not stay.
+The trial is a run like every other (`escala.record.run.measure`). Its folder is deleted.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ from escala.strategies import OPTIONS
 from escala.strategies.base import Place
 from escala.training.by_program import values, variables
 
-#: A program may need longer than a trial waits.
+#: The longest time of a trial. A program may need longer.
 LIMIT_SECONDS = 60.0
-#: Several processes that take so many times as long as one do not pay, or wait for each other.
+#: If several processes take longer than one by this factor, they do not pay, or wait for each
+#: other.
 PATIENCE = 10
-#: Epochs of a trial: the first one may hold what a framework compiles.
+#: The epochs of a trial. In the first epoch the framework may compile code.
 EPOCHS = 2
 #: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
-#: Less core time tells nothing of the work that is done.
+#: The least core time from which the work can be judged.
 _WORK_SECONDS = 1.0
-#: At most so many files and folders that are not copied are named.
+#: The most files and folders that a sentence names.
 _MOST_NAMED = 8
-#: What precedes the last lines of a program in the reason of a run.
+#: The words before the last lines of a program, in the reason of a failed run.
 _LAST = "; its last lines: "
 
 
@@ -288,8 +289,8 @@ def describe_isolation(experiment: Experiment) -> Iterator[str]:
     copy = Copy(program, Path(os.devnull), Path(os.devnull))
     folders = " and ".join(map(str, copy.roots)) or "the folder"
     yield (
-        f"Each run works in a copy of {folders}, which goes with it: what is to stay, let the "
-        "program write to {output}. Its home folder and whole paths are the real ones."
+        f"Each run works in a copy of {folders}. The copy is deleted after the run: let the "
+        "program write to {output} what must stay. Its home folder and absolute paths are real."
     )
     shared = []
     for text, where in command.list_places(program.command, program.directory).items():
@@ -481,7 +482,7 @@ def _compare(alone: Trial, several: Trial) -> Iterator[str]:
 
 
 def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
-    """Return the least and the most seconds that all runs take, by their trials."""
+    """Return the least and the most seconds that all runs may take, estimated from the trials."""
     limit = 60.0 * experiment.settings["time_limit_minutes"]
     least = most = 0.0
     for run in experiment.timed:

@@ -19,7 +19,7 @@ import escala_seen
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 #: Seconds after which the line is written again, while modules are imported.
 _EVERY = 0.05
-#: A module that goes on for so many seconds without an import trains.
+#: A module that runs for so many seconds without an import trains.
 _LONG = 20.0
 #: A time without an import is work if it lasts so many seconds (`escala/programs/processes.py`).
 _WORK = 0.5
@@ -44,7 +44,7 @@ _left_out = tuple(_left_out)
 
 
 def _begin():
-    """Begin the line of this process, which may be a fork of another."""
+    """Begin the line of this process. The process may be a fork of another process."""
     now = time.monotonic()
     _facts.update(
         parent=os.getppid(), began=now, ended=0.0,
@@ -54,7 +54,8 @@ def _begin():
         longest=0.0, longest_after=0.0, longest_cores=0.0,
         # Whether it asked which process it is.
         asked=0,
-        # Its rank in the largest group that it joined, and the ranks of this group.
+        # The rank in the largest group that the process joined, and the number of ranks in the
+        # group.
         rank=-1, world=0,
         # A number for the words of its command.
         words=0,
@@ -79,7 +80,7 @@ def _write():
 
 
 def _end_interval():
-    """Count the time since the last import: as work if it is long, and as the longest so far."""
+    """Add the time since the last import to the work if it is long; record the longest time."""
     since, before = time.monotonic() - _facts["imported"], _facts["imported_cores"]
     cores = time.process_time() - before
     if since >= _WORK:
@@ -89,7 +90,7 @@ def _end_interval():
 
 
 def _note_import():
-    """Begin a time without an import. Time between imports within one library is no such time."""
+    """Begin a time without an import. Times between imports within one library are left out."""
     global _inside
     before, _inside = _inside, None
     frame = sys._getframe(1)
@@ -203,7 +204,7 @@ def _follow(loader, change):
 
 
 class _Variables(dict):
-    """The variables of the process. It notices when one is read that tells a rank.
+    """The variables of the process. The class records when a variable is read that tells a rank.
 
     `os.environ` hides this class from the traceback of a missing name.
     """
