@@ -31,7 +31,7 @@ COMMANDS = {
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a selected rate",
     "history": "keep measurements of many sessions and machines, and query them",
-    "measure": "measure what is left of a plan, which escala run writes, without Snakemake",
+    "measure": "measure the incomplete runs of a plan of escala run, without Snakemake",
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",
     "check": "show what this machine can run, or check a workload of your own",

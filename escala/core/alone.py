@@ -104,7 +104,7 @@ def _take(descriptor: int, wait: bool) -> None:
         parents = {parent.pid for parent in psutil.Process().parents()}
         pid = holder.get("pid")
         if pid in parents and proc.is_running(pid, holder.get("started")):
-            reason = "this run was started by the one that has the machine to itself"
+            reason = "the run that has the machine to itself started this run"
             raise InputError(path(), described, reason, "start it outside of that run")
         if not wait:
             raise Unavailable(f"{socket.gethostname()} is held by {described}")

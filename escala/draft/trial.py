@@ -284,7 +284,7 @@ def describe_isolation(experiment: Experiment) -> Iterator[str]:
     """Yield sentences on where a program works, and on what it could change there."""
     program = _program(experiment.request(experiment.runs[0]))
     if program.in_place:
-        yield f"Every run works in {program.directory} itself, with what earlier ones left there."
+        yield f"Every run works in {program.directory} itself, with files of earlier runs."
         return
     copy = Copy(program, Path(os.devnull), Path(os.devnull))
     folders = " and ".join(map(str, copy.roots)) or "the folder"
@@ -302,10 +302,10 @@ def describe_isolation(experiment: Experiment) -> Iterator[str]:
         if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
             yield (
                 f"In the copy {text} ({where}) leads nowhere, because a folder above it holds more "
-                f"than {MOST_LINKS} files. Remedy: name it by its whole path."
+                f"than {MOST_LINKS} files. Remedy: name it by its absolute path."
             )
     if shared := [*copy.list_shared(), *shared]:
-        yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
+        yield f"It could change files that are not copied: {name_first(shared, _MOST_NAMED)}."
 
 
 def _program(request: dict) -> Program:

@@ -149,7 +149,7 @@ def up(
             _remove()
         if FOLDER.exists() or SPOOL.exists() or _is_lab_configuration() or network.namespaces():
             remedy = f"remove it: {environment.call('lab down')}"
-            raise InputError(FOLDER, str(FOLDER), "is left of a lab", remedy)
+            raise InputError(FOLDER, str(FOLDER), "is a remaining part of a lab", remedy)
         if CONFIGURATION.exists() and not _is_lab_configuration():
             raise InputError(
                 CONFIGURATION,
