@@ -68,7 +68,7 @@ def add(parser: Parser) -> None:
         "--larger-than",
         type=from_zero,
         metavar="GB",
-        help="remove the least recently used entries, until the store is no larger (1 GB is 1e9)",
+        help="remove entries, least recently used first, down to this size (1 GB is 1e9 bytes)",
     )
     prune.add_argument(
         "--dry-run", action="store_true", help="list what would be removed; remove nothing"
