@@ -28,7 +28,7 @@ DRAWING = ("matplotlib", "seaborn")
 
 @dataclass(frozen=True)
 class Code:
-    """Files and packages that determine what a step makes.
+    """The files and packages that determine the outputs of a step.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.
 
 
 class Damaged(Exception):
-    """A blob or an entry of the store differs from what was stored, or cannot be read."""
+    """A blob or an entry of the store has changed since it was stored, or cannot be read."""
 
 
 @dataclass(frozen=True)

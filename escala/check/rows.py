@@ -129,6 +129,6 @@ def _draw(
 def _write(
     split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
 ) -> None:
-    # These arrays are read as those of the kind without a reader of its own.
+    # Arrays of the default kind need no reader of their own.
     about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
     write_split(split, sides, classes=classes, below=below, **about)

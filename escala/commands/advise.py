@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _plans(folder: Path, file: str | None) -> dict:
-    """Return the plans of a measured experiment: of a file, or of the one that has its name."""
+    """Return the plans of a measured experiment, from `file` or from the file of its name."""
     from escala.analysis.cost_model.works import Works, plans, with_rows
     from escala.experiment import find_files, load
 

@@ -15,7 +15,7 @@ from escala.core.console import say
 from escala.core.errors import InputError
 
 _CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.+)\)", re.DOTALL)
-#: A remedy lists at most so many allowed values, if none of them is similar to the wrong one.
+#: The most allowed values in a remedy. They are listed if no value is similar to the wrong value.
 _MOST_NAMED = 6
 
 

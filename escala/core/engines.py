@@ -1,4 +1,4 @@
-"""Read the `engine.yaml` of each engine: all that others need to know of it.
+"""Read the `engine.yaml` of each engine. Other packages know an engine only by this file.
 
 Only these files are read; nothing is imported, because the framework of an engine has its own
 environment. The name of an engine is the name of its folder in `escala/engines/`.

@@ -66,7 +66,7 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """Yield an empty folder; remove it at the end, and remove those of killed processes."""
+    """Yield an empty folder. Remove it at the end; remove folders of killed processes, too."""
     with (
         _folder_beside(Path(tempfile.gettempdir(), name)) as folder,
         # `TemporaryDirectory` also removes folders that were made read-only.
@@ -77,7 +77,7 @@ def temporary_folder(name: str) -> Iterator[Path]:
 
 @contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, with a folder `_NEW`. Remove those of killed writers.
+    """Yield a temporary folder beside `path`, with a folder `_NEW`; clean up after killed writers.
 
     A writer holds the lock of its folder. If the writer is killed, the kernel frees the lock.
     """

@@ -1,4 +1,4 @@
-"""Read from the kernel when processes began, and what they used; test whether memory can be read.
+"""Read the start and the usage of processes from the kernel; test whether memory can be read.
 
 The first access to a page of memory that the kernel gave to a process is a *minor fault*: the
 kernel clears the page, and this time counts as system time (man 2 getrusage, man 5 proc).

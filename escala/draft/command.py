@@ -66,7 +66,7 @@ class Reading:
     ----------
     command : the words to start, without the launcher whose place Escala takes.
     strategy : the strategy that starts its ranks; None if unknown.
-    sentences : on what was assumed.
+    sentences : sentences on assumptions.
     guessed : whether only its script shows the strategy.
     """
 
@@ -77,7 +77,7 @@ class Reading:
 
 
 def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
-    """Return what a command and its script tell of how its processes are started.
+    """Return how the processes of a command are started, as the command and its script show.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _find_module_word(words: Sequence[str]) -> int | None:
 
 
 def _without_launcher(words: Sequence[str], strategy: str, python: str) -> Reading:
-    """Return what a launcher starts, without the launcher and its options.
+    """Return the command that a launcher starts, without the launcher and its options.
 
     Parameters
     ----------

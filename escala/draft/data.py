@@ -310,7 +310,7 @@ def _workloads(
     try:
         by_steps = read_declaration(file).takes_steps
     except (KeyError, TypeError, yaml.YAMLError):
-        by_steps = False  # The check of the experiment names what is wrong.
+        by_steps = False  # The check of the experiment reports the error.
     return {name: path | (_steps(name, epochs) if by_steps else {})}
 
 

@@ -213,7 +213,7 @@ def _list_earlier_files(file: Path) -> list[str]:
 
 
 def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
-    """Add files that a program was seen to read to those of its draft; yield sentences on them.
+    """Add files that a program has read to the files of its draft; yield sentences on them.
 
     Data are only named: large files, and many files of one folder that are no code.
 

@@ -169,7 +169,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
 
 
 def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
-    """Return the trial of a program that was ended, from what it reported and did until then."""
+    """Return the trial of a program that Escala ended, from its reports until then."""
     folder, searched = ranks / "marks0", marks.OutputSearch(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
     reported = next(iter(by_process), [])
@@ -281,7 +281,7 @@ def try_as_typed(
 
 
 def describe_isolation(experiment: Experiment) -> Iterator[str]:
-    """Yield sentences on where a program works, and on what it could change there."""
+    """Yield sentences on the folder of a program, and on files that it could change."""
     program = _program(experiment.request(experiment.runs[0]))
     if program.in_place:
         yield f"Every run works in {program.directory} itself, with files of earlier runs."
@@ -355,7 +355,7 @@ def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
 
 
 def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
-    """Yield sentences on what trials told, what is measured, and how long that takes.
+    """Yield sentences on the results of trials, on the runs that follow, and on their time.
 
     Parameters
     ----------

@@ -319,7 +319,7 @@ def _check_models(
 
 
 def _check_that_all_run(settings: Settings) -> Iterator[Fault]:
-    """Refuse a workload without a run, and a strategy that trains none of the workloads."""
+    """Refuse a workload without a run, and a strategy that trains no workload of the experiment."""
     for position, entry in enumerate(settings["configurations"]):
         workloads = entry.get("workloads", settings["workloads"])
         known = [settings.knows[name] for name in workloads]

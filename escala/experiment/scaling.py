@@ -15,7 +15,7 @@ from escala.workloads import Workload
 STRONG, WEAK = "strong", "weak"
 #: The size with which the rule of a site compares a size: the smallest (default), or half of it.
 BASELINE, DOUBLING = "baseline", "doubling"
-#: The times that the rule of a site compares: those of whole runs (default), or of steps.
+#: The times that the rule of a site compares: times of whole runs (default), or of steps.
 RUN, STEPS = "run", "steps"
 #: Keys that select some of the variants, networks and workloads of the experiment for a study.
 _NARROWED = ("variants", "networks", "workloads")

@@ -1,10 +1,10 @@
 """Tell Escala what this process does, which rank of how many it is, and which files it reads.
 
-`sitecustomize` imports it. It writes two files beside the marks. `PID.process` is one line of
-numbers, in the order of `_facts`. A line of `PID.files` is `r` or `w` and the path of a file, or of
-a module, that was opened to read or to write. Its last line is `t` and the number of threads. Files
-of the system, of the interpreter and of installed packages are left out. Errors here are ignored,
-so that the training goes on. Python 3.8 or later.
+`sitecustomize` imports this module. It writes two files beside the marks. `PID.process` is one line
+of numbers, in the order of `_facts`. A line of `PID.files` is `r` or `w` and the path of a file, or
+of a module, that was opened to read or to write. Its last line is `t` and the number of threads.
+Files of the system, of the interpreter and of installed packages are left out. Errors here are
+ignored, so that the training goes on. Python 3.8 or later.
 """
 
 import atexit
@@ -52,7 +52,7 @@ def _begin():
         imported=now, imported_cores=time.process_time(),
         # The longest time without an import: its length, the core time before it and in it.
         longest=0.0, longest_after=0.0, longest_cores=0.0,
-        # Whether it asked which process it is.
+        # Whether the process has read its rank.
         asked=0,
         # The rank in the largest group that the process joined, and the number of ranks in the
         # group.
@@ -96,7 +96,7 @@ def _note_import():
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_find_and_load":
-            # In the end, the outermost import.
+            # The last frame of the loop is the outermost import.
             _inside = frame.f_locals.get("name")
         frame = frame.f_back
     since = time.monotonic() - _facts["imported"]
@@ -149,7 +149,7 @@ def _mpi(module):
         _note_group(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size())
 
 
-#: What is done to a module once it was imported.
+#: For each module, a function that is called after the import of the module.
 _MODULES = {
     **escala_seen.MODULES,
     "torch.distributed.distributed_c10d": lambda module: _watch(
@@ -168,7 +168,7 @@ _MODULES = {
 
 
 class _Imports:
-    """A finder of modules that sees the name of each module first, and finds none."""
+    """A finder of modules that sees the name of each module first."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in _names:
@@ -250,7 +250,7 @@ def _audit(event, arguments):
         if event == "open":
             _note_file(arguments[0], bool(arguments[2] & _WRITES))
         elif event == "import":
-            # Of a compiled module; others are opened.
+            # This event has the path of a compiled module. Other modules are opened.
             _note_file(arguments[1], False)
         elif event in ("ctypes.dlopen", "sqlite3.connect"):
             _note_file(arguments[0], False)

@@ -171,7 +171,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def call(*command: str, **options) -> str:
-    """Run a command of the system and return what it printed.
+    """Run a command of the system and return its output.
 
     Raises
     ------

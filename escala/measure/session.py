@@ -292,7 +292,7 @@ class Session:
         return self.lack_of_time([before(planned.run) for planned in runs], self._measured > 0)
 
     def _measure_group(self, runs: Sequence[PlannedRun]) -> None:
-        """Measure a group; repeat all timing runs while other work disturbs one of them."""
+        """Measure a group. Repeat all its timing runs while other work disturbs a run."""
         first = runs[0].run
         with alone.hold({"experiment": first.experiment, "run": first.folder}):
             for planned in runs:

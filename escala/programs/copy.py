@@ -52,7 +52,7 @@ _KEPT_VARIABLES = re.compile(r"PATH|HOME|TMP|TMPDIR|TEMP|VIRTUAL_ENV|(LD|CONDA|X
 
 @dataclass(frozen=True)
 class CopyPaths:
-    """Translates absolute paths of the original to those of its copy.
+    """A translation of absolute paths of the original to paths of its copy.
 
     Attributes
     ----------

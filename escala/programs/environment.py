@@ -121,7 +121,7 @@ def extra_variables(program: Program) -> dict[str, str]:
 
 
 def environment(program: Program, of_ranks: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a program: those of ranks, and those that its interpreter needs.
+    """Return the variables of a program: the variables of ranks, and others for its interpreter.
 
     PWD is the folder in which the program is started. PATH is the PATH of the user's shell, without
     the programs of this project. The folder of the interpreter comes first in PATH only if PATH

@@ -262,7 +262,7 @@ class OutputSearch:
                 values = self._numbers.values(numbers)
                 counters = read_counters(line)
                 number, bar, made = getattr(counters, event), counters.bar, 1
-                # Of several numbers in a line, the one that the pattern matches.
+                # If a line has several numbers, the pattern selects one.
                 if number is not None:
                     inner = getattr(read_counters(matched), event)
                     number = number if inner is None else inner

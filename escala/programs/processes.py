@@ -87,7 +87,7 @@ def describe(folder: Path, execution: Execution) -> dict:
     Returns
     -------
     processes : the number of processes that worked; None if unknown.
-    threads : whether one of them had several threads at work.
+    threads : whether a process had several threads at work.
     places : pairs of a rank and the number of ranks.
     cores : the most cores that were used at a time.
     core_seconds : the core seconds of all processes after their imports.
@@ -153,7 +153,7 @@ def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
         try:
             report = ProcessReport(*json.loads(file.read_text(encoding="utf-8")))
             if not report.ended and at - report.imported > report.longest:
-                # Its core time is unknown, and taken as that of one full core.
+                # Its core time is unknown. It is taken as one full core.
                 report = report._replace(
                     longest=at - report.imported,
                     longest_after=report.imported_cores,

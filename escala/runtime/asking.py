@@ -81,7 +81,7 @@ def address_here(nodes: Sequence[Node], interface: str | None) -> str:
 
 
 def find_silent_nodes(names: Sequence[str]) -> list[str]:
-    """Return those of some nodes of this job that no longer start a process."""
+    """Return the nodes in `names`, which are nodes of this job, that no longer start a process."""
     job = job_number()
 
     def answers(name: str) -> bool:

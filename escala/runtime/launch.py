@@ -136,7 +136,7 @@ def command_line(
     command: Command,
     program: Program | None = None,
 ) -> Iterator[tuple[Command, Environment]]:
-    """Yield the one command that starts all processes, and further variables for them.
+    """Yield the command that starts all processes, and further variables for the processes.
 
     While the context lasts, this process runs the server by which they find each other.
 

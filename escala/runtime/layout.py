@@ -109,8 +109,8 @@ def places(
 ) -> list[dict]:
     """Return the place of every process of a run, as `Place.of` reads it.
 
-    Ranks are numbered node by node. A rank gets `cores_per_process` cores of its node, and a
-    process gets those of all its ranks. A process that is not bound gets all cores of the node.
+    Ranks are numbered node by node. A rank gets `cores_per_process` cores of its node. A process
+    gets the cores of all its ranks. A process that is not bound gets all cores of the node.
     """
     per_node = processes_per_node(layout, strategy)
     process_ranks = layout.processes // per_node

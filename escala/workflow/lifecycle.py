@@ -36,7 +36,7 @@ from escala.workflow.plans import Plans
 
 #: The target that reports the existing runs, and measures nothing.
 REPORT = "report"
-#: Environment variable by which jobs know that the call has this target.
+#: The environment variable that tells jobs whether the call has this target.
 _REPORTS_ONLY = "ESCALA_REPORTS_ONLY"
 _RESULTS = Path("results")
 

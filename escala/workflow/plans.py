@@ -178,7 +178,7 @@ class Plans:
         return str(file)
 
     def _write_plan(self, name: str, part: Part, plan: Plan) -> None:
-        """Write a plan as a new one if there is something to do, else as an old one."""
+        """Write a plan. Its file is new if runs must be measured; otherwise it is old."""
         file, run = _file_of(name, part), part if isinstance(part, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
@@ -195,7 +195,7 @@ class Plans:
             self.target_runs |= {planned.file: planned.run for planned in runs}
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})
-        # A later part of the experiment measures the references of an earlier one again.
+        # A later part of the experiment measures the references of an earlier part again.
         is_current = part is not None or _is_current(within_pilot(plan))
         _write(file, plan, bool(left) or not is_current)
 
@@ -261,7 +261,7 @@ class Jobs:
         return estimate.shape(self._runs(wildcards))
 
     def conda(self, wildcards: Wildcards) -> str:
-        """Return the file of the conda environment of the one engine, or the usual one.
+        """Return the file of the conda environment of the only engine, or of the default engine.
 
         The path starts in the folder of the rules.
         """
