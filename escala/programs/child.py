@@ -39,9 +39,10 @@ log = logging.getLogger("escala")
 KEPT_BYTES, LAST_BYTES = 2**22, 2**14
 #: Seconds in which processes that a program started must end after the program.
 GRACE_SECONDS = 2.0
-#: So long after its window was over, a program is ended that still goes on.
+#: A program that still runs this many seconds after the end of its window is ended.
 WINDOW_GRACE_SECONDS = 15.0
-#: SIGKILL does not end a process that waits for a file server. It is left after so many seconds.
+#: Seconds to wait for processes after SIGKILL. SIGKILL does not end a process that waits for a file
+#: server.
 KILL_SECONDS = 10.0
 #: Core seconds that the search for the patterns may take in one piece of output.
 SEARCH_SECONDS = 1.0

@@ -22,8 +22,8 @@ ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, SEEN, OUTPUT, WHOLE = "hook", "seen", "output", "whole run"
-#: Names of numbers that the hook adds to a mark: that a loop left its step by `break`, and how many
-#: marks before it could not be written.
+#: Names of numbers that the hook adds to a mark: a loop left this step by `break`; and how many
+#: earlier marks could not be written.
 LEFT, LOST = "_left", "_lost"
 #: The prefix of the name of the best value of a score.
 BEST = "best_"
