@@ -83,7 +83,7 @@ def physical_cores(cores: list[int] | None = None, folder: Path = PROCESSORS) ->
             f"the {len(cores)} cores of this process are threads of "
             f"{with_noun(len(siblings), 'physical core')}"
         )
-    return f"{len(cores)}; this process has one thread of each"
+    return f"{len(cores)}, and this process has one thread of each"
 
 
 @check("interfaces", "ranks of several nodes need one; ask which network nodes share", among=CHECKS)
