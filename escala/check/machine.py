@@ -100,7 +100,7 @@ def _answer(one: Check) -> Answer:
     except (Unavailable, OSError) as error:
         reason, _, remedy = str(error).partition(". Remedy: ")
         return Answer(one.name, False, reason, remedy or one.remedy)
-    except Exception as error:  # A broken check must not hide the others.
+    except Exception as error:  # A broken check must not hide the other answers.
         return Answer(one.name, False, f"{type(error).__name__}: {error}", one.remedy)
 
 

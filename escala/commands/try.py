@@ -3,9 +3,9 @@
 Write the command after --. It is started as it is, in the working directory. Placeholders in it are
 replaced for each run.
 
-Escala writes a small experiment. It tries the command once in one process, and once in as many as
-there are cores. Then it measures both, and one process with as many threads. At the end it prints
-the answer.
+Escala writes a small experiment. It tries the command in one process, and in several processes: one
+on each core. Then it measures one process on one core, the several processes, and one process with
+a thread on each core. At the end it prints the answer.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Environment:
     python : the release of Python that it needs. None: any release that Escala supports.
     backend : uv's option that selects the build of the framework for the machine, if there is one.
     builds : pattern of the packages in `uv.lock` that differ between these builds. The first group
-        is the framework; the others are libraries that its build brings.
+        is the framework. The other groups are libraries that its build brings.
     """
 
     variable: str

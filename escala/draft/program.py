@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--epoch-ends", "--regex", metavar="REGEX",
         help=f"finds the line that ends an epoch, such as {example}",
     )  # fmt: skip
-    about.add_argument("--step-ends", metavar="REGEX", help="the same for each step")
+    about.add_argument("--step-ends", metavar="REGEX", help="finds the line that ends a step")
     about.add_argument(
         "--whole", action="store_true",
         help="run it to its end each time; default: if its steps are seen, some seconds of them",

@@ -68,16 +68,16 @@ class Trial:
     seconds : from the start of the program to its end, or until it was ended.
     ended : whether it ended by itself.
     known_by : how its steps are known (`escala.programs.marks`).
-    epoch_seconds : of its last epoch, None if it is not known.
+    epoch_seconds : the seconds of its last epoch; None if unknown.
     epochs : the epochs that it made so far; if they are not known, those that it was to make.
     last : its last lines.
-    whole_seconds : of the run, with most of what Escala does around the program.
-    steps, rows : of an epoch, or steps so far; None if they are not known.
+    whole_seconds : the seconds of the run, with most of the work of Escala around the program.
+    steps, rows : the steps and the rows of an epoch, or the steps so far; None if unknown.
     scores : the last values of the numbers that it reported, by name.
-    ran : what its processes did (`escala.record.invariants`), None if it is not known.
+    ran : the facts about its processes (`escala.record.invariants`); None if unknown.
     placeholders : names of the placeholders of its command.
     notes : further sentences for the user.
-    read : files that it read and does not declare (`escala.programs.processes.list_unlisted`).
+    read : files that it has read and does not declare (`escala.programs.processes.list_unlisted`).
     result : its `run.json`, None if it did not end.
     window_steps : the steps that were timed, if its epoch is projected from these; else None.
     """
@@ -214,8 +214,8 @@ def try_together(
 
     Raises
     ------
-    InputError : as `try_once`; one trial ends, and the other does not within `PATIENCE` times its
-        time; or each process may write the lines of its epochs.
+    InputError : `try_once` raises it; one trial ends, and the other trial needs more than
+        `PATIENCE` times its time; or each process may write lines of epochs.
     """
     if alone and alone.ended:
         limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
@@ -265,7 +265,7 @@ def try_as_typed(
     """
     alone, first = None, guess.runs[0]
     if typed:
-        with suppress(InputError):  # It may need the strategy.
+        with suppress(InputError):  # The program may need the strategy.
             alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
         single = try_together(guess, first, alone, limit_seconds)
@@ -359,7 +359,8 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
 
     Parameters
     ----------
-    alone, several : of one process, and of several unless all configurations have one.
+    alone, several : the trial of one process, and the trial of several processes. None if all
+        configurations have one process.
     """
     if alone.ended:
         yield f"One process ended without an error after {span(alone.seconds)}.{_describe(alone)}"
@@ -515,7 +516,7 @@ def describe_starts(experiment: Experiment) -> Iterator[str]:
         for run in first:
             plan = make_plan(experiment.request(run), description, data)
             strategy, layout = run.declared.strategy, run.layout
-            # This machine in the place of each node, without an allocation.
+            # Without an allocation, this machine is the example of each node.
             node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
             if layout.nodes == 1:
                 launcher = launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL

@@ -112,7 +112,7 @@ def time_of(runs: Sequence[Run]) -> Time:
             "begins it in any case, and its times tell which further repeats fit"
         )
         return Time(UNKNOWN_MINUTES, why)
-    # A run of unknown time counts as the mean of the others.
+    # A run of unknown time counts as the mean of the known times.
     seconds = sum(known) / len(known) * len(runs)
     minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
     rounded = _STEP * ceil(minutes / _STEP)

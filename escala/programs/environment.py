@@ -198,7 +198,7 @@ def digests(program: Program) -> dict[str, str]:
     return named | {f"{len(others)} other files": whole.hexdigest()}
 
 
-#: A call plans many runs by the same files.
+#: The digests are computed once in a call, because many runs of a program have the same files.
 _digests_at_start = cache(digests)
 
 

@@ -212,7 +212,7 @@ class OutputSearch:
 
     Attributes
     ----------
-    marks : of the lines that have ended.
+    marks : the marks in complete lines.
     notes : sentences on output that was not searched or not read. They are complete after `end`.
     """
 

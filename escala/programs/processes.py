@@ -82,7 +82,7 @@ def describe(folder: Path, execution: Execution) -> dict:
     Parameters
     ----------
     folder : the folder of the reports of processes of Python.
-    execution : what was seen of the program. The program may still run.
+    execution : the observations of the program, which may still run.
 
     Returns
     -------
@@ -250,8 +250,8 @@ def list_unlisted(
     Parameters
     ----------
     read : absolute paths, without links.
-    paths : of the dataset.
-    folder : of the run.
+    paths : the paths of the dataset.
+    folder : the folder of the run.
 
     Returns
     -------

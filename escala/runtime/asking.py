@@ -172,7 +172,7 @@ def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
 
 
 def serve(address: str, port: int) -> dict[str, float]:
-    """Answer the other end, and return the rate at which its bytes arrived."""
+    """Answer the other end of a link, and return the rate at which its bytes arrive."""
     with socket.create_server((address, port)) as listening:
         listening.settimeout(_PATIENCE_SECONDS)
         connection, _ = listening.accept()

@@ -65,7 +65,7 @@ class Node:
 
     Attributes
     ----------
-    interface, address : of the network over which its ranks exchange.
+    interface, address : the interface and the address by which its ranks exchange.
     cores : the logical cores that the run may use, in this order.
     ports : the numbers of free ports.
     machine : the result of `escala.core.hardware.describe` with the `speed_seconds` of its first

@@ -139,7 +139,9 @@ def main() -> int:
     parser.add_argument("--interface")
     parser.add_argument("--ports", type=int, required=True)
     parser.add_argument("--addresses", type=json.loads, default={}, metavar="JSON")
-    parser.add_argument("--mpi", action="store_true", help="join the others through MPI")
+    parser.add_argument(
+        "--mpi", action="store_true", help="join the processes of the other nodes through MPI"
+    )
     arguments = parser.parse_args()
     name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
-from snakemake import cli, exceptions  # First: the others import each other in a circle.
+from snakemake import cli, exceptions  # cli first: other modules form a circle of imports.
 from snakemake.api import Workflow
 from snakemake.dag import DAG
 from snakemake.jobs import Job
