@@ -62,7 +62,7 @@ class Network:
 
     @cached_property
     def module(self) -> ModuleType:
-        """The workload's module for the engine. The first check answers with errors in it."""
+        """The workload's module for the engine. The first check reports an error in it."""
         return workload(self.workload, self._engine_name)
 
     @cached_property

@@ -81,7 +81,7 @@ def read(
 
 
 def _read_ticks(file: Path) -> tuple[list[int] | None, int]:
-    """Return the sums over cores of their ticks, None if they cannot be read; and how many cores.
+    """Return the ticks, summed over cores, or None if they cannot be read; and the number of cores.
 
     The ticks are `user`, `nice`, `system`, `idle`, `iowait`, `irq`, `softirq` and `steal`.
     """

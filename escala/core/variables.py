@@ -1,4 +1,4 @@
-"""Which variables of the environment reach the processes of a run, and what else decides a result.
+"""Which variables of the environment reach the processes of a run, and which decide a result.
 
 A variable reaches a rank only if a line of `NEUTRAL` or `DECIDING` allows its name. The variables
 of `DECIDING` can change kernels, the exchange or the time of a step. `run.json` records them, and
@@ -35,11 +35,11 @@ SHELL = "ESCALA_SHELL"
 #: Names of further variables that the user passes to the ranks, divided by commas.
 PASS = "ESCALA_PASS"
 
-#: The variable that names the folder of its marks to a program (`escala/hook`).
+#: The variable that tells a program the folder of its marks (`escala/hook`).
 MARKS = "ESCALA_STEPS"
 #: The variable that asks the first process of a program for a trace: `STEPS:FILE`.
 TRACED = "ESCALA_TRACE"
-#: For how many seconds of steady steps a program runs.
+#: The variable with the seconds of steady steps for which a program runs.
 WINDOW = "ESCALA_WINDOW"
 
 

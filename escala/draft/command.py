@@ -36,7 +36,7 @@ _ENVIRONMENTS = re.compile(
 _STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
 #: This launcher gives each process its number on its node, as an option of the script.
 _HANDS_RANK = "torch.distributed.launch"
-#: Launchers that Escala replaces, with the strategy that starts the same processes.
+#: Launchers that Escala replaces, each with the strategy that starts the same processes.
 _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
@@ -60,11 +60,11 @@ LAUNCHER = "own-launcher"
 
 @dataclass
 class Reading:
-    """What is known of a command.
+    """The facts that are known about a command.
 
     Attributes
     ----------
-    command : the words to start, without the launcher whose place Escala takes.
+    command : the words to start, without a launcher that Escala replaces.
     strategy : the strategy that starts its ranks; None if unknown.
     sentences : sentences on assumptions.
     guessed : whether only its script shows the strategy.
@@ -86,7 +86,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
 
     Raises
     ------
-    InputError : the command begins with a launcher, and it is not certain what that starts.
+    InputError : the command begins with a launcher, and the started program is not certain.
     """
     start = 0
     for place in range(len(words)):
@@ -185,10 +185,10 @@ def _without_launcher(words: Sequence[str], strategy: str, python: str) -> Readi
 
 
 def _find_program_word(words: Sequence[str], first: int, strategy: str) -> int:
-    """Return the position of the program that a launcher starts, or the number of words.
+    """Return the position of the program that a launcher starts; without one, the number of words.
 
-    The program stands after `--`; or it is an interpreter, a script, a program that starts another
-    one, or an executable file; or a name on the PATH that is no value of an option.
+    The program stands after `--`. Otherwise it is the first word that is an interpreter, a script,
+    a wrapper program, an executable file, or a name on the PATH that is no value of an option.
     """
     for place in range(first, len(words)):
         before, word, file = words[place - 1], words[place], Path(words[place])
@@ -213,17 +213,17 @@ def find_program(name: str) -> str | None:
 
 
 def interpreter_of(program: Path) -> str | None:
-    """Return the interpreter of a program written in Python, None of another program.
+    """Return the interpreter of a program in Python; None for any other program.
 
-    Its first lines name it. A program without such lines, such as a link, may stand alongside the
-    interpreter of its environment.
+    The first lines of the program name the interpreter. If they do not, such as in a link, the
+    interpreter may be in the same folder.
     """
     try:
         with open(program, "rb") as file:
             first = os.fsdecode(file.read(1024))
     except OSError:
         return None
-    # Long paths stand in the second line, where installers let sh start the interpreter.
+    # For long paths, installers let sh start the interpreter by the second line.
     named = re.match(r"#!\s*(\S+)(?: +(\S+))?.*\n(?:'''exec' [\"']?(/[^\n\"']+?)[\"']? )?", first)
     name = named and (named[3] or named[1])
     alongside = program.absolute().with_name("python")
@@ -251,7 +251,7 @@ def _set_accelerate(words: Sequence[str]) -> Reading:
         word = unread.pop(0)
         name, equals, _ = word.partition("=")
         if word.endswith(".py"):
-            # The options of the script follow.
+            # All further words are options of the script.
             kept += [word, *unread]
             break
         if name.replace("-", "_").replace("__", "--", 1) not in _ACCELERATE:
@@ -267,7 +267,7 @@ def _set_accelerate(words: Sequence[str]) -> Reading:
 
 
 def _read_script(reading: Reading, folder: Path) -> None:
-    """Set the strategy by what the script imports and calls, or by placeholders in the command."""
+    """Set the strategy by imports and calls of the script, or by placeholders in the command."""
     placeholders = {
         name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word
     }
@@ -290,7 +290,7 @@ def _read_script(reading: Reading, folder: Path) -> None:
 
 
 def find_script(command: Sequence[str], folder: Path) -> Path | None:
-    """Return the script of Python that a command names, None if it names none that is there."""
+    """Return the existing script of Python that a command names; None without one."""
     files = (folder / word for word in command if word.endswith(".py"))
     return next(filter(Path.is_file, files), None)
 
@@ -315,20 +315,20 @@ def find_strategies(file: Path | None) -> dict[str, str]:
         for name, option in OPTIONS.items()
         if option.signs and signs.issuperset(option.signs)
     }
-    # A script that starts processes itself, and calls what joins them to a group, starts its ranks.
-    # Without such a call they are something else.
+    # A script starts its ranks if it starts processes and calls a function that joins them to a
+    # group. Without such a call, the processes are no ranks.
     joins = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
     excluded = joins if joins and LAUNCHER in by_strategy else {LAUNCHER}
     return {name: sign for name, sign in by_strategy.items() if name not in excluded}
 
 
 def list_files(words: Sequence[str], folder: Path) -> list[str]:
-    """Return the files of a program below a folder: those it names, and what its scripts import.
+    """Return the files of a program below a folder: files that it names, and imported modules.
 
     Returns
     -------
-    Patterns, sorted; those of files in the folder are relative to it. Files elsewhere that the
-    command names belong to the program in any case.
+    Sorted patterns. Patterns of files in the folder are relative to the folder. Files elsewhere
+    always belong to the program if the command names them.
     """
     named = [folder / word for word in words if (folder / word).is_file()]
     named += _modules(find_module(words) or "", folder)
@@ -386,7 +386,7 @@ def _modules(name: str, place: Path) -> Iterator[Path]:
 def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     """Return paths that lead out of the folder of a program, where the user may write.
 
-    They are absolute, begin with `~`, or lead up.
+    The paths are absolute, begin with `~`, or lead up.
 
     Returns
     -------

@@ -35,9 +35,9 @@ from escala.workloads import WORKLOADS
 EPOCHS, ROWS, REPEATS = 3, 64, 7
 #: The strategy of one process.
 ONE = "single"
-#: An interpreter that takes longer to tell its path is not used.
 #: Seconds of steady steps that each run times.
 WINDOW_SECONDS = 2
+#: An interpreter that takes more seconds to print its path is not used.
 _SECONDS = 20
 #: Placeholders by which a program trains equal rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
@@ -117,7 +117,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
 
     Parameters
     ----------
-    command : its words, or one text. Programs are looked for where the shell of the user does.
+    command : the words of the command, or one text. Programs are looked up on the PATH of the user.
     options : the options of `add_options`.
 
     Raises
@@ -215,11 +215,11 @@ def _list_earlier_files(file: Path) -> list[str]:
 def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     """Add files that a program has read to the files of its draft; yield sentences on them.
 
-    Data are only named: large files, and many files of one folder that are no code.
+    Large files, and many files of one folder that are no code, are data. They are only mentioned.
 
     Parameters
     ----------
-    read : their paths (`escala.programs.processes.list_unlisted`).
+    read : the paths of the files (`escala.programs.processes.list_unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
@@ -313,8 +313,8 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
     names = [Path(word).name if wraps else word for word in words]
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
-        # The interpreter tells its path itself: a word before it, such as `uv run`, may choose
-        # another one than PATH, and so may a program on the PATH.
+        # The interpreter itself prints its path. A word before it, such as `uv run`, or a wrapper
+        # on the PATH may choose another interpreter.
         call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
         with suppress(OSError, subprocess.TimeoutExpired):
             shell = variables.restore_shell()
@@ -323,7 +323,7 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
             if lines and os.access(lines[-1], os.X_OK):
                 return words, lines[-1]
         return words, None if place else program
-    # Programs of an environment, such as accelerate, name its interpreter.
+    # A program such as accelerate names the interpreter of its environment.
     return words, draft_command.interpreter_of(Path(program)) if program else None
 
 
@@ -342,7 +342,7 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
 
 
 def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, int, int]:
-    """Return the processes of a node, the threads of one process, and the cores of each of several.
+    """Return the processes of a node, the threads of one process, and the cores of each process.
 
     With GPUs, there is a process for each GPU, and the processes share the cores.
     """
@@ -361,7 +361,7 @@ def _numbers(options: argparse.Namespace, sentences: list[str]) -> tuple[int, in
 
 
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
-    """Yield sentences on what the command cannot vary, and what that means."""
+    """Yield sentences on numbers that the command cannot vary, and on the consequences."""
     if strategy == ONE:
         ways = ", ".join(option.name for option in OPTIONS.values())
         yield (

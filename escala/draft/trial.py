@@ -60,16 +60,16 @@ _LAST = "; its last lines: "
 
 @dataclass(frozen=True)
 class Trial:
-    """What one short run of a program showed.
+    """The observations of one short run of a program.
 
     Attributes
     ----------
     run : the run of the experiment that was tried.
-    seconds : from the start of the program to its end, or until it was ended.
-    ended : whether it ended by itself.
+    seconds : the seconds from the start of the program to its end.
+    ended : whether the program ended by itself.
     known_by : how its steps are known (`escala.programs.marks`).
     epoch_seconds : the seconds of its last epoch; None if unknown.
-    epochs : the epochs that it made so far; if they are not known, those that it was to make.
+    epochs : the epochs that the program has made; if unknown, the planned epochs.
     last : its last lines.
     whole_seconds : the seconds of the run, with most of the work of Escala around the program.
     steps, rows : the steps and the rows of an epoch, or the steps so far; None if unknown.
@@ -78,8 +78,8 @@ class Trial:
     placeholders : names of the placeholders of its command.
     notes : further sentences for the user.
     read : files that it has read and does not declare (`escala.programs.processes.list_unlisted`).
-    result : its `run.json`, None if it did not end.
-    window_steps : the steps that were timed, if its epoch is projected from these; else None.
+    result : its `run.json`; None if the program did not end.
+    window_steps : the timed steps, if the epoch is projected from them; else None.
     """
 
     run: Run
@@ -102,13 +102,14 @@ class Trial:
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
-    """Do a run of an experiment on a program once, for `EPOCHS` epochs at most.
+    """Make one run of an experiment on a program, for `EPOCHS` epochs at most.
 
     A program that takes longer than the limit is ended.
 
     Raises
     ------
-    InputError : it fails, or a pattern of its output matches no line; with its last lines.
+    InputError : the program fails, or a pattern matches no line of its output. The message has the
+        last lines of the output.
     """
     began, request = time.time(), experiment.request(run)
     epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
@@ -200,7 +201,7 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
 
 
 def find_largest(experiment: Experiment) -> Run | None:
-    """Return the run of most processes on one node, or None if all have one process."""
+    """Return the run with the most processes on one node; None if all runs have one process."""
     layouts = ((run.layout, run) for run in experiment.runs)
     on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
     most, run = max(on_one, key=lambda pair: pair[0])
@@ -210,7 +211,7 @@ def find_largest(experiment: Experiment) -> Run | None:
 def try_together(
     experiment: Experiment, run: Run, alone: Trial | None, limit_seconds: float = LIMIT_SECONDS
 ) -> Trial:
-    """Do a run of several processes as `try_once` does, and compare it with a trial of one.
+    """Make a run of several processes by `try_once`, and compare it with a trial of one process.
 
     Raises
     ------
@@ -247,21 +248,21 @@ def try_together(
 def try_as_typed(
     typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
 ) -> tuple[Trial, Trial | None, str | None]:
-    """Do a run of one process, and one of several if there are configurations with several.
+    """Make a trial of one process, and one of several processes if a configuration has several.
 
     Parameters
     ----------
-    typed : the program as its command is typed, if `guess` has a strategy that is guessed from its
-        script. It is tried first.
+    typed : the experiment on the command as it is typed, if the strategy of `guess` is guessed from
+        the script. It is tried first.
 
     Returns
     -------
-    The trials of one process and of several, and None. Where only the command as typed works: its
-    trial, None, and why the guess fails.
+    The trial of one process, the trial of several processes, and None. If only the command as typed
+    works: its trial, None, and the reason why the guess fails.
 
     Raises
     ------
-    InputError : as `try_once` and `try_together`; both fail.
+    InputError : both experiments fail; see `try_once` and `try_together`.
     """
     alone, first = None, guess.runs[0]
     if typed:
@@ -295,7 +296,7 @@ def describe_isolation(experiment: Experiment) -> Iterator[str]:
     shared = []
     for text, where in command.list_places(program.command, program.directory).items():
         path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
-        # A script finds the original by a whole path, also where it is copied.
+        # By an absolute path, a script finds the original file, even if the file is copied.
         in_script = where != command.COMMAND and not text.startswith("..")
         if in_script or copy.paths.path(path) == path:
             shared.append(f"{text} ({where})")
@@ -327,7 +328,7 @@ def _error(program: Program, run: Run, reason: str, last: str) -> InputError:
 
     Parameters
     ----------
-    reason : how it ended, perhaps with a remedy.
+    reason : how the program ended, perhaps with a remedy.
     last : its last lines.
     """
     alone = run.layout.processes == 1
@@ -459,7 +460,7 @@ def _describe(trial: Trial) -> str:
 
 
 def _compare(alone: Trial, several: Trial) -> Iterator[str]:
-    """Yield sentences if several processes do other work than one, by what their trials tell."""
+    """Yield sentences if trials show that several processes do other work than one process."""
     ranks = several.run.layout.ranks
     used, together = (trial.ran["core_seconds"] or 0.0 for trial in (alone, several))
     times = {}
@@ -505,8 +506,8 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
 def describe_starts(experiment: Experiment) -> Iterator[str]:
     """Yield lines on what each configuration would start; nothing is started.
 
-    They name the words, the cores and the variables of the first and the last process. Ports and
-    the nodes of a cluster are examples: they are selected when a run begins.
+    The lines name the words, the cores and the variables of the first and the last process. Ports
+    and nodes of a cluster are examples: they are selected when a run begins.
     """
     first = [run for run in experiment.runs if run.repeat == 1]
     with temporary_folder("escala-try") as temporary:

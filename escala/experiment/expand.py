@@ -134,7 +134,7 @@ def timing_runs(settings: Settings) -> list[Run]:
 
 
 def probe_runs(settings: Settings, probe: str) -> list[Run]:
-    """Return every possible run of a probe; its setting `repeats` is the number of each."""
+    """Return every possible run of a probe. Its setting `repeats` is the number of repeats."""
     repeats = settings[probe].get("repeats")
     return [
         run

@@ -42,7 +42,8 @@ def layouts_of(scaling: Settings) -> list[Layout]:
 def smaller_size(configuration: Configuration, scaling: Settings) -> list[Configuration]:
     """Return the next smaller size of a configuration in a scaling study, if there is one.
 
-    One process runs with the strategy or without it: both are returned, measured or not.
+    One process may run with the strategy or without it. Then both configurations are returned,
+    measured or not.
     """
     strategy, layout, _, network = configuration
     layouts = layouts_of(scaling)

@@ -18,7 +18,7 @@ _TRACE = os.environ.get("ESCALA_TRACE")
 _files = {}
 #: Marks that could not be written.
 _lost = []
-#: The numbers of the turn in which a loop is; empty outside of a turn.
+#: The numbers of the present turn of a loop; empty outside of a turn.
 _open = []
 
 
@@ -46,7 +46,7 @@ def score(*unnamed, **named):
 
 
 class steps:
-    """A loader: each turn of a loop over it is a step. It may be looped over again."""
+    """A loader: each turn of a loop over it is a step. Several loops over it are possible."""
 
     def __init__(self, loader, rows=None):
         self._loader, self._row_count, self._turns = loader, rows, None

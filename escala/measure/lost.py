@@ -2,7 +2,7 @@
 
 A session marks the run that it measures, and removes the mark when the run has ended. If a mark
 stays after its session, SLURM is asked how the job ended, and the run is recorded as failed. So the
-next session does not measure a run that would end it, too.
+next session does not measure a run that would end this session, too.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
 
 
 def require_ended(runs: Iterable[PlannedRun]) -> None:
-    """Refuse to measure beside a job that measures some of these runs, as after a call was killed.
+    """Refuse to measure while a job of another call measures some of these runs.
 
     Raises
     ------

@@ -25,7 +25,7 @@ from escala.core import environment
 from escala.core.readable import size
 from escala.programs.program import Program
 
-#: The folder that holds the copy, alongside the plan of a run.
+#: The folder of the copy, beside the plan of a run.
 COPY = "copy"
 #: The most files and folders, and the most bytes, that are copied for each run.
 MOST_ENTRIES, MOST_BYTES = 5_000, 2**30
@@ -40,7 +40,8 @@ _SCRIPT = re.compile(r".+\.(py|sh|bash|R|r|jl|lua|pl)")
 _LEFT_OUT = {".escala", ".snakemake"}
 #: Files by which a folder of installed packages is recognised. Such folders are linked.
 _INSTALLED = ("pyvenv.cfg", "conda-meta")
-#: Of git's folder only these are copied: objects may be many, and new ones do no harm.
+#: The folders of `.git` that are copied. Objects are linked: they may be many, and new objects do
+#: no harm.
 _COPIED_OF_GIT = {"refs", "logs"}
 #: Folders that Python and git write by themselves.
 _BY_THE_WAY = {"__pycache__", ".git"}
@@ -112,7 +113,8 @@ class Copy:
     copied : the files to copy.
     large : files that are linked, because the sum of all files is too large; the smallest first.
     whole : folders that are linked, because they hold too many files.
-    crowded : folders above with more than `MOST_LINKS` entries: no relative path leads into them.
+    crowded : folders above the copy with more than `MOST_LINKS` entries. Relative paths into them
+        do not work.
     paths : the translation of paths.
     """
 
@@ -300,7 +302,7 @@ def _roots(program: Program) -> list[Path]:
     """Return the folders to copy: where the program is started, and where its script is."""
 
     def may_be_copied(folder: Path) -> bool:
-        # The folder must not be one around the homes of users.
+        # A folder around the homes of users is not copied.
         return folder == _home() or not _home().is_relative_to(folder)
 
     root = program.directory

@@ -212,7 +212,7 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[st
 def notes_on_lengths(by_process: Sequence[Sequence[Epoch]]) -> list[str]:
     """Return a note if epochs take longer than the seconds that their lines report.
 
-    The first epochs are left out, as in results.
+    The first epochs are left out, as in the results.
     """
     later = [epoch for epochs in by_process for epoch in epochs[1:] if not epoch.steps]
     pairs = [

@@ -39,7 +39,7 @@ LOCAL, MPIRUN, SRUN = "local", "mpirun", "srun"
 Command = list[str]
 Environment = dict[str, str]
 
-#: Open MPI's transports between ranks of one node.
+#: The transports of Open MPI between ranks of one node.
 ON_ONE_NODE = "self,vader"
 
 
@@ -181,7 +181,7 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
     options += ["--host", ",".join(f"{host}:{per_node}" for host in hosts)]
     # The ranks of one node exchange through shared memory: no transport listens on a port.
     parameters = {"btl": f"{ON_ONE_NODE},tcp" if across else ON_ONE_NODE}
-    # From its release 5 on, mpirun refuses loopback, and starts processes on one node by itself.
+    # From release 5 on, mpirun refuses loopback. On one node it needs no interface.
     interface = launch.nodes[0].interface
     if (across or not other_hosts) and (release < 5 or interface != LOOPBACK):
         parameters["oob_tcp_if_include"] = interface
