@@ -24,9 +24,9 @@ from escala.core.errors import InputError, Unavailable
 def main(command: Callable[[], int | None]) -> int:
     """Run `command` and return its exit code.
 
-    It is one of `escala.core.console`. Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so
-    that `finally` clauses run and no child survives. If the reader of the output has closed it, the
-    code is that of SIGPIPE, and there is no message.
+    `escala.core.console` lists the codes. Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`,
+    so that `finally` clauses run and no child survives. If the reader of the output has closed the
+    output, the code is 128 + SIGPIPE, and no message is printed.
     """
     interrupts.handle()
     print_any_text()
@@ -36,7 +36,7 @@ def main(command: Callable[[], int | None]) -> int:
         say(error)
         return console.WRONG if isinstance(error, InputError) else console.FAILED
     except BrokenPipeError:
-        # The reader of the output, such as `head`, has closed it. Python must not flush it at exit.
+        # The reader of the output, such as `head`, has closed it. Python must not flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return console.SIGNALLED + signal.SIGPIPE
     except OSError as error:
@@ -53,31 +53,34 @@ def json_or_file(text: str) -> Any:
 
     Raises
     ------
-    ValueError : it is not JSON.
+    ValueError : the text is not JSON.
     OSError : the file cannot be read.
     """
     return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
 
 
-#: Files by their names in a rule.
+#: The files of a rule, by the names that the rule gives them.
 Files = dict[str, Path]
 
 
 @dataclass(frozen=True)
 class Step:
-    """The outputs of a rule, which are made or taken from the store.
+    """A step of the workflow: it makes the outputs of a rule, or takes them from the store.
+
+    A step gets `output`, the files of the rule's output by name; `given`, the settings of the
+    rule; and the files of the rule's input, as arguments of their names.
 
     Attributes
     ----------
-    make : makes it. `output` are the files of the rule's output by name, `given` its settings, and
-        the other arguments the files of its input by name.
-    code : of the settings, the code that decides it.
-    inputs : of the settings and the rule's input, the files that decide it, if these are others.
-    parameters : of the settings, those that decide it.
-    outputs : of the settings and the rule's output, what is made, if that is more; nothing of what
-        is not worth a place in the store.
-    optional : of the settings, the names of outputs that may be left out.
-    after : called as `make`, also when the outputs were served.
+    make : makes the outputs.
+    code : takes the settings; returns the code that decides the outputs.
+    inputs : takes the settings and the rule's input; returns the files that decide the outputs.
+        Default: the files of the rule's input.
+    parameters : takes the settings; returns the values that decide the outputs.
+    outputs : takes the settings and the rule's output; returns the files to store. They may be more
+        than the rule's output. If there are none, the step does not use the store.
+    optional : takes the settings; returns the names of outputs that the step may leave out.
+    after : called like `make`, after the outputs were made or served.
     """
 
     make: Callable[..., None]
@@ -108,7 +111,7 @@ class Step:
 
 
 def _by_name(files: dict[str, Path | list[Path]]) -> Files:
-    """Return each file by its name; those of a list by their places, as two may have one name."""
+    """Return files by name; a file of a list also by its place, as two may have the same name."""
     named = {}
     for name, of in files.items():
         listed = of if isinstance(of, list) else ()
@@ -130,7 +133,7 @@ def print_stage(
     Parameters
     ----------
     began : `time.perf_counter()` at its begin.
-    files : those that it wrote.
+    files : the files that the stage wrote.
     """
     written = sum(path.stat().st_size for path in files)
     print(

@@ -31,7 +31,7 @@ COMMANDS = {
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a selected rate",
     "history": "keep measurements of many sessions and machines, and query them",
-    "measure": "measure what is left of a plan, which escala run writes, without Snakemake",
+    "measure": "measure the incomplete runs of a plan of escala run, without Snakemake",
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",
     "check": "show what this machine can run, or check a workload of your own",
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _main() -> int | None:
-    # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
+    # Other libraries are imported later, because PYTHONPATH may hold foreign modules.
     environment.drop_shadowing_paths(ROOT)
     if "_ARGCOMPLETE" in os.environ:
         line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
@@ -72,14 +72,16 @@ def _main() -> int | None:
         argcomplete.autocomplete(parser, always_complete_options=False)
     words = sys.argv[1:] or ["--help"]
     module, arguments = parse(words)
-    # A shell may call `completion` where it starts. A job has the environment of its call.
+    # A shell that starts may call `completion` in any folder. A job inherits the prepared
+    # environment.
     if words[0] != "completion" and not getattr(arguments, "in_call", False):
         os.environ.pop(environment.SESSION_VARIABLE, None)
         folder = Path.cwd()
         root = folder if is_project(folder) else ROOT
         environment.prepare(root)
         environment.require_work_folder(folder)
-        # In a clone its code is at work; and Python here may be without docstrings, or not end.
+        # The code of a clone must run in the clone. `python -O` removes docstrings; `-i` never
+        # ends.
         is_other = not (root / "escala").samefile(ROOT / "escala")
         if sys.flags.optimize or sys.flags.inspect or is_other:
             os.execv(sys.executable, [sys.executable, "-m", "escala.command", *sys.argv[1:]])
@@ -90,7 +92,7 @@ def _main() -> int | None:
 def parse(words: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     """Return the module of a subcommand, and its arguments.
 
-    If the subcommand has a default of `extra`, these are the words after `--`.
+    If the subcommand has an argument `extra`, that argument gets the words after `--`.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def parse(words: list[str]) -> tuple[ModuleType, argparse.Namespace]:
         whole.parse_args([name, *words])
     parser, extra = commands[name], {}
     if parser.get_default("extra") is not None and "--" in words:
-        # They are divided here, because argparse takes options after `--` for other words.
+        # The words are divided here, because argparse reads options after `--` as plain words.
         place = words.index("--")
         words, extra = words[:place], {"extra": words[place + 1 :]}
     return _load(name), argparse.Namespace(**vars(parser.parse_args(words)) | extra)
@@ -114,7 +116,10 @@ def parsers() -> Mapping[str, Parser]:
 
 
 def _parsers(*names: str) -> tuple[Parser, Mapping[str, Parser]]:
-    """Return the parser of the command, and those of all subcommands; some have their options."""
+    """Return the parser of the command, and the parser of each subcommand.
+
+    Only the parsers of `names` have their options.
+    """
     parser = Parser(
         description="Does training a model in parallel pay on my machines, by how much, and why?",
         prog="escala",

@@ -1,8 +1,8 @@
-"""The code that determines what a step makes, as the step declares it.
+"""The code that determines the outputs of a step. The step declares this code.
 
-Nothing is found by parsing or by imports: a step names the files and folders that count, and the
-versions of the packages that it uses. What starts, measures and records runs is in no digest; if
-its meaning changes, `escala.record.key.RECORD` is raised.
+A step names the files and folders of its code, and the packages that it uses; nothing is derived
+from imports. The code that starts, measures and records runs is in no digest. If the meaning of a
+record changes, raise `escala.record.key.RECORD`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from escala.core.files import sha256_file
 
 #: The folder of the package `escala`.
 PACKAGE = Path(__file__).resolve().parents[1]
-#: Distributions with which data are prepared and scored, and those that draw figures.
+#: The distributions that prepare and score data, and the distributions that draw figures.
 LIBRARIES = (
     "biopython", "dendropy", "imbalanced-learn", "numpy", "pandas", "pillow", "scikit-learn",
     "scipy",
@@ -28,13 +28,13 @@ DRAWING = ("matplotlib", "seaborn")
 
 @dataclass(frozen=True)
 class Code:
-    """Files and packages that determine what a step makes.
+    """The files and packages that determine the outputs of a step.
 
     Attributes
     ----------
-    paths : files and folders, by a name that says what they are to the step. Digests hold these
-        names and not the paths, so a folder that is moved changes nothing.
-    versions : of packages, by distribution.
+    paths : files and folders, by names that tell their purpose in the step. Digests depend on these
+        names and not on the paths, so a moved folder changes nothing.
+    versions : the versions of packages, by distribution.
     """
 
     paths: Mapping[str, Path]
@@ -59,16 +59,16 @@ class Code:
         return digests
 
     def digest(self) -> str:
-        """Return one digest of all files, in hexadecimal, or raise as `files`."""
+        """Return one digest of all files, in hexadecimal. Errors: see `files`."""
         return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
 
 
 def modules(folder: Path) -> dict[str, Path]:
-    """Return the modules of a package by their names, without those in packages inside it."""
+    """Return the modules of a package by name, without modules of packages inside the package."""
     return {f"{folder.name}/{path.name}": path for path in sorted(folder.glob("*.py"))}
 
 
 def project() -> Code:
-    """Return the code of a step that takes seconds: the whole project, with its libraries."""
+    """Return the code of a short step: the whole project, with its libraries."""
     schemas = PACKAGE.parent / "schemas"
     return Code({"escala": PACKAGE, "schemas": schemas}, packages.versions(LIBRARIES + DRAWING))

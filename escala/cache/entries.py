@@ -1,4 +1,4 @@
-"""The files of a store: what is kept under a key, and the lock of those who use it.
+"""The files of a store: the results of each key, and the lock of the processes that use the store.
 
     {store}/blobs/ab/abcd…                         files, each named by the SHA-256 of its bytes
     {store}/entries/ab/abcd…/{time}.{sha256}.json  the results of a key; the newest is served
@@ -8,13 +8,13 @@
                                                    and ctime
     {store}/lock                                   shared to store and to serve, exclusive to prune
 
-Blobs and entries are written whole, by a rename, and a blob before the entry that names it.
+Blobs and entries are written whole, by a rename. A blob is written before the entry that names it.
 
-The digest of a large file is computed again only if the file changed. No program can set the ctime,
-so a file is also read again if it was changed and its mtime was set back. The digest of a file that
-changed just before it was read is not stored: the file could change again within the same tick of
-the file system's clock. If a program writes through a shared memory map, both times may change only
-some seconds later; nothing in Escala writes that way.
+The digest of a large file is computed again only if the file changed. No program can set the ctime.
+So a file is read again even if a program changed it and set its mtime back. The digest of a file
+that changed just before it was read is not stored: the file could change again within the same tick
+of the file system's clock. If a program writes through a shared memory map, both times may change
+only some seconds later; nothing in Escala writes that way.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ BLOBS = f"blobs/??/{_SHA256}"
 ENTRIES = f"entries/??/{_SHA256}/{'[0-9]' * 20}.{_SHA256}.json"
 INCOMING = f"incoming/{'[0-9a-f]' * 32}"
 DIGESTS = "digests"
-#: Bytes of a large file. A smaller one is read each time, as fast as its digest is looked up.
+#: The least bytes of a large file. Reading a smaller file is as fast as looking up its digest.
 LEAST_BYTES = 2**20
-#: No clock of a file system of Linux has longer ticks (FAT: 2 s).
+#: More than the longest tick of a clock of a Linux file system (FAT: 2 s).
 TICK_SECONDS = 3.0
 
 _FICLONE = 0x40049409  # linux/fs.h
@@ -58,7 +58,7 @@ _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.
 
 
 class Damaged(Exception):
-    """A blob or an entry of the store differs from what was stored, or cannot be read."""
+    """A blob or an entry of the store has changed since it was stored, or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Entry:
 
     Attributes
     ----------
-    path : the file that describes it.
-    created : when it was stored (ISO 8601, UTC).
-    determined : all that determines the outputs. The key is its digest.
-    outputs : content of every output, by name; None for an output that was not made.
+    path : the file that describes the entry.
+    created : when the outputs were stored (ISO 8601, UTC).
+    determined : the values that determine the outputs. The key is their digest.
+    outputs : the content of every output, by name; None for an output that was not made.
     """
 
     path: Path
@@ -80,23 +80,23 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Its key, in hexadecimal."""
+        """The key, in hexadecimal."""
         return self.path.parent.name
 
     @property
     def step(self) -> str:
-        """The name of the step that made it."""
+        """The name of the step that made the outputs."""
         return self.determined["step"]
 
     @property
     def blobs(self) -> dict[str, int]:
-        """Size of each blob it needs, in bytes, by digest."""
+        """The size of each blob of the entry, in bytes, by digest."""
         contents = filter(None, self.outputs.values())
         return dict(file for content in contents for file in content.values() if file)
 
     @property
     def used(self) -> float:
-        """Time at which it was last stored or served, in seconds since 1970."""
+        """The time at which the entry was last stored or served, in seconds since 1970."""
         return self.path.stat().st_mtime
 
 
@@ -115,14 +115,14 @@ def content(path: Path, store: Path | None = None) -> Content:
 
     Raises
     ------
-    InputError : a link leads to a folder that holds it.
-    OSError : something cannot be read.
+    InputError : a link leads to a folder around the link.
+    OSError : a file or a folder cannot be read.
     """
     if not path.is_dir():
         return {"": (digest_file(path, store), path.stat().st_size)}
     files: Content = {}
 
-    # `above` are the folders that hold this one, by device and inode.
+    # `above` are the folders around this folder, by device and inode.
     def add(folder: Path, inside: str, above: dict[tuple[int, int], Path]) -> None:
         status = folder.stat()
         identity = status.st_dev, status.st_ino
@@ -142,7 +142,7 @@ def content(path: Path, store: Path | None = None) -> Content:
 
 
 def blob(store: Path, sha256: str) -> Path:
-    """Return the file of a store that holds the bytes of a digest."""
+    """Return the file of a store for a digest."""
     return store / "blobs" / sha256[:2] / sha256
 
 
@@ -156,7 +156,7 @@ def read(path: Path) -> Entry:
 
     Raises
     ------
-    Damaged : it differs from what was written.
+    Damaged : the entry differs from what was written.
     """
     try:
         written = path.read_bytes()
@@ -172,7 +172,7 @@ def read(path: Path) -> Entry:
 
 
 def _check(output: dict) -> Content:
-    """Return the content of an output; refuse a path out of its folder, and what is no digest."""
+    """Return the content of an output. Refuse paths out of its folder, and malformed values."""
     for inner, file in output.items():
         path = PurePosixPath(inner)
         if path.is_absolute() or ".." in path.parts:
@@ -202,9 +202,9 @@ def damage(store: Path, path: Path) -> str | None:
 
 
 def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
-    """Store outputs: first every blob, then the entry that names them.
+    """Store outputs: first every blob, then the entry that names the blobs.
 
-    An existing blob is read again, and replaced if it is damaged.
+    An existing blob is read again. A damaged blob is replaced.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
     entry = {"created": created, "determined": determined, "outputs": contents}
     written = json.dumps(entry, indent=1, allow_nan=False).encode()
     inside = folder(store, digest(determined))
-    # The newest is served, even if the clock was set back since the last one.
+    # The newest entry must come last, even if the clock was set back since the previous entry.
     last = max((int(path.name[:20]) for path in inside.glob("*.json")), default=0)
     name = f"{max(time.time_ns(), last + 1):020d}.{hashlib.sha256(written).hexdigest()}.json"
     with hold_lock(store):
@@ -239,11 +239,11 @@ def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
 
 
 def restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
-    """Copy all outputs to temporary paths next to their own, and rename them if none is damaged.
+    """Copy all outputs to temporary paths. If no copy is damaged, rename the copies to the outputs.
 
     Raises
     ------
-    Damaged : a blob is.
+    Damaged : a blob is damaged.
     OSError : an output cannot be written.
     """
     with ExitStack() as finished:
@@ -257,7 +257,7 @@ def restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
             for inner, file in stored.items():
                 if file is not None:
                     _fetch(blob(store, file[0]), temporary / inner)
-                    # Snakemake refuses to make a file again if its user may not write to it.
+                    # Snakemake refuses to make a file again that the user may not write to.
                     if inner:
                         _protect(temporary / inner)
     for name, path in outputs.items():
@@ -274,7 +274,7 @@ def _fetch(stored: Path, target: Path) -> None:
     try:
         _copy(stored, target)
     except OSError as error:
-        # Other errors are of the file that is written.
+        # Other errors concern the file that is written.
         if error.errno in (errno.EIO, errno.ESTALE):
             raise Damaged(f"{stored}: {error.strerror}") from None
         raise OSError(error.errno, error.strerror, str(target)) from None
@@ -294,13 +294,13 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _protect(path: Path) -> None:
-    """Let nobody write to a file."""
+    """Remove all permissions to write to a file."""
     path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
 
 
 @contextmanager
 def temporary_file(store: Path) -> Iterator[Path]:
-    """Yield a path for a file that is being stored, and remove it at the end of the block."""
+    """Yield a path for a file to store. Remove the file at the end of the block."""
     temporary = store / "incoming" / uuid.uuid4().hex
     temporary.parent.mkdir(exist_ok=True)
     try:
@@ -328,11 +328,11 @@ def hold_lock(store: Path, alone: bool = False) -> Iterator[None]:
 
 
 def digest_file(path: Path, store: Path | None) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal, computed or looked up.
+    """Return the SHA-256 of a file's bytes, in hexadecimal. Look it up, or compute it.
 
     Parameters
     ----------
-    store : the folder whose `digests` are used. The file is read if this is None or not usable.
+    store : the folder with `digests`. If it is None or not usable, the file is read.
 
     Raises
     ------
@@ -355,7 +355,7 @@ def digest_file(path: Path, store: Path | None) -> str:
 
 
 def _digest_file(store: Path, stat: os.stat_result) -> Path:
-    """Return the file for the digest of a file with this place, size and times."""
+    """Return the file of a digest, by the place, size and times of the digested file."""
     times = stat.st_mtime_ns, stat.st_ctime_ns
     identity = os.uname().nodename, stat.st_dev, stat.st_ino, stat.st_size, *times
     name = hashlib.sha256(repr(identity).encode()).hexdigest()

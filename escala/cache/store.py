@@ -1,10 +1,10 @@
-"""Keep results in a store, under a digest of all that determined them.
+"""Keep results in a store. The key of a result is a digest of everything that determined it.
 
-A key is the SHA-256 of a step's name, the content of its inputs, its parameters, the code and the
-packages that it declares (`escala.cache.code`), what variables and files of the user decide
-(`escala.core.variables`), for a measurement the machine, and `FORMAT`. To *serve* a result is to
-copy it from the store. Every copy is digested, and one whose digest differs from the stored one is
-not served. `escala.cache.entries` describes the files.
+A key is the SHA-256 of: the name of a step, the content of its inputs, its parameters, the code and
+the packages that it declares (`escala.cache.code`), the variables and files of the user that can
+change a result (`escala.core.variables`), `FORMAT`, and the machine of a measurement. To *serve* a
+result is to copy it from the store. The digest of every copy is computed. If it differs from the
+stored digest, the copy is not served. `escala.cache.entries` describes the files.
 
 `ESCALA_STORE` names the folder. The default is `.escala/store` in the working directory; `off` uses
 no store. If the store cannot be used, a line says so and the work goes on without it. A store is
@@ -46,7 +46,7 @@ from escala.core import variables
 from escala.core.console import say
 from escala.core.errors import InputError
 
-#: Increase it when the meaning of an entry, or the computation of a key, changes.
+#: A number to increase when the meaning of an entry, or the computation of a key, changes.
 FORMAT = 2
 LOCATION, DEFAULT, OFF = "ESCALA_STORE", ".escala/store", "off"
 AGAIN = "ESCALA_MEASURE_AGAIN"
@@ -73,14 +73,15 @@ def get_or_compute(
     Parameters
     ----------
     step, code, inputs, parameters : see `Shelf`.
-    outputs : files and folders it makes. Existing ones are replaced, by copies if they are served.
+    outputs : the files and folders that the step makes. They replace existing files and folders.
     make : makes the outputs.
     optional : names of outputs that the step may leave out.
 
     Raises
     ------
-    OSError : an input is missing or cannot be read, an output was not made or cannot be written.
-    InputError : an input holds a link to a folder that holds it. All exceptions of `make`, too.
+    OSError : an input is missing or cannot be read; an output was not made or cannot be written.
+    InputError : an input is a folder with a link to a folder around the link.
+    Exception : every exception of `make`.
     """
     shelf = Shelf(step, code, inputs, parameters)
     served = shelf.serve(outputs)
@@ -100,11 +101,12 @@ class Shelf:
 
     Parameters
     ----------
-    step : its name, for people and for the key.
-    code : the files and packages that decide its outputs.
-    inputs : files and folders it reads. Their content is in the key, their path is not.
-    parameters : everything else that determines the outputs; serialisable as JSON.
-    measurement : the machine, for a step that measures. `ESCALA_MEASURE_AGAIN=1` repeats it.
+    step : the name of the step, for people and for the key.
+    code : the files and packages that decide the outputs.
+    inputs : files and folders that the step reads. The key depends on their content, not on their
+        paths.
+    parameters : all other values that determine the outputs, as values of JSON.
+    measurement : the machine, for a step that measures. `ESCALA_MEASURE_AGAIN=1` repeats the step.
 
     Raises
     ------
@@ -120,7 +122,7 @@ class Shelf:
         measurement: Mapping | None = None,
     ) -> None:
         self._step, self._store = step, location()
-        # Read once, because libraries that the step loads set variables of this process.
+        # The variables are read once, because libraries that the step loads set variables.
         environment = variables.describe()
 
         def read_key_parts() -> dict:
@@ -134,7 +136,7 @@ class Shelf:
                 "measurement": None if measurement is None else dict(measurement),
                 "environment": environment,
             }
-            # Read back, because the step may change its parameters.
+            # This is a copy, because the step may change its parameters.
             return json.loads(json.dumps(parts, allow_nan=False))
 
         self._read_key_parts = read_key_parts
@@ -142,7 +144,7 @@ class Shelf:
         self._key = digest(self._determined)
 
     def measurements(self, output: str) -> list[tuple[Entry, bytes]]:
-        """Return the undamaged entries, oldest first, each with the bytes of one output, a file.
+        """Return the undamaged entries, oldest first, each with the bytes of one output file.
 
         The list is empty without a store, or with `ESCALA_MEASURE_AGAIN`.
         """
@@ -160,7 +162,7 @@ class Shelf:
         return undamaged
 
     def serve(self, outputs: Mapping[str, Path], entry: str = "*.json") -> bool | None:
-        """Replace outputs by copies of the newest stored ones that are undamaged.
+        """Replace outputs by copies of the newest undamaged entry.
 
         Parameters
         ----------
@@ -168,7 +170,7 @@ class Shelf:
 
         Returns
         -------
-        Whether they were replaced; None if there is no store, or none that can be used.
+        Whether the outputs were replaced; None without a store, and if the store cannot be used.
 
         Raises
         ------
@@ -181,12 +183,13 @@ class Shelf:
             for path in sorted(folder(self._store, self._key).glob(entry), reverse=True):
                 try:
                     stored = read(path)
-                    # The same work, stored by a call that named its outputs differently.
+                    # Another call stored the same work, with other names of outputs.
                     if stored.outputs.keys() != outputs.keys():
                         continue
                     restore(self._store, stored, outputs)
                 except OSError as error:
-                    # Of an output: raised behind the block, which takes errors of the store.
+                    # This error concerns an output. It is raised after the block, which catches
+                    # errors of the store.
                     unwritable = error
                     break
                 except Damaged as error:
@@ -194,7 +197,7 @@ class Shelf:
                     with suppress(OSError):
                         path.unlink(missing_ok=True)
                     continue
-                # Set the time of last use. This fails for the entry of another user.
+                # Set the time of last use. Only the owner of the entry may set it.
                 with suppress(OSError):
                     os.utime(path)
                 return True
@@ -205,7 +208,7 @@ class Shelf:
         return None
 
     def keep(self, outputs: Mapping[str, Path]) -> None:
-        """Store outputs, unless what determines them has changed since this was made."""
+        """Store outputs, unless a value that determines them has changed since the start."""
         if self._store is None:
             return
         if self._read_key_parts() != self._determined:
@@ -217,7 +220,7 @@ class Shelf:
 
 @contextmanager
 def _go_on_without(store: Path) -> Iterator[None]:
-    """If the store fails in the block, print a line and go on behind the block."""
+    """If the store fails in the block, print a line and continue after the block."""
     try:
         yield
     except InputError as error:  # An output holds a link to a folder around it.

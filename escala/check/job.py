@@ -1,4 +1,4 @@
-"""Check a node inside a job of SLURM: what the site gives to jobs, and not to a login node."""
+"""Check a node inside a job of SLURM: resources that jobs get, and a login node does not."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from escala.core.hardware import available_cores, control_groups
 from escala.core.readable import duration, with_noun
 from escala.runtime import slurm
 
-#: In the order in which they are printed.
+#: The checks, in the order in which they are printed.
 CHECKS: list[Check] = []
 PROCESSORS = Path("/sys/devices/system/cpu")
 RDMA = Path("/sys/class/infiniband")
-#: Kinds of file systems that several nodes see; others are taken for a node's own.
+#: Types of file systems that several nodes see. Other types are taken as local to a node.
 SHARED = {
     "afs", "beegfs", "ceph", "fuse.ceph", "fuse.glusterfs", "gpfs", "lustre", "nfs", "nfs4",
     "panfs", "pvfs2", "smb3", "wekafs",
@@ -37,7 +37,7 @@ def in_a_job() -> bool:
 
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
 def pmix(listed: str | None = None) -> str:
-    """Return the versions of PMIx in what `srun --mpi=list` prints; `Unavailable` without any."""
+    """Return the versions of PMIx that `srun --mpi=list` prints; `Unavailable` without PMIx."""
     listed = listed or slurm.output_of(["srun", "--mpi=list"], _SECONDS)
     versions = sorted(set(re.findall(r"\bpmix\w*", listed)))
     if not versions:
@@ -69,10 +69,10 @@ def _groups() -> str:
     among=CHECKS,
 )
 def physical_cores(cores: list[int] | None = None, folder: Path = PROCESSORS) -> str:
-    """Return how many physical cores some logical ones are; `Unavailable` where they share one.
+    """Return the number of physical cores of some logical cores; `Unavailable` if two share one.
 
-    Without `cores` they are those of this process. `folder` is where the kernel describes them
-    (`admin-guide/cputopology`).
+    `cores` are the logical cores; by default those of this process. The kernel describes cores in
+    `folder` (`admin-guide/cputopology`).
     """
     siblings, cores = set(), cores or available_cores()
     for core in cores:
@@ -83,12 +83,12 @@ def physical_cores(cores: list[int] | None = None, folder: Path = PROCESSORS) ->
             f"the {len(cores)} cores of this process are threads of "
             f"{with_noun(len(siblings), 'physical core')}"
         )
-    return f"{len(cores)}, of which this process has one thread each"
+    return f"{len(cores)}, and this process has one thread of each"
 
 
 @check("interfaces", "ranks of several nodes need one; ask which network nodes share", among=CHECKS)
 def interfaces() -> str:
-    """Return the interfaces besides loopback with an IPv4 address, and their rates if known."""
+    """Return the interfaces with an IPv4 address, except loopback, and their rates if known."""
     states, described = psutil.net_if_stats(), []
     for name, addresses in sorted(psutil.net_if_addrs().items()):
         ipv4 = [address.address for address in addresses if address.family == socket.AF_INET]
@@ -109,9 +109,9 @@ def interfaces() -> str:
     among=CHECKS,
 )
 def rdma() -> str:
-    """Return the ports of RDMA devices with their link, state and rate, by the kernel.
+    """Return the ports of RDMA devices with their link, state and rate, as the kernel lists them.
 
-    `Unavailable` where none is active.
+    `Unavailable` if no port is active.
     """
     ports = []
     for port in sorted(RDMA.glob("*/ports/*")):
@@ -132,7 +132,7 @@ def rdma() -> str:
     among=CHECKS,
 )
 def _shared() -> str:
-    """Look from every node of the job for a file that this node writes."""
+    """Check that every node of the job sees a file that this node writes."""
     kind, nodes = file_system(Path.cwd()), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
     if nodes == 1:
         if kind not in SHARED:
@@ -150,7 +150,7 @@ def _shared() -> str:
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of the file system that a folder is on."""
+    """Return the type of the file system of a folder."""
     mounts = [
         mount
         for mount in psutil.disk_partitions(all=True)

@@ -1,7 +1,7 @@
 """Check what this machine can run: each ability with yes or no, and the remedy for a no.
 
 A check is one function with the decorator `check`. For a yes it returns a detail. For a no it
-raises `Unavailable` with the reason, or an `InputError`, which has a remedy too.
+raises `Unavailable` with the reason, or an `InputError` with the reason and a remedy.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from escala.runtime import launch, mpi, slurm
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import STRATEGIES
 
-#: How long all checks together may take. One without an answer by then counts as a no.
+#: Seconds that all checks together may take. A check without an answer after this time is a no.
 LIMIT_SECONDS = 20.0
-#: How long a program that a check calls may take.
+#: Seconds that a program that a check calls may take.
 _PROGRAM_SECONDS = 10.0
 POWERCAP = Path("/sys/class/powercap")
 
-#: What a check does; see `Check.examine`.
+#: The function of a check; see `Check.examine`.
 Examine = Callable[[], str]
 
 
@@ -44,7 +44,7 @@ class Check:
 
     Attributes
     ----------
-    name : as it is printed.
+    name : the printed name.
     remedy : what to do about a no.
     examine : returns a detail for a yes; raises `Unavailable` or `InputError` for a no.
     """
@@ -54,7 +54,7 @@ class Check:
     examine: Examine
 
 
-#: In the order in which they are printed.
+#: The checks, in the order in which they are printed.
 CHECKS: list[Check] = []
 
 
@@ -71,11 +71,11 @@ def check(name: str, remedy: str, among: list[Check] = CHECKS) -> Callable[[Exam
 def answers(checks: Sequence[Check], limit_seconds: float = LIMIT_SECONDS) -> Iterator[Answer]:
     """Run checks side by side and yield their answers in order.
 
-    A check that hangs keeps a daemon thread, which does not hold up the end of the process.
+    A check that hangs keeps a daemon thread. The process can end without waiting for such a thread.
 
     Parameters
     ----------
-    limit_seconds : after which a check without an answer counts as a no.
+    limit_seconds : the time after which a check without an answer is a no.
     """
     deadline = time.monotonic() + limit_seconds
     queues: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
@@ -100,7 +100,7 @@ def _answer(one: Check) -> Answer:
     except (Unavailable, OSError) as error:
         reason, _, remedy = str(error).partition(". Remedy: ")
         return Answer(one.name, False, reason, remedy or one.remedy)
-    except Exception as error:  # A broken check must not hide the others.
+    except Exception as error:  # A broken check must not hide the other answers.
         return Answer(one.name, False, f"{type(error).__name__}: {error}", one.remedy)
 
 
@@ -114,7 +114,7 @@ def _cores() -> str:
 
 @check("C++ compiler", "on Debian: apt-get install g++ make")
 def _compiler() -> str:
-    """Look for what compiles Horovod during the installation."""
+    """Look for the programs that compile Horovod during the installation."""
     lacking = [name for name in ("g++", "make") if shutil.which(name) is None]
     if lacking:
         raise Unavailable(f"{', '.join(lacking)}: not found on the PATH")
@@ -122,7 +122,7 @@ def _compiler() -> str:
 
 
 def _framework(engine: str) -> str:
-    """Import what the ranks of an engine import, in its environment; return the versions."""
+    """Import the packages of an engine in its environment, and return their versions."""
     try:
         python = environments.python(engine)
     except Unavailable:
@@ -169,7 +169,7 @@ def _mpi() -> str:
     "elsewhere: sysctl kernel.yama.ptrace_scope=1",
 )
 def _direct_copies() -> str:
-    """Ask whether MPI ranks may read each other's memory; else each exchange is copied twice."""
+    """Check whether MPI ranks may read each other's memory; else exchanges are copied twice."""
     if not proc.can_read_child():
         raise Unavailable(
             "process_vm_readv is forbidden here: MPI ranks copy through shared memory"

@@ -3,7 +3,7 @@
     python -m escala.check.network
 
 It reads the plan of a run of one process on its standard input, and prints each answer as a line
-of JSON. If all answers are yes, a last line has the facts of `escala.check.workload.Subject`.
+of JSON. If all answers are yes, the last line holds the `facts` of `escala.check.workload.Subject`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from escala.strategies.knobs import model_knobs
 from escala.training.shards import gather_steps
 from escala.workloads import WORKLOADS, models, workload
 
-#: Rows of the batch that is checked, and steps that are made with it.
+#: The rows of the checked batch, and the number of steps on this batch.
 BATCH, STEPS = 8, 50
-#: Largest relative difference between what is computed from a row by itself and among others.
+#: The largest relative difference between values of a row that is computed alone and in a batch.
 ROWS_TOLERANCE = 1e-3
 _ALL = slice(None)
 
 
 class Network:
-    """The network of a plan's workload, by the engine of its strategy, and a batch of its rows."""
+    """The network of the workload of a plan, in the engine of its strategy, and a batch of rows."""
 
     def __init__(self, plan: dict):
         self.workload = plan["workload"]
@@ -62,7 +62,7 @@ class Network:
 
     @cached_property
     def module(self) -> ModuleType:
-        """The workload's module for the engine. An error in it is an answer of the first check."""
+        """The workload's module for the engine. The first check reports an error in it."""
         return workload(self.workload, self._engine_name)
 
     @cached_property
@@ -77,16 +77,16 @@ class Network:
         return engine.functions.outputs_of(engine.model, engine.weights()[0], inputs)
 
     def losses(self, outputs: np.ndarray, rows: slice = _ALL) -> tuple[np.ndarray, set[str]]:
-        """Return the losses of rows of the batch by their outputs, and the names of scores."""
+        """Return the losses of rows of the batch for some outputs, and the names of scores."""
         return self.built.functions.losses_of(self.targets[rows], outputs)
 
     def gradients(self) -> list[tuple[str, np.ndarray | None]]:
-        """Return the gradient of each trained variable, with its name; None without one."""
+        """Return the gradient of each trained variable, or None, with the name of the variable."""
         engine, weights = self.built, self.built.weights()[0]
         return engine.functions.gradients(engine.model, weights, self.inputs, self.targets)
 
     def train(self, *steps: np.ndarray) -> float:
-        """Make a step of each array of row numbers; return the sum of the losses of all rows."""
+        """Make a step for each array of row numbers; return the sum of the losses of all rows."""
         made = self.built.make_steps(
             ([rows] for rows in steps), partial(gather_steps, self.data, "rows")
         )
@@ -96,7 +96,7 @@ class Network:
     def rows_are_independent(self) -> bool:
         """Whether the loss of a row in training depends on this row only.
 
-        Batch normalisation and dropout make it depend on other rows, or on chance.
+        Batch normalisation lets the loss depend on other rows; dropout lets it depend on chance.
         """
         rows, losses = np.arange(len(self.targets)), []
         for part in (rows, *np.split(rows, [len(rows) // 2])):
@@ -108,7 +108,7 @@ class Network:
 
 
 def require(module: ModuleType, *names: str) -> None:
-    """Refuse a module of a workload that lacks one of some names."""
+    """Refuse a module of a workload without one of `names`."""
     if missing := [name for name in names if not hasattr(module, name)]:
         raise Refused(
             f"{module.__file__} has no {', '.join(missing)}",
@@ -117,7 +117,7 @@ def require(module: ModuleType, *names: str) -> None:
 
 
 def build(network: Network) -> str:
-    """Check the variables and the output of the model, and what the module has."""
+    """Check the functions of the module, and the variables and the output of the model."""
     require(network.module, "build", "optimizer", "row_losses")
     engine, variables = network.engine, []
     for _ in range(2):
@@ -130,7 +130,7 @@ def build(network: Network) -> str:
         )
     description = network.data.description
     wanted, shape = output_shape(description), network.outputs().shape[1:]
-    # Without classes, the shape may go on, such as by a number for each word.
+    # Without classes, the shape may have further axes, such as one for the words.
     compared = shape if description.get("classes") else shape[: len(wanted)]
     if compared != wanted:
         raise Refused(
@@ -144,12 +144,12 @@ def build(network: Network) -> str:
 
 
 def row_losses(network: Network) -> str:
-    """Check that there is a loss for each row, and that it depends on this row only."""
+    """Check that each row has a loss, and that the loss depends on this row only."""
     outputs, targets, rows = network.outputs(), network.targets, len(network.targets)
     losses, score_names = network.losses(outputs)
     cause = ""
     if not network.data.description.get("classes") and targets.shape != outputs.shape:
-        # The framework may have broadcast one of them to the shape of the other.
+        # The framework may have broadcast the targets or the outputs to a common shape.
         cause = (
             f"; the likely cause is that targets are {targets.shape} and outputs {outputs.shape}: "
             f"reshape the outputs to the argument outputs, {output_shape(network.data.description)}"
@@ -228,21 +228,21 @@ def loss_falls(network: Network) -> str:
     return fall if network.rows_are_independent else fall + note
 
 
-#: In their order.
+#: The checks, in their order.
 CHECKS = {
     "build": build,
     "row losses": row_losses,
     "gradients": gradients,
     "loss falls": loss_falls,
 }
-#: Checks after whose no the later ones are not made: they would fail for the same reason.
+#: If one of these checks is a no, later checks are not made: they would fail for the same reason.
 PRECONDITIONS = frozenset({"network", "build", "row losses"})
 
 
 def main() -> None:
     """Read the plan, and print the answers."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # What the user's code prints is no answer, so it goes to standard error.
+    # The output of the user's code is no answer, so it goes to standard error.
     os.dup2(2, 1)
     network = Network(json.load(sys.stdin))
     all_able = True

@@ -14,7 +14,7 @@ from escala.data import DEFAULT_KIND, reader
 from escala.data.splits import Side, write_split
 from escala.experiment import folders
 
-#: Name of the dataset that the rows are.
+#: The name of the dataset of the rows.
 DATASET = "example"
 ROWS = {"train": 24, "test": 8}
 SEED = 0
@@ -33,7 +33,7 @@ def copy_rows(dataset: Path, split: Path) -> None:
 
 
 def draw_rows(folder: Path, split: Path) -> None:
-    """Write rows at random, after the example of the declaration.
+    """Write random rows by the `example` of the declaration.
 
     A declaration without an example, and numbers that the dtype cannot hold, are refused.
     """
@@ -59,7 +59,7 @@ def draw_rows(folder: Path, split: Path) -> None:
         )
         for side, rows in ROWS.items()
     }
-    # A workload is told the exclusive upper limit of whole numbers from 0.
+    # A workload gets the exclusive upper limit of whole numbers from 0.
     limits = {
         name: int(max(numbers[name])) + 1
         for name, spec in arrays.items()
@@ -71,13 +71,13 @@ def draw_rows(folder: Path, split: Path) -> None:
 def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple | None:
     """Return the numbers that an array is drawn from.
 
-    They are a list of values, a range of whole numbers, or a tuple of the lower and the upper limit
-    of floats; None if floats are drawn from a normal law. Numbers that the dtype cannot hold, and
-    empty ranges, are refused.
+    The result is a list of values, a range of whole numbers, or a tuple of the lower and the upper
+    limit of floats. It is None if floats are drawn from a normal distribution. Numbers that the
+    dtype cannot hold, and empty ranges, are refused.
 
     Parameters
     ----------
-    where : the array, as messages name it.
+    where : the name of the array in messages.
     spec : the array in the declaration, with its keys `values`, or `from` and `below`.
     """
     dtype, values = np.dtype(spec["dtype"]), spec.get("values")
@@ -113,7 +113,7 @@ def _draw(
     spec: Mapping[str, Any],
     numbers: list[float] | range | tuple | None,
 ) -> np.ndarray:
-    """Return an array of rows, of numbers as `_numbers` returns them."""
+    """Return an array of rows with random numbers. `numbers` is a result of `_numbers`."""
     shape, dtype = (rows, *spec["shape"]), spec["dtype"]
     if numbers is None:
         drawn = random.normal(size=shape)
@@ -129,6 +129,6 @@ def _draw(
 def _write(
     split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
 ) -> None:
-    # These arrays are read as those of the kind without a reader of its own.
+    # Arrays of the default kind need no reader of their own.
     about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
     write_split(split, sides, classes=classes, below=below, **about)

@@ -1,4 +1,4 @@
-"""Check a user's workload, in its folder, against the contract of `escala.workloads`.
+"""Check a workload of a user, in its folder, against the contract of `escala.workloads`.
 
 An error in the workload's own code is an answer too, with its file and line.
 """
@@ -35,27 +35,27 @@ from escala.strategies import STRATEGIES
 from escala.training.process import Plan, not_finite
 from escala.workloads import WORKLOADS, models, scores_module, workload
 
-#: Name of the workload that is checked, whatever its folder is called.
+#: The name of the checked workload, whatever the name of its folder.
 NAME = "checked"
 EPOCHS = 2
 TIME_LIMIT_SECONDS = 300.0
-#: Largest relative difference of the loss of two ranks from that of one, after a few steps.
+#: The largest relative difference between the losses of two ranks and of one, after a few steps.
 RANKS_TOLERANCE = 3e-3
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The workload that is checked, with rows for it.
+    """The workload that is checked, and its rows.
 
     Attributes
     ----------
-    settings : those of an experiment, with every default filled in.
-    split : folder of a few rows.
-    scratch : folder of the runs.
-    engine : the one that trains; None for a fit.
-    facts : what the check of the network reports besides its answers. `rows_are_independent` is
-        whether the loss of a row in training depends on this row only, and `row_scores` are the
-        names of these scores.
+    settings : the settings of the workload in an experiment, with every default filled in.
+    split : the folder of a split of a few rows.
+    scratch : the folder of the runs.
+    engine : the engine that trains; None for a fit.
+    facts : values that the check of the network reports besides its answers. `rows_are_independent`
+        is whether the loss of a row in training depends on this row only. `row_scores` are the
+        names of the scores that the function `row_scores` gives.
     """
 
     settings: dict
@@ -126,7 +126,7 @@ class Subject:
             yield Answer("network", False, reason, "correct the cause of this error")
 
     def request(self, strategy: str, layout: str) -> dict:
-        """Return the request of a run, as that of an experiment."""
+        """Return the request of a run, as an experiment makes it."""
         return {
             "experiment": "check", "dataset": DATASET, "workload": NAME, "strategy": strategy,
             "layout": Layout.parse(layout), "variant": "plain", "network": "native", "repeat": 1,
@@ -166,7 +166,7 @@ def subject(
     settings: Mapping[str, Any],
     engine: str | None = None,
 ) -> Subject:
-    """Return the workload in a folder, with its settings and rows; parameters as of `answers`.
+    """Return the workload in a folder, with its settings and rows; parameters: see `answers`.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def subject(
 
 
 def kept_model(subject: Subject) -> str:
-    """Check that the model on disk predicts what it did after the training."""
+    """Check that the predictions of the model on disk equal those of the trained model."""
     inputs, _ = subject.arrays.gather("test", slice(None))
     predictions, model = subject.predictions, load(subject.scratch / subject.alone)
     if not np.allclose(model.predictions(*inputs), predictions, ROWS_TOLERANCE, 1e-5):
@@ -218,7 +218,7 @@ def _fit_weights(subject: Subject) -> dict[str, np.ndarray]:
 
 
 def fit(subject: Subject) -> str:
-    """Check that two fits give equal weights, of the shapes that the module names."""
+    """Check that two fits give equal weights, with the shapes that the module names."""
     require(subject.module, "OPTIMIZER", "fit", "shapes", "probabilities")
     models.require_classes(subject.module, subject.arrays.description)
     weights, again = _fit_weights(subject), _fit_weights(subject)
@@ -252,7 +252,7 @@ def probabilities(subject: Subject) -> str:
 
 
 def two_ranks(subject: Subject) -> str:
-    """Check that the losses of two ranks are those of one rank."""
+    """Check that the losses of two ranks equal the losses of one rank."""
     one, two = subject.run(subject.alone, "1x1"), subject.run(subject.together, "1x2")
     # A run whose ranks end with different weights does not end ok.
     equal = "both ranks end with equal weights"
@@ -269,7 +269,7 @@ def two_ranks(subject: Subject) -> str:
 
 
 def scores(subject: Subject) -> str:
-    """Check `counts` and `scores_of` of the module `scores`, if it has them."""
+    """Check `counts` and `scores_of` of the module `scores`, if the module has them."""
     module = scores_module(NAME)
     offered = [name for name in ("counts", "scores_of") if hasattr(module, name)]
     if not offered:
@@ -316,17 +316,17 @@ def answers(
 ) -> Iterator[Answer]:
     """Check a workload and yield an answer for each part of the contract.
 
-    Nothing more is checked of a workload that cannot be read, has no data, does not build, or
-    computes wrong losses of rows.
+    The check ends early if the workload cannot be read, has no data, does not build, or computes
+    wrong losses of rows.
 
     Parameters
     ----------
     scratch : an empty folder.
-    dataset : folder of the split whose first rows are used; without it, rows are drawn at random
-        after the `example` in the declaration.
-    kind : folder of the dataset's kind, if that is outside the project.
-    settings : those of the workload in an experiment; those with a default may be absent.
-    engine : the one that trains; by default the first for which there is a network.
+    dataset : the folder of a split, whose first rows are used. None: rows are drawn at random by
+        the `example` in the declaration.
+    kind : the folder of the dataset's kind, if the kind is outside the project.
+    settings : the settings of the workload in an experiment. Settings with a default may be absent.
+    engine : the engine that trains. Default: the first engine for which the workload has a network.
     """
     try:
         checked = subject(folder, scratch, dataset, kind, settings or {}, engine)

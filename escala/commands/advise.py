@@ -1,8 +1,7 @@
 """Advise which configuration of an experiment to use, or not to distribute the training at all.
 
-It measures nothing: an answer takes seconds. Without a calibration it is one of the measured
-configurations.
-docs/how-to/advise.md explains it.
+It measures nothing: an answer takes seconds. Without a calibration the answer is a measured
+configuration. docs/how-to/advise.md explains it.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _plans(folder: Path, file: str | None) -> dict:
-    """Return the plans of a measured experiment: of a file, or of the one that has its name."""
+    """Return the plans of a measured experiment, from `file` or from the file of its name."""
     from escala.analysis.cost_model.works import Works, plans, with_rows
     from escala.experiment import find_files, load
 

@@ -18,7 +18,8 @@ from escala.core.arguments import Parser
 from escala.core.engines import ENGINES
 from escala.lab import cluster
 
-# Added here, because the rooms of the check and of the lab do not import each other.
+# The check of the lab is added here, because `escala.check` and `escala.lab` do not import each
+# other.
 machine.check("lab", "docs/how-to/lab.md says what it needs")(cluster.abilities)
 
 EXAMPLES = """\

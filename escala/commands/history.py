@@ -54,7 +54,7 @@ def _add(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _query(folder: Path, arguments: argparse.Namespace) -> int:
-    """Print what a query finds; return 1 if a file is damaged, which is not read."""
+    """Print the result of a query. Return 1 if a file is damaged; damaged files are not read."""
     if not folder.is_dir():
         raise InputError(
             history.LOCATION,

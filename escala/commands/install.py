@@ -1,8 +1,9 @@
 """Install the environment of an engine; or compile the operations in C++.
 
-An experiment that needs an environment makes it. If the nodes of a cluster have no network, install
-it before, on a machine that has one. Some strategies compile operations in C++ when they first need
-them. If the nodes have no compiler, install the operations before, on a machine that has one.
+An experiment makes the environments that it needs. If the nodes of a cluster have no access to the
+internet, install the environment before, on a machine with access. Some strategies compile
+operations in C++ when they first need them. If the nodes have no compiler, install the operations
+before, on a machine with a compiler.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def compile_operations() -> list[Path]:
 
     Raises
     ------
-    Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
+    Unavailable : there is no compiler, the compiler fails, or the environment is read-only.
     """
     fast = load(DEFAULT, "fast")
     sources = sorted(Path(fast.__file__).parent.glob("*.cc"))

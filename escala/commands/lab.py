@@ -1,7 +1,7 @@
 """Run a SLURM cluster on this machine, to measure over links of a selected rate.
 
 It needs root on Linux, and names other missing requirements. SLURM's own commands (sinfo, squeue,
-sbatch) work while it is up. Logs of its daemons are in /run/escala-lab/log.
+sbatch) work while the lab is up. Logs of its daemons are in /run/escala-lab/log.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
 
 def _link(state: cluster.State) -> str:
-    """Return the description of a link, with one rate if both ends have the same."""
+    """Return the description of a link, with one rate if both ends have equal rates."""
     rates = ["native" if rate is None else f"{rate:g} Mbit/s" for rate in state.rates]
     return "cut" if state.cut else " and ".join(dict.fromkeys(rates))
 

@@ -1,9 +1,9 @@
-"""Measure what is left of a plan, in one process that has the machine to itself.
+"""Measure the incomplete runs of a plan, in one process that has the machine to itself.
 
-A plan is .escala/plans/NAME/session/plan.json, which the workflow writes: the runs of an experiment
-in their drawn order. Runs that were measured are left out. The others are measured with the runs
-that they are compared with, repeat after repeat. The same call goes on where an earlier one was
-ended: by Ctrl-C, by a failure, or by the end of its job.
+The workflow writes a plan, .escala/plans/NAME/session/plan.json: the runs of an experiment in their
+drawn order. Complete runs are left out. Other runs are measured together with the runs that they
+are compared with, repeat after repeat. If Ctrl-C, a failure or the end of a job ended an earlier
+call, the same call continues there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--lost", action="store_true", help=text)
     text = "measure nothing: write the table of the runs that are there"
     parser.add_argument("--table", action="store_true", help=text)
-    # Of the workflow: the session is that of the call that started this process.
+    # The workflow uses this option: the session is that of the call that started this process.
     parser.add_argument("--in-call", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         remedy = f"name .escala/plans/NAME/session/plan.json, which {call('run')} writes"
         raise InputError("plan", str(arguments.plan), "no such file", remedy)
     if arguments.in_call:
-        # Ranks must not go on after Snakemake was killed: it would start them again alongside.
+        # Ranks must not go on after Snakemake was killed: the next call would start further ranks
+        # beside them.
         die_with_parent()
     plan, session_of_call = Plan.read(arguments.plan), session()
     if arguments.lost:

@@ -1,7 +1,7 @@
 """Write the file of an experiment on your own data or program, with a comment on each key.
 
-Without --data and --command, in a terminal, it asks. The experiment is checked before it is
-written.
+Without --data and --command, it asks questions in a terminal. The experiment is checked before its
+file is written.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int | None:
 
 
 def _suggest_output(output: Path) -> str:
-    """Return the option that names another file, for the message on one that exists."""
+    """Return the option that names another file, for the message on an existing file."""
     return f"--output {output.with_name('NAME.yaml')}"
 
 
@@ -111,7 +111,8 @@ def _default_output(data: str) -> Path:
 def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
     """Return options, completed by answers of the user.
 
-    An answer is checked together with those before it. If it is refused, the question comes again.
+    An answer is checked together with the earlier answers. If it is refused, the question comes
+    again.
     """
     answers: dict[str, Any] = {}
 

@@ -28,9 +28,9 @@ RUN is a run.json, its folder, or a folder that holds one trained run. Nothing i
 lines name the table of each FILE: results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv.
 """
 
-#: Rules that Snakemake may run for a prediction, so that it trains nothing.
+#: The rules that Snakemake may run for a prediction. None of them trains.
 RULES = ("predict", "familiarity", "length_errors")
-#: Suffixes that come after the one of the format.
+#: Suffixes that may follow the suffix of the format.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 #: Parts of the path of a run's folder: results/EXPERIMENT/runs/, six names, the repeat.
 _DEPTH = 10
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> list[str]:
     files = [Path(file) for file in arguments.targets]
     experiment, tables, inputs = predictions(Path(arguments.run), files)
     arguments.experiment = arguments.experiment or _file_of(experiment)
-    # The table is always made, most often from the store, so that its counts are printed.
+    # The table is made at each call, mostly from the store, so that its counts are printed.
     options = ["--allowed-rules", *RULES, "--forcerun", "predict"]
     settings = ["--config", f"predict={inputs}"]
     arguments.extra = [*options, *arguments.extra, *settings]
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> list[str]:
 
 
 def _file_of(name: str) -> str | None:
-    """Return the file of an experiment, None if it is the default one."""
+    """Return the file of an experiment; None for the default experiment."""
     from escala.experiment import find_files
 
     folder = Path.cwd()
@@ -84,9 +84,9 @@ def predictions(run: Path, files: Sequence[Path]) -> tuple[str, list[str], str]:
 
     Parameters
     ----------
-    run : a `run.json`, its folder, or a folder above it that holds one trained run, below
+    run : a `run.json`, its folder, or a folder above with exactly one trained run. It must be below
         `results/` in the working directory.
-    files : in the format of the dataset's kind.
+    files : files in the format of the dataset's kind.
 
     Raises
     ------
@@ -100,7 +100,8 @@ def predictions(run: Path, files: Sequence[Path]) -> tuple[str, list[str], str]:
         raise InputError("FILE", ", ".join(missing), "no such file", "name existing files")
     inputs = {}
     for name, file in name_tables(files).items():
-        # An experiment expands `~` and variables, but here they are letters of a file's name.
+        # An experiment expands `~` and variables, but in the name of a file they are plain
+        # characters.
         path = file.absolute() if str(file).startswith("~") else file
         inputs[name] = str(path).replace("$", "$$")
     folder = Path("results", experiment, "predictions", *names, repeat)
@@ -136,8 +137,8 @@ def find_run(run: Path) -> Path:
 def name_tables(files: Sequence[Path]) -> dict[str, Path]:
     """Return the files by the names of their tables.
 
-    A table has the name of its file, without suffixes, after those of its folders if other files
-    have the same name.
+    A table has the name of its file without suffixes. If several files have one name, names of
+    their folders come before it.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Write results/NAME/report.html: all figures, tables and captions of an experiment in one file.
 
-It is Snakemake's report of what was measured. The page, results/NAME/index.html, and the tables are
-written by `escala run`, or by `escala run report` of the runs that are there.
+It is Snakemake's report on the measured runs. `escala run` writes the page,
+results/NAME/index.html, and the tables; `escala run report` writes them of the existing runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from escala.core.arguments import Parser
 from escala.core.errors import InputError
 from escala.workflow import call as workflow
 
-#: A file of the results that an experiment has only after it was run.
+#: A file of the results. It exists only after the experiment was run.
 SUMMARY = "summary.md"
 EXAMPLES = """\
 examples:

@@ -1,7 +1,7 @@
 """Remove the failed runs of an experiment, so that the next call repeats them.
 
-The next call also measures their references in the same repeats. Files that cannot be read are
-removed too, for example after a power loss, and those of the format of another version.
+The next call also measures their references in the same repeats. Files that cannot be read, for
+example after a power loss, are removed too. So are files in the format of another version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _read(path: Path) -> tuple[str | None, str]:
-    """Return the status of a run, None if its file cannot be read, and why it is to be repeated."""
+    """Return the status of a run, None of an unreadable file, and why the run must be repeated."""
     try:
         status = read_result(path)["status"]
     except InputError as error:

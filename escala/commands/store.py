@@ -55,20 +55,20 @@ def add(parser: Parser) -> None:
     prune = command(
         "prune",
         _prune,
-        "remove files of killed processes, and entries that are too old or too many. A removed "
+        "remove files of killed processes, and the entries that the options name. A removed "
         "result is made again when it is needed. A measurement is measured again.",
     )
     prune.add_argument(
         "--older-than",
         type=from_zero,
         metavar="DAYS",
-        help="entries not stored or served for this time",
+        help="remove entries not stored or served for this time",
     )
     prune.add_argument(
         "--larger-than",
         type=from_zero,
         metavar="GB",
-        help="least recently used entries, until the store is no larger (1 GB is 1e9 bytes)",
+        help="remove entries, least recently used first, down to this size (1 GB is 1e9 bytes)",
     )
     prune.add_argument(
         "--dry-run", action="store_true", help="list what would be removed; remove nothing"
@@ -82,9 +82,7 @@ def _size(folder: Path, arguments: argparse.Namespace) -> None:
     files = with_noun(sizes.files, "file")
     print(f"{folder}: {files}, {_megabytes(sizes.bytes)}, each file counted once")
     if sizes.unneeded_bytes:
-        print(
-            f"{_megabytes(sizes.unneeded_bytes)} of it are needed by no entry: `prune` removes them"
-        )
+        print(f"{_megabytes(sizes.unneeded_bytes)} of it belong to no entry: `prune` removes them")
 
 
 def _list(folder: Path, arguments: argparse.Namespace) -> None:
@@ -97,7 +95,7 @@ def _list(folder: Path, arguments: argparse.Namespace) -> None:
 def _show(folder: Path, arguments: argparse.Namespace) -> None:
     entries = [entry for entry in store.entries(folder) if entry.key.startswith(arguments.key)]
     if not entries:
-        raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
+        raise InputError("key", arguments.key, "no entry has this key", "see the output of `list`")
     for entry in entries:
         print(json.dumps(read_json(entry.path) | {"key": entry.key}, indent=1))
 

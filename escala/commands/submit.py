@@ -1,7 +1,7 @@
 """Write the script of a SLURM job that measures an experiment, and submit it with --now.
 
 All runs of the experiment are measured in one job, one after the other, on the same nodes. So both
-sides of a ratio run on the same nodes, minutes apart, and you wait in the queue once.
+sides of a ratio run on the same nodes, minutes apart. You wait in the queue only once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ the three steps of an experiment on a cluster, from the login node:
 The script is written to results/NAME/job.sh. You may change it, and submit it by sbatch. What
 sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_PARTITION=cpu.
 """
-#: Options of sbatch that a site may ask for, with words on their values.
+#: Options of sbatch that a site may require, each with a description of its value.
 OPTIONS = {
     "account": "the account whose compute time is used",
     "partition": "the queue",
@@ -59,14 +59,14 @@ OPTIONS = {
     "gres": "devices of a node, such as gpu:4",
     "hint": "nomultithread: one process for each physical core",
 }
-#: Seconds before the end of the job at which its shell, which is Snakemake, gets SIGTERM. SLURM may
-#: send it up to a minute earlier.
+#: Seconds before the end of the job at which Snakemake, which replaces its shell, gets SIGTERM.
+#: SLURM may send the signal up to a minute earlier.
 TERM_SECONDS = 120
-#: The shortest job: a shorter one may get that signal before its first run.
+#: Minutes of the shortest job. A shorter job may get the signal before its first run.
 SHORTEST_MINUTES = 5
 _SBATCH_SECONDS = 30
 _PLAIN = re.compile(r"""[^\s'"\\$`]+""")
-#: What sbatch prints of a job: `31`, `31;cluster`, or as without --parsable.
+#: The output of sbatch on a job: `31`, `31;cluster`, or a sentence without --parsable.
 _NUMBER = re.compile(r"^\s*(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?\s*$", re.M)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 
@@ -147,9 +147,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def select_runs(e: Experiment) -> list[Run]:
-    """Return the runs that a call inside the job measures, as far as this machine knows them."""
+    """Return the runs that a call inside the job measures, as far as this machine can tell."""
     plan = within_pilot(plan_session(e))
-    # The nodes of the job may have no network.
+    # The nodes of the job may have no access to the internet.
     provide_all(engines_of(planned.run for planned in plan.runs))
     return [planned.run for planned in standing.runs_left_of(plan, standing.Present())]
 
@@ -219,26 +219,27 @@ def write_script(
     ----------
     time : the time limit as SLURM reads it.
     options : further options of sbatch with their values, without dashes.
-    lines : of the shell, before the environment is activated.
+    lines : lines of the shell before the environment is activated.
     command : the call of Snakemake.
     """
     all_options = {
         "job-name": f"escala-{e.name}",
         "chdir": Path.cwd(),
         "output": _log(e, "%j"),
-        # A job that SLURM starts again, as after the loss of a node, goes on in it.
+        # SLURM may start a job again, such as after the loss of a node. The output is then
+        # appended.
         "open-mode": "append",
         "nodes": shape.nodes,
         "ntasks-per-node": shape.tasks,
         "cpus-per-task": shape.cores,
         "exclusive": None,
-        # All the memory of the nodes.
+        # 0 asks for all the memory of the nodes.
         "mem": 0,
         "time": time,
         "signal": f"B:TERM@{TERM_SECONDS}",
         **options,
     }
-    # A job has further variables of its site, which are in no key of a program.
+    # A job gets further variables from its site. They are in no key of a program.
     shell = [f"export {SHELL}={shlex.quote(os.environ[SHELL])}"] if SHELL in os.environ else []
     words = [
         f"--{name}" + ("" if value is None else f"={value}") for name, value in all_options.items()
@@ -270,7 +271,7 @@ def submit(file: str) -> str:
 
     Raises
     ------
-    InputError : SLURM does not answer, or refuses the job; with its reason.
+    InputError : SLURM does not answer, or refuses the job. The message has the reason.
     """
     slurm.require_controller()
     try:

@@ -3,9 +3,9 @@
 Write the command after --. It is started as it is, in the working directory. Placeholders in it are
 replaced for each run.
 
-Escala writes a small experiment. It tries the command once in one process, and once in as many as
-there are cores. Then it measures both, and one process with as many threads. At the end it prints
-the answer.
+Escala writes a small experiment. It tries the command in one process, and in several processes: one
+on each core. Then it measures one process on one core, the several processes, and one process with
+a thread on each core. At the end it prints the answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from escala.experiment.runs import layout_in_words
 from escala.programs.program import PLACEHOLDERS
 from escala.runtime import slurm
 
-#: The user is asked before runs that may take longer.
+#: Before runs that may take longer, the user is asked.
 ASK_SECONDS = 30 * 60
 #: Without these, Snakemake prints the files of each job.
 _QUIET = ("--", "--quiet", "rules", "reason")
@@ -156,7 +156,7 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
 
 
 def _agrees() -> bool:
-    """Return whether the user wants to wait; without a terminal nobody is asked."""
+    """Return whether the user wants to wait. Without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print("Measure all runs now? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -166,7 +166,7 @@ def _agrees() -> bool:
 def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) -> int:
     """Measure an experiment as `escala run` does, and return its exit code.
 
-    Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
+    Runs over several nodes are all in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
     if profile or arguments.nodes == 1 or slurm.job_number():
@@ -177,7 +177,7 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
         code = _call("submit", str(file), "--now", "--wait")
     if code == console.NO_TIME:
         say(f"The job was too short. For the other runs: sbatch results/{experiment.name}/job.sh")
-    # Runs that are there are reported, also if the job was cut.
+    # Existing runs are reported even if the job was too short.
     if any(Path("results", experiment.name).glob("runs/**/run.json")):
         code = _call("run", "report", "--experiment", str(file), *_QUIET) or code
     return code

@@ -1,8 +1,8 @@
 """Let one measurement at a time run on a machine.
 
 A measurement holds the lock of the file `escala-HOSTNAME.lock` in a folder of shared memory, which
-all users and all containers with that folder see. The kernel frees the lock of a process that ends,
-however it ends. The file tells who holds it.
+all users and all containers with that folder see. The kernel frees the lock when its process ends,
+for whatever reason. The file names the process that holds the lock.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from escala.core import interrupts, proc
 from escala.core.console import say
 from escala.core.errors import InputError, Unavailable
 
-#: The folder of the lock, and the environment variable that names another.
+#: The default folder of the lock, and the environment variable that names another folder.
 FOLDER, VARIABLE = "/dev/shm", "ESCALA_LOCKS"
 _POLL_SECONDS = 0.2
-#: What this process holds the lock for; empty without it.
+#: The run for which this process holds the lock; empty while it does not hold the lock.
 _held: list[Mapping[str, str]] = []
 
 
 def path() -> Path:
-    """Return the lock file of this machine. Nodes of the lab have one each, by their host names.
+    """Return the lock file of this machine. In the lab, each node has a lock file by its host name.
 
     Raises
     ------
@@ -52,18 +52,18 @@ def path() -> Path:
 def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
     """Hold the lock of this machine until the block ends.
 
-    If this process holds it already, an outer block frees it. If the file cannot be locked, a line
-    on standard error says so, and the block runs without a lock.
+    If an outer block of this process holds the lock already, the outer block frees it. If the file
+    cannot be locked, a line on standard error says so, and the block runs without a lock.
 
     Parameters
     ----------
-    what : names of the `experiment` and the `run`, shown to processes that wait.
+    what : the names of the `experiment` and the `run`. Processes that wait show them.
     wait : whether to wait for the process that holds the lock. Standard error then names it.
 
     Raises
     ------
     InputError : the process that holds the lock has started this one, so waiting would never end;
-        or as `path`.
+        or `path` raises it.
     Unavailable : another process holds it, and `wait` is false.
     """
     if _held:
@@ -104,7 +104,7 @@ def _take(descriptor: int, wait: bool) -> None:
         parents = {parent.pid for parent in psutil.Process().parents()}
         pid = holder.get("pid")
         if pid in parents and proc.is_running(pid, holder.get("started")):
-            reason = "this run was started by the one that has the machine to itself"
+            reason = "the run that has the machine to itself started this run"
             raise InputError(path(), described, reason, "start it outside of that run")
         if not wait:
             raise Unavailable(f"{socket.gethostname()} is held by {described}")
@@ -122,7 +122,7 @@ def _open(file: Path) -> int:
     """Open the lock file. If it is missing, make it, writable by every user.
 
     In a shared folder the kernel refuses `O_CREAT` on an existing file of another user
-    (`fs.protected_regular`), so opening and making it are separate calls.
+    (`fs.protected_regular`), so opening the file and making it are separate calls.
     """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
@@ -138,7 +138,7 @@ def _open(file: Path) -> int:
 
 
 def _read(descriptor: int) -> dict:
-    """Return the holder as it described itself, empty if it has not done so yet."""
+    """Return the description of the process that holds the lock; empty if it is not written yet."""
     with suppress(OSError, ValueError):
         holder = json.loads(os.pread(descriptor, 4096, 0))
         return holder if isinstance(holder, dict) else {}
@@ -146,14 +146,14 @@ def _read(descriptor: int) -> dict:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Replace the content of the lock file. The lock is valid even if this cannot be written."""
+    """Replace the content of the lock file. The lock is valid even if this is not possible."""
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
 
 def _describe(holder: Mapping) -> str:
-    """Return words on the process that holds the lock."""
+    """Describe the process that holds the lock in words."""
     if not holder:
         return "another run, which has just begun"
     names = ("pid", "user", "run", "experiment", "since")

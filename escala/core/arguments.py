@@ -15,24 +15,25 @@ from escala.core.console import say
 from escala.core.errors import InputError
 
 _CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.+)\)", re.DOTALL)
-#: So many values are named in a remedy if none of them is near.
+#: The most allowed values in a remedy. They are listed if no value is similar to the wrong value.
 _MOST_NAMED = 6
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors have a remedy: the nearest words that it knows, and where all are.
+    """A parser whose errors have a remedy: the most similar words, and where all words are listed.
 
-    Its description and its epilog keep their lines, as examples need them.
+    The lines of its description and its epilog are not joined, because they may be examples.
     """
 
     def __init__(self, formatter_class=argparse.RawDescriptionHelpFormatter, **options: Any):
         super().__init__(formatter_class=formatter_class, **options)
 
-    #: A remedy for an unknown option, besides similar ones.
+    #: A remedy for an unknown option, printed after similar options.
     hint = ""
 
     def parse_known_args(self, args=None, namespace=None):
-        # Refused by the subcommand, which knows its options: argparse leaves it to the command.
+        # argparse would let the command report the unknown word; only the subcommand knows its
+        # options.
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
@@ -45,7 +46,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if choice := _CHOICE.fullmatch(message):
             name, word, values = choice.groups()
-            # Newer versions of Python leave the quotes out.
+            # Newer versions of Python list the choices without quotes.
             self._refuse(name, word, "is unknown", re.findall("[^', ]+", values))
         self._end(InputError("the call", None, message, f"`{self.prog} --help` describes it"))
 
@@ -68,8 +69,8 @@ def subcommands(parser: Parser) -> Callable[[str, Callable, str], Parser]:
     """Let a parser require a subcommand; return a function that adds one.
 
     The function takes the name of a subcommand, the function that runs it, and its help text. It
-    returns the parser of the subcommand. The parsed arguments have the function that runs the
-    selected subcommand as `command`.
+    returns the parser of the subcommand. The attribute `command` of the parsed arguments is the
+    function of the selected subcommand.
     """
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

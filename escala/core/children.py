@@ -25,11 +25,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def capture(words: Iterable[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program without input to its end; what it printed is text, whatever its encoding.
+    """Run a program without input to its end. Its output is text, whatever the encoding.
 
     Raises
     ------
-    OSError, subprocess.TimeoutExpired : it cannot be started; it takes longer than `timeout`.
+    OSError : the program cannot be started.
+    subprocess.TimeoutExpired : the program takes longer than `timeout`.
     """
     return subprocess.run(
         [*words],
@@ -44,12 +45,12 @@ def capture(words: Iterable[str], **options: Any) -> subprocess.CompletedProcess
 def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when the thread that started it ends.
 
-    The request holds for this process only. Its own children live on unless they ask for the same.
+    The request is for this process only. Its children live on unless they make the request, too.
 
     Parameters
     ----------
-    parent : process id of the parent. If it has ended already, this process is killed at once,
-        because the kernel would not do so any more. None: not checked.
+    parent : process id of the parent. If the parent has ended already, this process is killed at
+        once, because the kernel would no longer do so. None: this is not checked.
 
     Raises
     ------
@@ -70,13 +71,14 @@ def start(
 ) -> subprocess.Popen:
     """Start a command in a new session, so that it leads a new process group.
 
-    It is killed when the calling thread ends. If a signal ends this call, the group is stopped.
+    The command is killed when the calling thread ends. If a signal ends this call, the group is
+    stopped.
 
     Parameters
     ----------
-    output : file to append its stdout and stderr to, or an open descriptor. None: it inherits those
-        of this process.
-    folder : its working directory. None: that of this process.
+    output : file to append its stdout and stderr to, or an open descriptor. None: the command
+        inherits stdout and stderr of this process.
+    folder : its working directory. None: the working directory of this process.
     stdin : descriptor of its input.
     """
     with contextlib.ExitStack() as stack:
@@ -89,7 +91,7 @@ def start(
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
         try:
-            # A handler that raised inside Popen would leave a process that nobody knows.
+            # If a signal handler raised inside Popen, nobody would know the new process.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             try:
                 process = subprocess.Popen(
@@ -112,7 +114,8 @@ def start(
         return process
 
 
-#: A guard process. When its input ends without a word, it kills all processes that have a variable.
+#: The code of a guard process. When its input ends without a word, the guard kills all processes in
+#: whose environment a variable is set.
 _GUARD = """
 import os, sys, time
 if os.fork():
@@ -138,7 +141,7 @@ while tries and not well:
 
 @contextlib.contextmanager
 def guard_processes(variable: str) -> Iterator[None]:
-    """Let processes with a variable end if this process is killed inside the context.
+    """Kill all processes that have a variable if this process is killed inside the context.
 
     Parameters
     ----------
@@ -150,7 +153,7 @@ def guard_processes(variable: str) -> Iterator[None]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    guard.wait()  # Its child is the guard from now on.
+    guard.wait()  # The child of this process is the guard.
     try:
         yield
     finally:
@@ -161,7 +164,7 @@ def guard_processes(variable: str) -> Iterator[None]:
 def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> None:
     """Send SIGTERM to the processes' groups, and then SIGKILL.
 
-    When the given processes have ended, or after the grace time, SIGKILL goes to what is left of
+    When `processes` have ended, or after the grace time, SIGKILL goes to the remaining processes of
     their groups. Descendants outside these groups get only SIGKILL. They are listed before SIGTERM
     and again before SIGKILL. A descendant whose parent ended before it was listed is missed.
     """
@@ -177,7 +180,7 @@ def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> N
             process.kill()
     for process in processes:
         process.wait()
-    # What SIGKILL goes to still runs for a moment.
+    # A process that gets SIGKILL still runs for a moment.
     psutil.wait_procs(listed, timeout=grace_seconds)
 
 

@@ -1,7 +1,7 @@
 """Exit codes of commands, and their lines on standard error.
 
-A line is written in one call, with its newline: so lines of several processes stay apart, also if a
-process is killed.
+A line is written in one call, with its newline. So the lines of several processes never mix, even
+if a process is killed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contextlib import suppress
 
 #: The exit codes of all commands.
 DONE = 0
-#: Also what Python itself ends with after an error in the project's own code.
+#: Python itself also ends with this code, after an error in the project's code.
 FAILED = 1
-#: As `argparse` has it for wrong options.
+#: `argparse` also ends with this code, after wrong options.
 WRONG = 2
 #: EX_TEMPFAIL of sysexits.h.
 NO_TIME = 75
-#: 128 + the number of a signal, as in shells.
+#: The code after a signal is this number + the number of the signal, as in shells.
 SIGNALLED = 128
 
 _CTRL_C, _KILL = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
@@ -39,7 +39,7 @@ MEANINGS = {
 
 
 def shell_code(code: int) -> int:
-    """Return the exit code as a shell has it: `subprocess` gives a negative one for a signal."""
+    """Return the exit code that a shell gives; `subprocess` gives a negative code for a signal."""
     return SIGNALLED - code if code < 0 else code
 
 
@@ -53,7 +53,7 @@ EVERY = 5.0
 
 
 def print_any_text() -> None:
-    """Print letters that the encoding of the locale lacks as escapes, in place of an error."""
+    """Print a letter that the encoding of the locale lacks as an escape, and do not fail."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -65,7 +65,7 @@ def say(text: object) -> None:
 
 
 def progress(line: str) -> Callable[..., None]:
-    """Return a function that prints a line with its arguments, every 5 s at most."""
+    """Return a function that prints a line with its arguments, at most once in 5 s."""
     last = time.monotonic()
 
     def show(*values: object) -> None:

@@ -1,7 +1,7 @@
-"""Read the `engine.yaml` of each engine: all that others need to know of it.
+"""Read the `engine.yaml` of each engine. Other packages know an engine only by this file.
 
-The files are read, and nothing is imported: an engine's framework has an environment of its own. An
-engine has the name of its folder in `escala/engines/`.
+Only these files are read; nothing is imported, because the framework of an engine has its own
+environment. The name of an engine is the name of its folder in `escala/engines/`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ class Environment:
 
     Attributes
     ----------
-    variable : the environment variable that names another interpreter to use.
+    variable : the environment variable that names another interpreter.
     folder : the name of its folder.
     requirements : the file of its locked packages, in `envs/` (`scripts/lock_environments.py`).
-    extras, packages : extras of `pyproject.toml`, and dependencies of Escala, that it holds.
-    takes : words on its size and on how long it takes to make.
-    oldest : the first release of the framework with all that the engine calls, as numbers.
+    extras, packages : the extras of `pyproject.toml` and the dependencies of Escala in it.
+    takes : its size, and how long its installation takes, in words.
+    oldest : the first release of the framework with every function that the engine calls, as
+        numbers.
     conda : the file of its conda environment, in `envs/`.
-    python : the release of Python that it needs. None: any from Escala's oldest on.
-    backend : uv's option for the build of the framework that fits the machine, if it has one.
+    python : the release of Python that it needs. None: any release that Escala supports.
+    backend : uv's option that selects the build of the framework for the machine, if there is one.
     builds : pattern of the packages in `uv.lock` that differ between these builds. The first group
-        is the framework; the others are libraries that its build brings.
+        is the framework. The other groups are libraries that its build brings.
     """
 
     variable: str
@@ -53,7 +54,7 @@ class Environment:
 
     @property
     def backend_variable(self) -> str:
-        """The variable by which uv takes the value of `backend`."""
+        """The environment variable from which uv reads the value of `backend`."""
         return "UV_" + str(self.backend).strip("-").upper().replace("-", "_")
 
 
@@ -63,10 +64,10 @@ class Collectives:
 
     Attributes
     ----------
-    segmented : whether the messages of a sum are cut.
-    in_buckets : whether gradients are summed in buckets of a fixed size; otherwise those that are
-        ready at the same time are fused.
-    in_cycles : whether a thread looks for gradients that are ready only once in a while.
+    segmented : whether the library cuts a message of a sum into segments.
+    in_buckets : whether gradients are summed in buckets of a fixed size. Otherwise the gradients
+        that are ready at the same time are summed together.
+    in_cycles : whether a thread looks for ready gradients at intervals, and not at once.
     """
 
     segmented: bool = False
@@ -84,16 +85,16 @@ class Engine:
     title : the name of its framework, for people.
     module : the name of its models' module in the folder of a workload.
     one_process : the strategy by which one process trains.
-    distributions : those whose versions decide a result.
-    required : tuples of distributions; its environment needs one of each tuple.
-    launchers : those of Escala's own environment, which start its ranks.
+    distributions : the distributions whose versions decide a result.
+    required : tuples of distributions. Its environment needs one distribution of each tuple.
+    launchers : the distributions of Escala's environment that start its ranks.
     keep_memory : variables with which processes keep freed memory, whatever its size.
-    compiles : the knob with which a training compiles code; true if every training does. The
+    compiles : the knob that lets a training compile code; true if every training compiles code. The
         version of the compiler then decides a result.
     collectives : the libraries by which its ranks may sum, by name.
-    variables : patterns of names of variables, with words for what they are for, by their use as in
-        `escala.core.variables`: `neutral`, `deciding` and `places`.
-    settings : files of JSON that the framework reads by itself, with what they hold by default.
+    variables : by use (`neutral`, `deciding` or `places`, see `escala.core.variables`), patterns of
+        the names of variables, each with a description.
+    settings : files of JSON that the framework reads by itself, each with its default values.
     """
 
     position: int
@@ -136,7 +137,7 @@ def _read(file: Path) -> Engine:
     return engine
 
 
-#: By name, in the order of their positions.
+#: The engines by name, in the order of their positions.
 ENGINES = dict(
     sorted(
         ((file.parent.name, _read(file)) for file in FOLDER.glob("*/engine.yaml")),

@@ -1,6 +1,6 @@
 """The environment of a call: variables that its jobs inherit, and folders that it writes to.
 
-Folders of results are marked: the project writes into no other ones.
+Folders of results are marked: the project writes results into marked folders only.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def is_results(folder: Path) -> bool:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse a path that is to be a folder and is something else.
+    """Refuse a path that is neither a folder nor free for one.
 
     Raises
     ------
-    InputError : it is a file, or a link to nothing.
+    InputError : the path is a file, or a link to nothing.
     """
     if not os.path.lexists(path) or path.is_dir():
         return
@@ -50,7 +50,7 @@ def require_results(folder: Path, remedy: str = "give the experiment another nam
 
     Raises
     ------
-    InputError : it is there, not empty and without the marker; or it is no folder.
+    InputError : the folder exists, is not empty and has no marker; or the path is no folder.
     """
     require_folder(folder)
     if not folder.is_dir() or is_results(folder) or not any(folder.iterdir()):
@@ -76,16 +76,16 @@ def claim_results(folder: Path) -> None:
 def hold_results(folder: Path) -> int:
     """Keep a claimed folder for this process until it ends; return the descriptor of its marker.
 
-    Snakemake locks a working folder, and several of these may lead to one folder of results. Where
-    the file system has no locks, nothing is kept.
+    Snakemake locks a working folder, but several working folders may link to one folder of results.
+    Where the file system has no locks, no process is refused.
 
     Raises
     ------
-    InputError : another process holds it.
+    InputError : another process holds the folder.
     """
     try:
         marker = os.open(folder / RESULTS_MARKER, os.O_RDWR)
-    except PermissionError:  # It is another user's, or read-only.
+    except PermissionError:  # The folder is another user's, or read-only.
         marker = os.open(folder / RESULTS_MARKER, os.O_RDONLY)
     try:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,11 +100,10 @@ def hold_results(folder: Path) -> int:
 
 #: Environment variable that holds the name of the session.
 SESSION_VARIABLE = "ESCALA_SESSION"
-#: Folder for what programs keep at home, in the working directory, if the user has no home to write
-#: to.
+#: A folder in the working directory. It replaces a home that the user cannot write to.
 HOME = Path(".escala", "home")
 _CACHE = "XDG_CACHE_HOME"
-#: Variables by which processes of the project would fail or never end, with the reason.
+#: Variables that would let processes of the project fail or never end, each with the reason.
 _NOT_PASSED = {
     "PYTHONOPTIMIZE": "libraries here read docstrings. For a program of your own, write python -O",
     "PYTHONINSPECT": "processes would wait for input at their end",
@@ -115,12 +114,12 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def prepare(root: Path) -> None:
-    """Make this process's environment one in which Snakemake and its jobs work.
+    """Change the environment of this process so that Snakemake and its jobs work.
 
     This interpreter is put first on PATH, and the project folder on PYTHONPATH, which
-    `drop_shadowing_paths` cleans. Modules are not looked for in the working directory, because the
-    folder is the user's and may hold any. A home and a cache that cannot be written to are
-    replaced, and a user without a name gets one from the number. A line on standard error names
+    `drop_shadowing_paths` cleans. Python does not look for modules in the working directory,
+    because the user may keep any modules there. A home or a cache that cannot be written to is
+    replaced. A user without a name gets a name from the user number. A line on standard error names
     each replacement.
 
     Parameters
@@ -129,7 +128,8 @@ def prepare(root: Path) -> None:
 
     Raises
     ------
-    InputError : the path of the project folder has characters that Snakemake reads otherwise.
+    InputError : Snakemake would read some characters in the path of the project folder as something
+        else.
     """
     print_any_text()
     remedy = "rename the folder, or move the project to another one"
@@ -155,7 +155,7 @@ def prepare(root: Path) -> None:
         say(f"{_CACHE}: '{cache}' cannot be written to; {instead} is used instead")
         os.environ[_CACHE] = str(instead)
     elif not os.environ.get(_CACHE):
-        os.environ.pop(_CACHE, None)  # Empty, it would stand for the working directory.
+        os.environ.pop(_CACHE, None)  # An empty value would stand for the working directory.
     for name, why in _NOT_PASSED.items():
         if os.environ.pop(name, None):
             say(f"{name}: is not passed on: {why}")
@@ -165,11 +165,11 @@ def prepare(root: Path) -> None:
 
 
 def call(arguments: str, *words: object) -> str:
-    """Return the call of the command `escala` for messages, by `uv run` in a clone.
+    """Return a call of `escala` for messages. In a clone, the call begins with `uv run`.
 
     Parameters
     ----------
-    words : more arguments, such as paths, which are quoted for a shell.
+    words : more arguments, such as paths. They are quoted for a shell.
     """
     line = " ".join([arguments, *(shlex.quote(str(word)) for word in words)])
     return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {line}"
@@ -180,11 +180,11 @@ def require_plain(path: Path | str, where: str, remedy: str, refused: str = "{}\
 
     Parameters
     ----------
-    refused : the characters that it must not hold.
+    refused : the characters that the path must not hold.
 
     Raises
     ------
-    InputError : it holds one of them.
+    InputError : the path holds one of these characters.
     """
     wrong = [character for character in refused if character in str(path)]
     if wrong:
@@ -198,8 +198,8 @@ def require_work_folder(folder: Path) -> None:
 
     Raises
     ------
-    InputError : the folder, or what they left in it, belongs to somebody else; or as
-        `require_folder`.
+    InputError : the folder, or a file that they left in it, belongs to somebody else; or
+        `require_folder` raises it.
     """
     written = [folder / name for name in _WRITTEN]
     for path in written:
@@ -219,9 +219,9 @@ def require_work_folder(folder: Path) -> None:
 
 
 def start_session() -> None:
-    """Give this call of the workflow a session name, which every measurement records.
+    """Give this call of the workflow a session name. Every measurement records the name.
 
-    The name is written into the environment, which the jobs inherit.
+    The jobs inherit the name through the environment.
     """
     os.environ[SESSION_VARIABLE] = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
@@ -239,13 +239,13 @@ def _prepend(variable: str, folder: Path) -> None:
 
 
 def drop_shadowing_paths(root: Path) -> None:
-    """Take folders off PYTHONPATH that would replace modules of this environment, and name each.
+    """Take folders off PYTHONPATH that would replace modules of this environment; print each.
 
-    A module system on a cluster sets such folders. They are taken off this process, too.
+    A module system on a cluster sets such folders. They are also removed from `sys.path`.
 
     Parameters
     ----------
-    root : the project folder, which is taken off as well, but stays in this process.
+    root : the project folder. It is taken off PYTHONPATH, but stays in `sys.path`.
     """
     os.environ.setdefault(CALLERS_MODULES, os.environ.get("PYTHONPATH", ""))
     installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}

@@ -1,4 +1,4 @@
-"""Errors that a user can act on, where they arose, and the answers of checks."""
+"""Errors that a user can act on, the places where they arose, and the answers of checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class InputError(ValueError):
 
     Parameters
     ----------
-    where : the file or the key of the config that holds it, as the user wrote it.
-    value : its present content; None if it has none. The message leaves it out where `where` ends
-        with it, as a path with the name of its file.
-    reason : why it cannot be used.
+    where : the file or the key of the config that holds the input, as the user wrote it.
+    value : its present content; None without one. If `where` ends with the value, as a path ends
+        with the name of its file, the message leaves the value out.
+    reason : why the input cannot be used.
     remedy : what to do about it.
     """
 
@@ -38,7 +38,7 @@ class InputError(ValueError):
 
 
 class InputErrors(InputError):
-    """Several inputs that cannot be used, a line each; it has the attributes of the first."""
+    """Several inputs that cannot be used, one line each. Its attributes are of the first."""
 
     def __init__(self, errors: Sequence[InputError]):
         self.errors, first = list(errors), errors[0]
@@ -63,8 +63,8 @@ class Failed(RuntimeError):
     Attributes
     ----------
     at : when the program ended, in seconds since 1970. Not set if it ended just now.
-    code : the exit code of the program, or minus the signal that ended it. Not set if there is
-        none.
+    code : the exit code of the program, or the negative number of the signal that ended it. Not set
+        if no program ended.
     """
 
 
@@ -81,7 +81,7 @@ def place_in(error: BaseException, folder: Path) -> str | None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the type and the text of an error, without what TensorFlow and Keras add to it.
+    """Return the type and the text of an error, without additions of TensorFlow and Keras.
 
     They add a traceback, and the names and the arguments of the layers that were called.
     """
@@ -94,7 +94,7 @@ def text_of(error: BaseException) -> str:
     return kind + text
 
 
-#: Letters of an answer's line in which its name stands.
+#: The width of the column of names, in letters.
 WIDTH = 22
 
 
@@ -113,7 +113,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """A part of a user's does not do what its contract says."""
+    """A part that a user wrote does not do what its contract says."""
 
     def __init__(self, reason: str, remedy: str):
         self.reason, self.remedy = reason, remedy
@@ -121,12 +121,12 @@ class Refused(Exception):
 
 
 def answer_of(name: str, check: Callable[[Any], str], subject: Any, folder: Path) -> Answer:
-    """Return the answer to a check; the code of the user that it calls may raise anything.
+    """Return the answer to a check. The check calls code of the user, which may raise anything.
 
     Parameters
     ----------
     check : takes the subject, and returns the finding.
-    folder : holds the code of the user.
+    folder : the folder with the code of the user.
     """
     try:
         return Answer(name, True, check(subject))

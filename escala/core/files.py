@@ -19,8 +19,8 @@ from typing import Any
 from escala.core.console import say
 from escala.core.errors import InputError
 
-# A temporary folder holds the new content, in a folder named after the writer's machine, and the
-# old content while it is replaced.
+# The parts of a temporary folder: the new content, in a folder named after the writer's machine;
+# and the old content, while it is replaced.
 _NEW, _REPLACED = os.uname().nodename, "replaced"
 
 
@@ -28,14 +28,15 @@ _NEW, _REPLACED = os.uname().nodename, "replaced"
 def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path next to `path`, renamed onto it if the block succeeds.
 
-    The block may create a file or a directory there. If it raises, the temporary content is removed
-    and `path` is as it was. So is the temporary content of earlier writers that were killed. The
-    suffix is kept, because libraries choose a format by it.
+    The block may create a file or a directory there. If the block raises, the temporary content is
+    removed and `path` is as it was. The temporary content of earlier writers that were killed is
+    removed, too. The temporary path has the suffix of `path`, because libraries choose a format by
+    the suffix.
 
     Parameters
     ----------
-    durable : whether the content reaches the disk before it is renamed, so that it survives a power
-        loss. This waits for the disk.
+    durable : whether the content is written to the disk before it is renamed, so that it survives a
+        power loss. Writing to the disk takes time.
 
     Notes
     -----
@@ -49,14 +50,15 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
         try:
             yield temporary
             if path.is_dir() and temporary.is_dir():
-                # Replaced by two renames: a kill leaves the old folder, the new one, or none.
+                # A folder is replaced by two renames: a kill leaves the old folder, the new one, or
+                # none.
                 path.replace(folder / _REPLACED)
             if durable:
                 settle(temporary, path)
             else:
                 temporary.replace(path)
         except OSError as error:
-            # A full disk is reported without the file that was being written.
+            # The error of a full disk does not name the file that was being written.
             if error.errno is not None and error.filename is None:
                 error.filename = str(path)
             raise
@@ -64,10 +66,10 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """Yield an empty folder that goes at the end, and so do those of killed processes."""
+    """Yield an empty folder. Remove it at the end; remove folders of killed processes, too."""
     with (
         _folder_beside(Path(tempfile.gettempdir(), name)) as folder,
-        # It also removes folders that were made read-only.
+        # `TemporaryDirectory` also removes folders that were made read-only.
         tempfile.TemporaryDirectory(dir=folder / _NEW) as temporary,
     ):
         yield Path(temporary)
@@ -75,9 +77,9 @@ def temporary_folder(name: str) -> Iterator[Path]:
 
 @contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, with a folder `_NEW`; remove those of killed writers.
+    """Yield a temporary folder beside `path`, with a folder `_NEW`; clean up after killed writers.
 
-    A writer holds the lock of its folder, and the kernel frees the locks of a killed one.
+    A writer holds the lock of its folder. If the writer is killed, the kernel frees the lock.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     temporary = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")  # As `mkdtemp` names it.
@@ -94,11 +96,13 @@ def _folder_beside(path: Path) -> Iterator[Path]:
             try:
                 folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
             except OSError as error:
-                # A folder that may not be written to is named itself, and not what was tried in it.
+                # The error names the folder that may not be written to, and not the temporary
+                # folder.
                 error.filename = str(path.parent)
                 raise
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            # Another writer may remove it before it is locked. Then this writer starts again.
+            # Another writer may remove the folder before it is locked. Then this writer starts
+            # again.
             with suppress(FileNotFoundError):
                 lock = os.open(folder, flags)
                 stack.callback(os.close, lock)
@@ -111,9 +115,10 @@ def _folder_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def take_turns(path: Path, waiting: str) -> Iterator[None]:
-    """Let one process at a time run the block, by a lock on a folder or on a file, which is made.
+    """Let one process at a time run the block, by a lock on a folder or on a file.
 
-    A process that finds the lock held says `waiting`. The kernel frees the lock of one that ends.
+    A missing file is made. A process that has to wait prints `waiting`. The kernel frees the lock
+    when its process ends.
     """
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     lock = os.open(path, flags, 0o666)
@@ -131,7 +136,7 @@ def take_turns(path: Path, waiting: str) -> Iterator[None]:
 def settle(temporary: Path, target: Path) -> None:
     """Move a finished file or folder to its final path, whole or not at all.
 
-    The content reaches the disk before the name does, and the name before the function returns.
+    The content is written to the disk before the name, and the name before the function returns.
     """
     for inner in (temporary, *temporary.rglob("*")):
         if not inner.is_symlink():
@@ -146,7 +151,7 @@ def _sync(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some network file systems cannot wait for a folder.
+        # Some network file systems cannot write a folder to the disk on request.
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
     finally:
@@ -160,19 +165,19 @@ def sha256_file(path: str | Path) -> str:
 
 
 def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
-    """Write a text, as `atomic`."""
+    """Write a text by `atomic`."""
     with atomic(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | Path, content: Any, *, durable: bool = True) -> None:
-    """Write `content` as indented JSON, as `atomic`; NaN and infinity are refused."""
+    """Write `content` as indented JSON by `atomic`; NaN and infinity are refused."""
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=durable)
 
 
 def read_yaml(path: str | Path) -> Any:
     """Return the content of a YAML file of the project."""
-    # Imported here, because many processes read no YAML.
+    # `yaml` is imported here, because many processes read no YAML.
     import yaml
 
     from escala.core.yaml12 import Loader
@@ -183,8 +188,8 @@ def read_yaml(path: str | Path) -> Any:
 def read_schema(path: str | Path) -> dict:
     """Return a JSON Schema of a YAML file of the project, in which every object is closed.
 
-    An object with `properties` allows no others, and requires those without `optional: true`. The
-    schemas inside conditions stay as they are.
+    An object with `properties` allows no other keys. It requires every key without `optional:
+    true`. The schemas inside conditions stay as they are.
     """
     return _close_objects(read_yaml(path))
 
@@ -208,11 +213,11 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_format(path: Path, number: int, what: str, remedy: str, make: Callable[..., Any]) -> Any:
-    """Return `make(**values)` of the values in a JSON file, whose `format` is this number.
+    """Return `make(**values)` of the values in a JSON file, which must have the format `number`.
 
     Raises
     ------
-    InputError : the file has another format, or no values that `make` takes.
+    InputError : the file has another format, or `make` does not take its values.
     FileNotFoundError : the file does not exist.
     """
     try:
@@ -225,7 +230,7 @@ def read_format(path: Path, number: int, what: str, remedy: str, make: Callable[
 
 
 def read_constants(path: Path) -> dict[str, Any]:
-    """Return the constants of a module whose values are literals, by name."""
+    """Return the constants of a module by name; only those with a literal as value."""
     constants = {}
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

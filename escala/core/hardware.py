@@ -18,7 +18,7 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Driver:
-    """A session of NVML. It lasts until a `with` block ends, or else as long as this process.
+    """A session of NVML. It ends with a `with` block, or without a block with this process.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Driver:
         try:
             import pynvml
         except ModuleNotFoundError:
-            # An environment of a framework, of the user's making.
+            # This may be an environment of a framework that the user made.
             self.missing = "the package nvidia-ml-py is not installed"
             return
         self.nvml = pynvml
@@ -79,9 +79,9 @@ class Gpu(NamedTuple):
 def available_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
     """Return the GPUs that this process may use, in the order of use; empty without a driver.
 
-    They are those that `CUDA_VISIBLE_DEVICES` names, up to the first that does not exist, or all if
-    it is not set (CUDA C++ Programming Guide, "CUDA Environment Variables"). SLURM sets it in a job
-    that was granted GPUs. Numbers are read as NVML's indices.
+    `CUDA_VISIBLE_DEVICES` names them, and ends at the first name that does not exist. If it is not
+    set, they are all GPUs (CUDA C++ Programming Guide, "CUDA Environment Variables"). SLURM sets it
+    in a job that was granted GPUs. Numbers are read as NVML's indices.
     """
     visible, gpus = environment.get(VISIBLE_GPUS), []
     with Driver() as driver:
@@ -96,7 +96,7 @@ def available_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
     return gpus
 
 
-#: What tells processors of different kinds apart, with its fields in /proc/cpuinfo on x86 and ARM.
+#: The properties that distinguish processors, with their fields in /proc/cpuinfo on x86 and ARM.
 _PROCESSOR = {
     "vendor": ("vendor_id", "CPU implementer"),
     "family": ("cpu family", "CPU architecture"),
@@ -111,11 +111,11 @@ def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
 
     Returns
     -------
-    `cpu`, the processor's name for people, with family and model where they are known: virtual
-    machines with processors of several generations call all of them by one name; `processor`, its
-    vendor, family, model and stepping, and a digest of its features (flags), each None if it is not
-    known; `cores_available`, the logical cores that this process may use; `cores_total`, those of
-    the machine; `memory_bytes`, the memory that the kernel manages. This is some megabytes less
+    `cpu`, the processor's name for people, with family and model where they are known, because
+    virtual machines give processors of several generations the same name; `processor`, its vendor,
+    family, model and stepping, and a digest of its features (flags), each None if it is not known;
+    `cores_available`, the logical cores that this process may use; `cores_total`, the logical cores
+    of the machine; `memory_bytes`, the memory that the kernel manages. This is some megabytes less
     than the installed memory, and differs a little between equal machines. `cpu_quota`, the cores
     that a control group allows, and `gpus`, the models of the GPUs that this process may use, are
     left out if there are none.
@@ -145,13 +145,13 @@ def memory_gib(memory_bytes: int) -> int:
     """Return the memory that is installed in a machine, in GiB.
 
     The memory that the kernel manages is rounded up to a multiple of an eighth of the next power of
-    two, and at least to whole GiB. Kernel and firmware keep a few percent for themselves. This
-    amount differs between machines of one kind, but is smaller than the step from one common size
-    of memory to the next.
+    two, and at least to whole GiB. Kernel and firmware keep a few percent for themselves. The
+    amount that they keep differs between machines of one model. It is smaller than the difference
+    between one common size of memory and the next.
 
     Parameters
     ----------
-    memory_bytes : what the kernel manages.
+    memory_bytes : the memory that the kernel manages.
     """
     gib = memory_bytes / 2**30
     unit = max(1, 2 ** math.ceil(math.log2(gib)) // 8)
@@ -188,8 +188,8 @@ def cpu_quota(
 ) -> float | None:
     """Return the CPU quota of this process in cores, None without one.
 
-    That is the smallest quota of its control groups (kernel documentation, `scheduler/sched-bwc`
-    and `admin-guide/cgroup-v2`), as `docker run --cpus` sets it.
+    The result is the smallest quota of its control groups (kernel documentation,
+    `scheduler/sched-bwc` and `admin-guide/cgroup-v2`), as `docker run --cpus` sets it.
     """
     quotas = []
     for version, folder in control_groups("cpu", membership, groups):
@@ -216,9 +216,9 @@ def _first_processor(cpuinfo: Path) -> dict[str, str]:
 def available_cores() -> list[int]:
     """Return the numbers of the logical cores that this process may use, in the order of use.
 
-    The first hardware thread of every physical core comes first, then the others: two processes
-    must not share a core while another core is free. A quota, rounded down, limits their number; at
-    least one remains.
+    The first hardware threads of all physical cores come first, then the second threads: two
+    processes must not share a core while another core is free. A quota, rounded down, limits the
+    number of cores; at least one remains.
     """
     cores = sorted(
         os.sched_getaffinity(0), key=lambda core: (hardware_threads(core).index(core), core)
@@ -233,7 +233,7 @@ def quota_clause(quota: float | None) -> str:
 
 
 def hardware_threads(core: int) -> list[int]:
-    """Return the logical cores of the physical core that a logical one is part of, in order."""
+    """Return the logical cores, in order, that share a physical core with a logical core."""
     listed = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     if not listed.exists():
         return [core]

@@ -14,7 +14,7 @@ import psutil
 from escala.core import children
 from escala.core.console import say
 
-#: Ctrl-C, `kill` and `timeout`, a terminal that was closed.
+#: The signals of Ctrl-C, of `kill` and `timeout`, and of a terminal that is closed.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds between SIGTERM and SIGKILL.
 GRACE_SECONDS = 15.0
@@ -25,9 +25,9 @@ _received: list[int] = []
 def handle(before: Callable[[], None] = lambda: None) -> None:
     """Raise `SystemExit` on the first of `SIGNALS`, with a message, so that `finally` clauses run.
 
-    The exit code is 128 plus the signal's number. Later signals are ignored, so that the cleaning
-    up is not cut short. A signal that was ignored when this process started, as `nohup` ignores
-    SIGHUP, stays ignored.
+    The exit code is 128 plus the signal's number. Later signals are ignored, so that nothing
+    interrupts the cleaning up. A signal that was ignored when this process started stays ignored:
+    `nohup` ignores SIGHUP.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
         try:
             before()
             say("interrupted")
-        finally:  # Also where the terminal is gone, and with it the place to write to.
+        finally:  # This is raised even if the terminal is closed and nothing can be written.
             sys.exit(128 + number)
 
     for number in SIGNALS:

@@ -1,17 +1,17 @@
-"""Read how much core time all programs of a machine have used, and how much those of a run.
+"""Read how much core time all programs of a machine, and the programs of a run, have used.
 
 All quantities are totals since the boot of the machine or the start of a process. Reading them
 takes some hundred microseconds.
 
-What programs computed is the time in which no core was idle, waited, was stolen or served an
-interrupt. A kernel without regular ticks on idle cores (`NO_HZ`, the default) takes the idle time
-from a clock of nanoseconds (`get_cpu_idle_time_us` in kernel/time/tick-sched.c), and cuts only
-their sum to whole ticks. The counts `user` and `system` of the same file are samples at ticks: for
-half-busy cores they are wrong by several ticks in a second. The time of a process is read from its
-CPU clock, in nanoseconds (man 3 clock_getcpuclockid). Not used: `/proc/PID/schedstat`, which is 0
-where the kernel keeps no such statistics; `cpu.stat` of the root control group, which is the sum
-of the sampled counts; and pressure, which a run makes itself. Formats: man 5 proc, and the kernel
-documentation of `accounting/psi`, `admin-guide/cgroup-v2` and `scheduler/sched-bwc`.
+Programs computed while a core was neither idle nor waiting nor stolen, and served no interrupt. A
+kernel without regular ticks on idle cores (`NO_HZ`, the default) measures idle times in nanoseconds
+(`get_cpu_idle_time_us` in kernel/time/tick-sched.c), and rounds only their sum to whole ticks. The
+counts `user` and `system` in `/proc/stat` are samples at ticks: for half-busy cores they are wrong
+by several ticks in a second. The time of a process is read from its CPU clock, in nanoseconds (man
+3 clock_getcpuclockid). Not used: `/proc/PID/schedstat`, which is 0 where the kernel keeps no such
+statistics; `cpu.stat` of the root control group, which is the sum of the sampled counts; and
+pressure, because the run itself causes it. Formats: man 5 proc, and the kernel documentation of
+`accounting/psi`, `admin-guide/cgroup-v2` and `scheduler/sched-bwc`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Reading = dict[str, float | None]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the time of a process on cores, of all its threads; 0 if it has ended."""
+    """Return the core time of all threads of a process; 0 if the process has ended."""
     try:
         # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) in include/linux/posix-timers_types.h.
         return time.clock_gettime((~pid << 3) | 2)
@@ -50,25 +50,25 @@ def read(
 
     Parameters
     ----------
-    pids : of the processes of a run. The time of one that has ended is in that of its parent.
-    proc, groups : where the kernel describes processes and control groups.
-    now, cpu_seconds : the clock of the machine, and that of a process.
+    pids : ids of the processes of a run. The time of an ended process counts for its parent.
+    proc, groups : the folders in which the kernel describes processes and control groups.
+    now, cpu_seconds : the clock of the machine, and the clock of a process.
 
     Returns
     -------
     `busy`, core seconds of all programs and of the kernel without interrupts, up to a constant;
-    `counted`, core seconds that the kernel assigned to anything; `steal`, those that other virtual
-    machines took; `own`, those of the given processes and of their children that have ended;
-    `throttled`, seconds for which control groups held cores back; `seconds`, the monotonic time of
-    this reading.
+    `counted`, core seconds that the kernel assigned to anything; `steal`, core seconds that other
+    virtual machines took; `own`, core seconds of the processes `pids` and of their children that
+    have ended; `throttled`, seconds for which control groups held cores back; `seconds`, the
+    monotonic time of this reading.
     """
     before = now()
     ticks, cores = _read_ticks(proc / "stat")
     seconds = (before + now()) / 2
     run_seconds = 0.0
-    for pid in pids:  # Each with its children that have ended.
+    for pid in pids:  # The time of a process includes its children that have ended.
         run_seconds += cpu_seconds(pid)
-        with suppress(OSError, ValueError):  # It has ended.
+        with suppress(OSError, ValueError):  # The process has ended.
             run_seconds += sum(map(int, stat(proc / str(pid))[13:15])) * TICK_SECONDS
     return {
         "seconds": seconds,
@@ -81,7 +81,7 @@ def read(
 
 
 def _read_ticks(file: Path) -> tuple[list[int] | None, int]:
-    """Return the sums over cores of their ticks, None if they cannot be read; and how many cores.
+    """Return the ticks, summed over cores, or None if they cannot be read; and the number of cores.
 
     The ticks are `user`, `nice`, `system`, `idle`, `iowait`, `irq`, `softirq` and `steal`.
     """
@@ -94,7 +94,7 @@ def _read_ticks(file: Path) -> tuple[list[int] | None, int]:
 
 
 def _read_throttling(membership: Path, groups: Path) -> float | None:
-    """Return the seconds for which the groups of this process were held back, over all cores."""
+    """Return the seconds for which a quota stopped the groups of this process, over all cores."""
     seconds = []
     for _, folder in control_groups("cpu", membership, groups):
         with suppress(OSError, ValueError):
@@ -112,9 +112,9 @@ class Load:
 
     Parameters
     ----------
-    roots : ids of the run's processes on this machine. Their descendants belong to the run too, and
-        are looked up once, at the first stretch. With None, nothing is read.
-    grows : look up descendants again at the end of each stretch, to find those started during it.
+    roots : ids of the run's processes on this machine. Their descendants belong to the run too.
+        They are looked up once, at the first stretch. If `roots` is None, nothing is read.
+    grows : look up descendants again at the end of each stretch, to find new processes.
     """
 
     def __init__(self, roots: list[int] | None, grows: bool = False):
@@ -122,7 +122,7 @@ class Load:
         self._before, self._total, self._stretches = None, None, 0
 
     def begin(self) -> None:
-        """Begin a stretch. Call it outside the timed part."""
+        """Begin a stretch. Call this method outside the timed code."""
         if self._roots is not None:
             self._pids = self._pids or self._family()
             self._before = read(self._pids)
@@ -144,13 +144,13 @@ class Load:
 
     @property
     def sums(self) -> dict | None:
-        """Sums over all stretches, with the numbers of stretches and cores."""
+        """The sums over all stretches, with the numbers of stretches and cores."""
         numbers = {"stretches": self._stretches, "cores": os.cpu_count()}
         return None if self._total is None else self._total | numbers
 
 
 def difference(after: Mapping, before: Mapping) -> Reading:
-    """Return by how much each quantity grew; None where it was not read."""
+    """Return by how much each quantity grew; None for a quantity that was not read."""
     return {
         name: None if None in (value, before[name]) else value - before[name]
         for name, value in after.items()

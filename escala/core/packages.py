@@ -10,10 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from escala.core.children import capture
 
-#: Compiles operations for TensorFlow, and kernels for PyTorch, when they are first needed.
+#: The compiler of operations for TensorFlow and of kernels for PyTorch.
 COMPILER = "g++"
-#: Prints the versions of an interpreter and of each package that it finds; `read` reads them.
-#: It parses only the head of a package's metadata: the whole takes long.
+#: Code that prints the versions of an interpreter and of the packages that it finds; `read` reads
+#: the output. The code parses only the head of a package's metadata, because parsing all takes
+#: long.
 ASK = r"""
 import importlib.metadata as m, json, platform, re
 texts = (d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in m.distributions())
@@ -27,7 +28,7 @@ ABSENT = "not installed"
 
 
 def versions(names: Collection[str]) -> dict[str, str]:
-    """Return the version of Python and of distributions, `ABSENT` of those that are not there."""
+    """Return the versions of Python and of distributions; `ABSENT` if one is not installed."""
     return {"python": platform.python_version()} | {name: _version(name) for name in names}
 
 
@@ -40,7 +41,7 @@ def _version(name: str) -> str:
 
 
 def compiler(name: str = COMPILER) -> str | None:
-    """Return the line with which a compiler names its version, None if there is none."""
+    """Return the line in which a compiler tells its version; None without a compiler."""
     try:
         return capture([name, "--version"]).stdout.partition("\n")[0]
     except OSError:
@@ -48,6 +49,6 @@ def compiler(name: str = COMPILER) -> str | None:
 
 
 def read(printed: str) -> dict | None:
-    """Return the versions `python` and `packages` that `ASK` printed, None if it printed none."""
+    """Return the versions `python` and `packages` that `ASK` printed; None without versions."""
     lines = [line for line in printed.splitlines() if line.startswith("escala ")]
     return json.loads(lines[-1].partition(" ")[2]) if lines else None

@@ -1,9 +1,9 @@
 """Folders outside the project that serve as workloads and as kinds of datasets.
 
-An experiment names each folder by its path. The process that reads the experiment adds them to its
-registries and, through an environment variable, to those of the processes that it starts. Each
-folder is imported as a package. The package's name depends on the name in the experiment only, and
-not on the folder's path.
+An experiment names each folder by its path. The process that reads the experiment adds the folders
+to its registries. An environment variable adds them to the registries of the processes that it
+starts. Each folder is imported as a package. The name of the package depends on the name in the
+experiment only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def package(part: str, name: str) -> str:
 
 
 def add(part: str, name: str, folder: Path) -> None:
-    """Let this process, and those that it starts, import a folder (an absolute path)."""
+    """Let this process, and the processes that it starts, import a folder (an absolute path)."""
     known = _read_variable()
     known.setdefault(part, {})[name] = str(folder)
     os.environ[VARIABLE] = json.dumps(known)
@@ -51,7 +51,7 @@ def folders(part: str) -> dict[str, Path]:
 
 
 class _Finder(MetaPathFinder):
-    """Find the package of a folder; the modules in it are then found by its path."""
+    """A finder of the packages of folders; Python itself finds the modules inside a package."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         by_package = {

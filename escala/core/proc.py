@@ -1,7 +1,7 @@
-"""Read from the kernel when processes began, and what they used; test whether memory can be read.
+"""Read the start and the usage of processes from the kernel; test whether memory can be read.
 
 The first access to a page of memory that the kernel gave to a process is a *minor fault*: the
-kernel clears the page, in time that counts as its own (man 2 getrusage, man 5 proc).
+kernel clears the page, and this time counts as system time (man 2 getrusage, man 5 proc).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def start_time(process: int | str = "self") -> float:
 
     Raises
     ------
-    FileNotFoundError, ProcessLookupError : it has ended.
+    FileNotFoundError, ProcessLookupError : the process has ended.
     """
     return int(stat(Path("/proc", str(process)))[19]) / os.sysconf("SC_CLK_TCK")
 
@@ -38,9 +38,9 @@ def age() -> float:
 
 
 def is_running(pid: int, began: float) -> bool:
-    """Return whether the process with this id and this start time still runs and is no zombie.
+    """Return whether a process, known by its id and start time, still runs and is no zombie.
 
-    The start time is needed because a later process may have got the same id.
+    The start time is needed because a later process may get the same id.
     """
     try:
         return stat(Path("/proc", str(pid)))[0] != "Z" and start_time(pid) == began
@@ -49,13 +49,13 @@ def is_running(pid: int, began: float) -> bool:
 
 
 def stat(folder: Path) -> list[str]:
-    """Return the fields of `stat` of a process or a thread, from the state on (man 5 proc).
+    """Return the fields in `stat` of a process or a thread, from the state on (man 5 proc).
 
-    The state, field 3 in the manual, has the place 0.
+    The state, field 3 in the manual, has the index 0.
 
     Raises
     ------
-    FileNotFoundError, ProcessLookupError : it has ended.
+    FileNotFoundError, ProcessLookupError : the process has ended.
     """
     text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     # The program's name, in brackets before the state, may contain spaces and brackets.
@@ -63,7 +63,7 @@ def stat(folder: Path) -> list[str]:
 
 
 class Usage(NamedTuple):
-    """Totals of processes: page faults that read nothing, and core seconds by whom they served."""
+    """Totals of processes: minor faults, and core seconds in user code and in the kernel."""
 
     minor_faults: int
     user_seconds: float
@@ -75,13 +75,13 @@ class Usage(NamedTuple):
 
 
 def usage_of_self() -> Usage:
-    """Return the totals of this process, with all of its threads; it takes a microsecond."""
+    """Return the totals of this process with all of its threads. The call takes a microsecond."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return Usage(used.ru_minflt, used.ru_utime, used.ru_stime)
 
 
 class Process(NamedTuple):
-    """A process: what it used itself, its first thread in seconds, and its children that ended."""
+    """Totals of a process, of its children that ended, and the seconds of its first thread."""
 
     pid: int
     itself: Usage
@@ -90,13 +90,13 @@ class Process(NamedTuple):
 
 
 def total_usage(processes: Iterable[Process]) -> Usage:
-    """Return the totals of what processes and their ended children used."""
+    """Return the sum of the totals of processes and of their ended children."""
     used = [usage for process in processes for usage in (process.itself, process.ended)]
     return Usage(*map(sum, zip(*used, strict=True))) if used else Usage(0, 0.0, 0.0)
 
 
 def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
-    """Return a process and its descendants, as far as they can be read.
+    """Return a process and its descendants, without those that cannot be read.
 
     Times are in whole ticks of the kernel.
     """
@@ -113,7 +113,7 @@ def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
         ]
     except (OSError, ValueError):
         return []
-    # The places of minflt and utime, and of cminflt and cutime; stime and cstime follow.
+    # The indices of minflt and utime, and of cminflt and cutime; stime and cstime follow.
     itself, ended = (
         Usage(fields[faults], fields[user] * TICK_SECONDS, fields[user + 1] * TICK_SECONDS)
         for faults, user in ((6, 10), (7, 12))
@@ -130,10 +130,10 @@ class _Vector(ctypes.Structure):
 
 
 def can_read_child() -> bool:
-    """Return whether this process can read the memory of a child that it starts for that."""
+    """Return whether this process can read the memory of a child. Start a child for the test."""
     mine, other = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"written", 8)
     vectors = [_Vector(ctypes.addressof(buffer), len(buffer)) for buffer in (mine, other)]
-    # After a fork the child has the same content at the same address.
+    # After a fork the child has equal content at the same address.
     child = os.fork()
     if child == 0:
         signal.pause()

@@ -14,7 +14,7 @@ _LEAST = 1e-4
 
 
 def with_noun(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun: `1 run`, `2 runs`, or with `many` as the plural."""
+    """Return a number with its noun: `1 run`, `2 runs`. An irregular plural is given as `many`."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
@@ -34,9 +34,9 @@ def _cell(value: object) -> str:
 
 
 def name_first(names: Sequence[str], most: int = 3) -> str:
-    """Return the first of several names, and how many more there are.
+    """Return the first names of several, and the number of further names.
 
-    A file may have any name: what is not printable is written as in Python.
+    A file may have any name: a character that is not printable is written as in Python.
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(n if n.isprintable() else repr(n)[1:-1] for n in names[:most]) + more
@@ -80,7 +80,7 @@ def bits_per_second(rate: str) -> int:
 
     Raises
     ------
-    InputError : it is not a rate.
+    InputError : the text is not a rate.
     """
     match = _RATE.fullmatch(rate)
     if match is None:
@@ -96,7 +96,7 @@ def number(value: object, form: str | None = None) -> str:
     Parameters
     ----------
     value : unknown if it is None, NaN or NA.
-    form : another form, as `.2f`.
+    form : another format, such as `.2f`.
     """
     if not isinstance(value, Real) or value != value:
         return UNAVAILABLE
@@ -118,12 +118,12 @@ def with_interval(
 ) -> str:
     """Return a number with its interval: `0.53 (0.48–0.60)`, `1.8 ms (-3.2 to 6.8)`.
 
-    The interval is left out if one of its ends is unknown.
+    The interval is left out if one of its bounds is unknown.
 
     Parameters
     ----------
-    form : as that of `number`.
-    unit, kind : words after the number, and before the ends.
+    form : see `number`.
+    unit, kind : words after the number, and before the bounds.
     """
     text, *ends = (number(bound, form) for bound in (value, low, high))
     if text == UNAVAILABLE:

@@ -1,4 +1,4 @@
-"""Read text files of users: UTF-8, with or without a byte order mark, plain or packed."""
+"""Read text files of users: UTF-8, with or without a byte order mark, packed or not."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import BinaryIO, TextIO
 
 from escala.core.errors import InputError
 
-#: Endings that packed files usually have. What is read is decided by the first bytes.
+#: The usual endings of packed files. The first bytes of a file decide how it is read.
 PACKED_ENDINGS = (".gz", ".bz2", ".xz")
 PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
-#: First bytes of what must be unpacked by the user, and its name.
+#: The first bytes of archives that the user must unpack, with words for each.
 ARCHIVES = (
     (b"PK\x03\x04", "a zip archive or a spreadsheet"),
     (b"\x28\xb5\x2f\xfd", "packed by Zstandard"),
@@ -27,19 +27,19 @@ ARCHIVES = (
 )
 #: Where the format of tar has its magic bytes (POSIX.1-1988).
 _TAR = slice(257, 262)
-#: Byte order marks; that of UTF-32 begins with that of UTF-16.
+#: Byte order marks. UTF-32 comes first, because its mark begins with the mark of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
-#: Bytes that tell what a file is, and those that no text holds.
+#: How many first bytes are examined, and the bytes that no text holds.
 _HEAD = 512
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
-#: What the bytes that are Latin-1's control characters mean in text of Windows.
+#: Bytes that are letters in Windows' encoding, and control characters in Latin-1.
 _WINDOWS = range(0x80, 0xA0)
-#: What unpacking a damaged file raises.
+#: The errors of unpacking a damaged file.
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 #: Reasons and remedies of the errors of `open`.
@@ -56,12 +56,13 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 
     Parameters
     ----------
-    newline : as that of `open`.
+    newline : as in `open`.
 
     Raises
     ------
-    InputError : the file is missing, may not be read, is damaged, or is no text in UTF-8, also as
-        the block finds. The message names the line, and the encoding where it can be told.
+    InputError : the file is missing, may not be read, is damaged, or is no text in UTF-8. The error
+        may arise while the block reads. The message names the line, and the encoding if it is
+        recognised.
     """
     try:
         with _content(path) as content:
@@ -71,7 +72,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
     except (*DAMAGED, OSError) as error:
-        # The error of a damaged bzip2 file has no number.
+        # The OSError of a damaged bzip2 file has no `errno`.
         if isinstance(error, DAMAGED) or error.errno is None:
             reason, remedy = f"is packed, and damaged or truncated: {error}", "copy the file again"
         else:
@@ -105,7 +106,7 @@ def _content(path: Path) -> Iterator[BinaryIO]:
 
 
 def _require_text(path: Path, head: bytes) -> None:
-    """Refuse a file whose first bytes are those of another encoding or format."""
+    """Refuse a file if its first bytes show another encoding or format."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             raise _wrong_encoding(path, "line 1", encoding)
@@ -114,7 +115,7 @@ def _require_text(path: Path, head: bytes) -> None:
             raise InputError(path, path.name, f"is {name}, and not text", "unpack or export it")
     if head[_TAR] == b"ustar":
         raise InputError(path, path.name, "is a tar archive, and not text", "unpack it")
-    # Text in UTF-16 without a mark has a NUL in most of its even or odd bytes, and in no other.
+    # Text in UTF-16 without a mark has NUL in most even bytes and no odd ones, or the reverse.
     for empty, full in ((head[::2], head[1::2]), (head[1::2], head[::2])):
         if len(full) > 1 and all(full) and 2 * empty.count(0) > len(empty):
             raise _wrong_encoding(path, "line 1", "UTF-16")
@@ -130,7 +131,7 @@ def _wrong_encoding(path: Path, place: str, encoding: str, why: str = "") -> Inp
 
 
 def _not_utf8(path: Path) -> InputError:
-    """Return the error for a file that is not in UTF-8, with its first line that is not."""
+    """Return the error for a file that is not in UTF-8. It names the first wrong line."""
     number = 0
     with _content(path) as content:
         head = content.peek(_HEAD)[:_HEAD]

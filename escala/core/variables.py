@@ -1,12 +1,12 @@
-"""Which variables of the environment reach the processes of a run, and what else decides a result.
+"""Which variables of the environment reach the processes of a run, and which decide a result.
 
-A variable is passed on if a line of `NEUTRAL` or `DECIDING` allows its name; no other one reaches a
-rank. Those of `DECIDING` can change kernels, the exchange or the time of a step. They are recorded
-in `run.json`, with the files of `FILES`, which libraries read by themselves. Both are part of every
-key of the store, and results of which they differ are not compared.
+A variable reaches a rank only if a line of `NEUTRAL` or `DECIDING` allows its name. The variables
+of `DECIDING` can change kernels, the exchange or the time of a step. `run.json` records them, and
+the files of `FILES`, which libraries read by themselves. These variables and files are part of
+every key of the store. Two results are not compared if their variables or files differ.
 
-A program of the user gets nearly all variables (`for_programs`), as from the user's shell, and
-those that may decide its result are part of its key (`decisive_for_programs`).
+A program of the user gets nearly all variables of the user's shell (`for_programs`). The variables
+that may decide its result are part of its key (`decisive_for_programs`).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Environment = Mapping[str, str]
 
 #: The profile of Snakemake that a user has for all work.
 PROFILE = "SNAKEMAKE_PROFILE"
-#: Hold PATH and PYTHONPATH of the user's shell, for programs of users.
+#: Variables with PATH and PYTHONPATH of the user's shell, for programs of users.
 CALLERS_PATH, CALLERS_MODULES = "ESCALA_PATH", "ESCALA_PYTHONPATH"
-#: Holds the names of the variables of the shell that made a call, divided by commas. What libraries
-#: and jobs add later is in no key of a program.
+#: A variable with the names of the variables of the shell that made a call, divided by commas.
+#: Variables that libraries and jobs add later are in no key of a program.
 SHELL = "ESCALA_SHELL"
 #: Names of further variables that the user passes to the ranks, divided by commas.
 PASS = "ESCALA_PASS"
 
-#: The variable that names the folder of its marks to a program (`escala/hook`).
+#: The variable that tells a program the folder of its marks (`escala/hook`).
 MARKS = "ESCALA_STEPS"
 #: The variable that asks the first process of a program for a trace: `STEPS:FILE`.
 TRACED = "ESCALA_TRACE"
-#: For how many seconds of steady steps a program runs.
+#: The variable with the seconds of steady steps for which a program runs.
 WINDOW = "ESCALA_WINDOW"
 
 
 def _of_engines(use: str) -> dict[str, str]:
-    """Return the patterns of names that the engines declare for a use, with what they are for."""
+    """Return the patterns of names that the engines declare for a use, each with a description."""
     return {
         pattern: words
         for engine in ENGINES.values()
@@ -52,7 +52,7 @@ def _of_engines(use: str) -> dict[str, str]:
     }
 
 
-#: Patterns of names that processes need and that change no result, with what they are for.
+#: Patterns of names that processes need and that change no result, each with a description.
 NEUTRAL = {
     r"HOME|USER|LOGNAME|SHELL|TERM|PATH": "programs and folders of the user",
     r"LANG|LANGUAGE|LC_\w+|TZ": "language and time zone",
@@ -67,7 +67,8 @@ NEUTRAL = {
     **_of_engines("neutral"),
 }
 
-#: Patterns of names that can change kernels, the exchange or the time of a step, and what they set.
+#: Patterns of names that can change kernels, the exchange or the time of a step, each with a
+#: description.
 DECIDING = {
     **_of_engines("deciding"),
     r"(ONEDNN|DNNL)_\w+": "oneDNN's kernels",
@@ -81,8 +82,8 @@ DECIDING = {
     r"PROTOCOL_BUFFERS_\w+": "messages between processes",
 }
 
-#: Patterns of names that tell a process its place in a job or among others. Programs of users get
-#: those of their run, and none of the shell.
+#: Patterns of names that tell a process its place in a job or its rank. A program of the user gets
+#: the values of its run, and never the values of the shell.
 PLACES = {
     r"(SLURM|SLURMD|SRUN|SBATCH|SALLOC|PBS|LSB|SGE|OAR|FLUX|COBALT|PALS)_\w+|NSLOTS|PE_HOSTFILE": (
         "jobs of a scheduler"
@@ -94,8 +95,8 @@ PLACES = {
 THREADS = re.compile(
     r"\w+_(NUM|MAX)_(\w+_)?THREADS|OMP_THREAD_LIMIT|GOMP_CPU_AFFINITY|GOMAXPROCS|LOKY_MAX_CPU_COUNT"
 )
-#: Patterns of names that tell where a call is made. Programs of users get them, and no key has
-#: them: they are others in the next window.
+#: Patterns of names that tell where a call is made. Programs of users get these variables. No key
+#: includes them, because they differ from one terminal window to the next.
 AROUND = {
     r"_|SHLVL|PWD|OLDPWD|HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|USERNAME|MAIL|EDITOR|VISUAL|PAGER|"
     r"BROWSER|MANPATH|INFOPATH|PS\d|LESS(OPEN|CLOSE)?|HIST(SIZE|FILE|FILESIZE|CONTROL|TIMEFORMAT)|"
@@ -111,8 +112,8 @@ AROUND = {
     r"\w+_PORT_\d+_\w+|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|container": "what runs the shell",
 }
 
-#: Files that Open MPI, PMIx and UCX read by themselves. `~` is HOME, `$PREFIX` the folder of the
-#: Python environment, which holds Open MPI.
+#: Files that Open MPI, PMIx and UCX read by themselves. `~` is HOME. `$PREFIX` is the folder of the
+#: Python environment with Open MPI.
 FILES = (
     "~/.openmpi/mca-params.conf",
     "$PREFIX/etc/openmpi-mca-params.conf",
@@ -124,9 +125,9 @@ FILES = (
     "/etc/ucx/ucx.conf",
     "~/ucx.conf",
 )
-#: Files of JSON that engines read by themselves, with what they hold by default.
+#: Files of JSON that engines read by themselves, each with its default values.
 SETTINGS = {name: values for engine in ENGINES.values() for name, values in engine.settings.items()}
-#: A longer content is recorded as a digest.
+#: The most characters of a file that are recorded; longer content is recorded as a digest.
 _LONGEST = 2000
 
 # Processes need no secrets, such as NCBI_API_KEY.
@@ -154,10 +155,10 @@ def for_ranks(environment: Environment = os.environ) -> dict[str, str]:
 
 
 def restore_shell(environment: Environment = os.environ) -> dict[str, str]:
-    """Return an environment as the shell of a call had it, without what this project changed.
+    """Return the environment of the shell that made a call, without changes by this project.
 
-    That is what `escala.core.environment.prepare` sets, and what `uv run` tells of this
-    interpreter's own environment.
+    Undone are the changes of `escala.core.environment.prepare`, and the variables by which `uv run`
+    names the environment of this interpreter.
     """
     shell = dict(environment)
     shell.pop("PYTHONSAFEPATH", None)
@@ -172,10 +173,10 @@ def restore_shell(environment: Environment = os.environ) -> dict[str, str]:
 
 
 def for_programs(environment: Environment = os.environ) -> dict[str, str]:
-    """Return the variables that reach programs of users, besides those that they name.
+    """Return the variables that reach programs of users, besides variables that a program names.
 
-    That is all but secrets, the place of a process in a job that Escala is called in, numbers of
-    threads, and those that lead an interpreter to its own library.
+    They are all variables without secrets, without the place of a process in the job of this call,
+    without numbers of threads, and without variables that lead an interpreter to its library.
     """
     under_mpi = "OMPI_COMM_WORLD_SIZE" in environment
     return for_ranks(environment) | {
@@ -193,9 +194,9 @@ def for_programs(environment: Environment = os.environ) -> dict[str, str]:
 
 
 def decisive_for_programs(environment: Environment = os.environ) -> dict[str, str]:
-    """Return those of `for_programs` that may decide a result and are not among `decisive`.
+    """Return the variables of `for_programs` that may decide a result and are not in `decisive`.
 
-    They are variables of the shell that made the call (`SHELL`).
+    The shell that made the call had these variables (`SHELL`).
     """
     recorded, shell = decisive(environment), environment.get(SHELL, "").split(",")
     return {
@@ -209,14 +210,14 @@ def decisive_for_programs(environment: Environment = os.environ) -> dict[str, st
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable of this name holds a secret, of which nothing is recorded."""
+    """Return whether a variable of this name holds a secret. Secrets are never recorded."""
     return bool(_SECRET.search(name))
 
 
 def decisive(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach the ranks and can change a result, but no secrets.
 
-    The project's own folder is left out of `PYTHONPATH`, because its code is recorded by digest.
+    The folder of the project is left out of `PYTHONPATH`, because its code is recorded by digest.
     """
     values = {
         name: value
@@ -237,8 +238,9 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
 
     Returns
     -------
-    `variables`, the values of `decisive`; `files`, the lines that count of each of `FILES`, and the
-    digest of each library of `LD_PRELOAD`. Names with empty contents are left out.
+    `variables`, the values of `decisive`; `files`, the lines of each of `FILES` without comments,
+    and the digest of each library of `LD_PRELOAD`. Variables and files with empty contents are left
+    out.
     """
     files = {name: _lines(_place(name, environment)) for name in FILES}
     files |= {name: _changes(_place(name, environment), SETTINGS[name]) for name in SETTINGS}
@@ -255,8 +257,8 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
 def drop_additions() -> Iterator[None]:
     """Remove variables that the block adds, so that later runs of this process do not have them.
 
-    Libraries set some when they are imported. Those of the project, such as the name of the
-    session, stay.
+    Some libraries set variables when they are imported. Variables of the project, such as the name
+    of the session, stay.
     """
     before = set(os.environ)
     try:
@@ -274,7 +276,7 @@ def _place(name: str, environment: Environment) -> Path:
 
 
 def _lines(path: Path) -> str:
-    """Return the lines of a file without comments, or its digest if they are many."""
+    """Return the lines of a file without comments, or the digest of a long file."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -287,7 +289,7 @@ def _lines(path: Path) -> str:
 
 
 def _changes(path: Path, defaults: Mapping[str, object]) -> str:
-    """Return the settings of a file of JSON that are not its defaults."""
+    """Return the settings of a file of JSON that differ from their defaults."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
         changed = {k: v for k, v in settings.items() if defaults.get(k) != v}

@@ -14,12 +14,12 @@ import yaml
 from escala.core.errors import InputError
 from escala.core.text import read_text
 
-#: Entries of a file, with every alias written out.
+#: The most nodes of a file, counted with every alias replaced by its content.
 MOST_NODES = 100_000
 MEND = "correct this line, or close a bracket or a quote before it"
 _TAG = "tag:yaml.org,2002:"
-#: What plain scalars are, and how they begin (YAML 1.2.2, 10.3.2); other ones are texts. `<<` is of
-#: version 1.1, and merges mappings.
+#: The types of plain scalars: name, pattern, and first characters (YAML 1.2.2, 10.3.2). Other
+#: scalars are texts. `<<` merges mappings, as in version 1.1.
 _SCALARS = (
     ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -41,7 +41,7 @@ def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 class Scalars:
-    """A base that comes before PyYAML's, so that scalars are read as YAML 1.2."""
+    """A base class that lets PyYAML's classes read scalars as YAML 1.2."""
 
     yaml_implicit_resolvers: ClassVar = _RESOLVERS
     yaml_constructors: ClassVar = yaml.SafeLoader.yaml_constructors | {_TAG + "int": _integer}
@@ -52,7 +52,7 @@ class Loader(Scalars, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes what either version would read as something else than text."""
+    """Writes files of YAML. Quotes a text that version 1.1 or 1.2 would read as something else."""
 
     yaml_implicit_resolvers: ClassVar = {
         first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_RESOLVERS.get(first, ())]
@@ -61,7 +61,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def read(path: str | Path) -> dict:
-    """Return the content of a file of a user, which is a plain tree of moderate size.
+    """Return the content of a YAML file of a user.
 
     Raises
     ------
@@ -82,10 +82,11 @@ def read(path: str | Path) -> dict:
 
 
 class _Plain(Scalars, yaml.SafeLoader):
-    """YAML that is a tree of moderate size, whose mappings name each key once, by a text or number.
+    """A reader of YAML that is a tree of at most `MOST_NODES` nodes.
 
-    PyYAML would keep the last of two equal keys, and let an alias stand within what it names, or
-    for more than there is memory for.
+    Keys are texts or numbers, and no mapping has a key twice. PyYAML would keep the last of two
+    equal keys. It would accept an alias inside the value that the alias names, and aliases that
+    stand for more than the memory holds.
     """
 
     def compose_document(self) -> yaml.Node:
@@ -94,9 +95,9 @@ class _Plain(Scalars, yaml.SafeLoader):
         return node
 
     def _size(self, node: yaml.Node, sizes: dict[yaml.Node, int | None]) -> int:
-        """Return how many nodes there are with every alias written out."""
+        """Return the number of nodes, with every alias replaced by its content."""
         if node not in sizes:
-            sizes[node] = None  # It is being counted.
+            sizes[node] = None  # None marks a node that is being counted.
             parts = node.value if isinstance(node, yaml.CollectionNode) else []
             inner = [part for pair in parts for part in (pair if type(pair) is tuple else [pair])]
             sizes[node] = 1 + sum(self._size(part, sizes) for part in inner)

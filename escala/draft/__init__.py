@@ -1,1 +1,1 @@
-"""Write an experiment for a user: on data of theirs, or on a program, which is tried before."""
+"""Write an experiment for a user: on data, or on a program. A program is tried first."""

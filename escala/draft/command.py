@@ -1,7 +1,7 @@
 """Read a command and its scripts, without starting them: how its processes find each other.
 
-Known is only what is certain: the launcher that a command begins with, and what its script imports
-or calls.
+Only certain facts are used: the launcher at the beginning of a command, and the imports and calls
+of its script.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from escala.strategies import OPTIONS
 NUMBERS = ("ranks", "ranks_of_node")
 #: A command that starts its ranks itself.
 EXAMPLE = "torchrun --nproc-per-node {ranks_of_node} train.py"
-#: Programs that start another one, which may be a launcher.
+#: Programs that start another program, perhaps a launcher.
 WRAPPERS = re.compile(
     "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"
 )
-#: Programs that start another one, in an environment of Python that they choose.
+#: Programs that start another program in an environment of Python that they choose.
 _ENVIRONMENTS = re.compile(
     "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
@@ -67,7 +67,7 @@ _MODULES = {
 _OTHER_NAMES = {"-n": "--nproc", "--num_accelerators": "--num_gpus"}
 #: This launcher hands each process its number on its node, as an option of the script.
 _HANDS_RANK = "torch.distributed.launch"
-#: Launchers that Escala replaces, with the strategy that starts the same processes.
+#: Launchers that Escala replaces, each with the strategy that starts the same processes.
 _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
@@ -86,7 +86,7 @@ _OF_GPUS = re.compile(
 )
 #: Paths where a program may write: not those of devices and of installed programs.
 _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
-#: Where a path stands, if it is a word of the command.
+#: The place of a path that is a word of the command.
 COMMAND = "the command"
 #: The strategy of a program that starts its ranks itself.
 LAUNCHER = "own-launcher"
@@ -94,7 +94,7 @@ LAUNCHER = "own-launcher"
 
 @dataclass
 class Reading:
-    """What is known of a command.
+    """The facts that are known about a command.
 
     Attributes
     ----------
@@ -113,16 +113,16 @@ class Reading:
 
 
 def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
-    """Return what a command and its script tell of how its processes are started.
+    """Return how the processes of a command are started, as the command and its script show.
 
     Parameters
     ----------
-    named : the strategy that the user named, None if it is to be recognised.
-    folder : where the command is started.
+    named : the strategy that the user named; None: it is recognised.
+    folder : the folder in which the command is started.
 
     Raises
     ------
-    InputError : the command begins with a launcher, and it is not certain what that starts.
+    InputError : the command begins with a launcher, and the started program is not certain.
     """
     start = 0
     for place in range(len(words)):
@@ -148,7 +148,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
         reading = _without_launcher(words, strategy, python)
         script = find_script(reading.command, folder)
         if program == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
-            # The option has two spellings, of which a script knows one.
+            # The option has two spellings. A script knows one of them.
             text = script.read_text(encoding="utf-8", errors="replace") if script else ""
             is_old = "--local_rank" in text and "--local-rank" not in text
             option = "--local_rank" if is_old else "--local-rank"
@@ -248,8 +248,8 @@ def _long_name(option: str) -> str:
 def _find_program_word(words: Sequence[str], first: int, strategy: str | None) -> int:
     """Return the position of the program that a launcher starts, or the number of words.
 
-    The program stands after `--`; or it is an interpreter, a script, a program that starts another
-    one, or an executable file; or a name on the PATH that is no value of an option.
+    The program stands after `--`. Otherwise it is the first word that is an interpreter, a script,
+    a wrapper program, an executable file, or a name on the PATH that is no value of an option.
     """
     for place in range(first, len(words)):
         before, word, file = words[place - 1], words[place], Path(words[place])
@@ -274,17 +274,17 @@ def find_program(name: str) -> str | None:
 
 
 def interpreter_of(program: Path) -> str | None:
-    """Return the interpreter of a program written in Python, None of another program.
+    """Return the interpreter of a program in Python; None for any other program.
 
-    Its first lines name it. A program without such lines, such as a link, may stand alongside the
-    interpreter of its environment.
+    The first lines of the program name the interpreter. If they do not, such as in a link, the
+    interpreter may be in the same folder.
     """
     try:
         with open(program, "rb") as file:
             first = os.fsdecode(file.read(1024))
     except OSError:
         return None
-    # Long paths stand in the second line, where installers let sh start the interpreter.
+    # For long paths, installers let sh start the interpreter by the second line.
     named = re.match(r"#!\s*(\S+)(?: +(\S+))?.*\n(?:'''exec' [\"']?(/[^\n\"']+?)[\"']? )?", first)
     name = named and (named[3] or named[1])
     alongside = program.absolute().with_name("python")
@@ -332,7 +332,7 @@ def _set_numbers(words: Sequence[str], program: str) -> Reading:
 
 
 def _read_script(reading: Reading, folder: Path) -> None:
-    """Set the strategy by what the script imports and calls, or by placeholders in the command."""
+    """Set the strategy by imports and calls of the script, or by placeholders in the command."""
     placeholders = {
         name for word in reading.command for name in PLACEHOLDERS if f"{{{name}}}" in word
     }
@@ -355,7 +355,7 @@ def _read_script(reading: Reading, folder: Path) -> None:
 
 
 def find_script(command: Sequence[str], folder: Path) -> Path | None:
-    """Return the script of Python that a command names, None if it names none that is there."""
+    """Return the existing script of Python that a command names; None without one."""
     files = (folder / word for word in command if word.endswith(".py"))
     return next(filter(Path.is_file, files), None)
 
@@ -380,20 +380,20 @@ def find_strategies(file: Path | None) -> dict[str, str]:
         for name, option in OPTIONS.items()
         if option.signs and signs.issuperset(option.signs)
     }
-    # A script that starts processes itself, and calls what joins them to a group, starts its ranks.
-    # Without such a call they are something else.
+    # A script starts its ranks if it starts processes and calls a function that joins them to a
+    # group. Without such a call, the processes are no ranks.
     joins = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
     excluded = joins if joins and LAUNCHER in by_strategy else {LAUNCHER}
     return {name: sign for name, sign in by_strategy.items() if name not in excluded}
 
 
 def list_files(words: Sequence[str], folder: Path) -> list[str]:
-    """Return the files of a program below a folder: those it names, and what its scripts import.
+    """Return the files of a program below a folder: files that it names, and imported modules.
 
     Returns
     -------
-    Patterns, sorted; those of files in the folder are relative to it. Files elsewhere that the
-    command names belong to the program in any case.
+    Sorted patterns. Patterns of files in the folder are relative to the folder. Files elsewhere
+    always belong to the program if the command names them.
     """
     named = [folder / word for word in words if (folder / word).is_file()]
     named += _modules(find_module(words) or "", folder)
@@ -491,7 +491,7 @@ def may_use_gpus(words: Sequence[str], folder: Path) -> bool:
 def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     """Return paths that lead out of the folder of a program, where the user may write.
 
-    They are absolute, begin with `~`, or lead up.
+    The paths are absolute, begin with `~`, or lead up.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """Draft an experiment on a user's data: do more processes, or more threads, pay for it?
 
-What the data are is recognised by the names of files.
+The names of the files tell the kind of the data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SEVERAL = (
     for name, strategy in STRATEGIES.items()
     if (strategy.engine or "").startswith(f"{DEFAULT}.") and not strategy.layouts.one_rank
 )
-#: What a draft compares, and for how long, unless it is told otherwise.
+#: The defaults of a draft: what it compares, and for how long.
 DEFAULTS = {
     "strategies": (next(_SEVERAL),),
     "layouts": ("1x2",),
@@ -45,9 +45,10 @@ DEFAULTS = {
 }
 #: Rows of a step, all ranks together.
 _ROWS = 64
-#: Learning rates of workloads whose optimiser needs a higher one than Adam, the schema's default.
+#: Learning rates of workloads if their optimiser needs a higher rate than Adam, the schema's
+#: default.
 _RATES = {"mlp": 0.1, "resnet34": 0.05}
-#: The workload in place of the usual one, where an engine has no model of that one.
+#: The workload that replaces the usual workload if an engine has no model of the usual one.
 _OTHERWISE = {"cifar-cnn": "resnet34"}
 _NOTES = {
     "datasets": "Each key has its defaults in docs/reference/configuration.md.",
@@ -63,11 +64,11 @@ class Dataset:
 
     Attributes
     ----------
-    name : of the dataset, from that of the data.
-    workload : the workload to train on it by default, None if Escala has none for such data.
-    settings : of the dataset, without `split.seeds`.
+    name : the name of the dataset, made from the name of the data.
+    workload : the default workload for the dataset; None if Escala has no workload for such data.
+    settings : the settings of the dataset, without `split.seeds`.
     splits_by_repeat : whether each repeat trains and tests on its own split.
-    not_read : names of what else is in the user's folder.
+    not_read : names of other files and folders in the user's folder.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Dataset:
 def recognise(data: str) -> Dataset:
     """Return the dataset that a path of a user's data stands for.
 
-    Nothing but names is read, and of arrays the targets.
+    Only names are read; of arrays, the targets are read, too.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def recognise(data: str) -> Dataset:
 
     Raises
     ------
-    InputError : nothing is there, or it is none of these.
+    InputError : the path does not exist, or is no such file or folder.
     """
     if data == SIMULATED:
         source = {"type": SIMULATED, "seed": 1, "records": dict.fromkeys(_CLASSES, 200)}
@@ -182,7 +183,7 @@ def _public_pictures(path: Path, data: str) -> Dataset | None:
 
 def _pictures(path: Path, data: str) -> Dataset | None:
     """Recognise a folder of folders of PNG and JPEG files."""
-    # Imported here, because they import Pillow.
+    # The modules are imported here, because they import Pillow.
     from escala.data.images.pictures import ENDINGS, count_pictures
 
     if not path.is_dir() or not any(file.suffix.lower() in ENDINGS for file in path.glob("**/*")):
@@ -195,7 +196,7 @@ def _pictures(path: Path, data: str) -> Dataset | None:
 
 def _arrays(path: Path, data: str) -> Dataset | None:
     """Recognise a `.npz` file, or a folder of `.npy` files."""
-    # Imported here, because it imports NumPy.
+    # The module is imported here, because it imports NumPy.
     from escala.data.arrays.headers import settings_of
 
     settings = settings_of(path, data)
@@ -220,23 +221,23 @@ def draft(
 ) -> Draft:
     """Draft an experiment that compares layouts with one process of the same engine.
 
-    One process is measured on one core and, with threads, on as many cores as the largest layout of
-    one node has processes.
+    One process is measured on one core. One process with threads is also measured, on as many cores
+    as the largest layout of one node has processes.
 
     Parameters
     ----------
-    name : of the experiment.
-    data : as `recognise` takes it.
-    workload : its name, or a folder with a `workload.yaml`; by default one for the data, and every
-        workload for such data that is fitted.
+    name : the name of the experiment.
+    data : see `recognise`.
+    workload : the name of a workload, or a folder with a `workload.yaml`. By default: a workload
+        for the data, and every fitted workload for such data.
     strategies, layouts : to compare with one process. A strategy of one rank has the layout `1x1`.
-    epochs : of a workload that is trained by steps.
+    epochs : the epochs of a workload that is trained by steps.
     repeats : timing runs of each configuration.
 
     Raises
     ------
-    InputError : as `recognise`; there is no such workload, or its declaration is wrong; or a layout
-        is not of the form `NODESxPROCS`.
+    InputError : `recognise` raises it; there is no such workload, or its declaration is wrong; or a
+        layout is not written as `NODESxPROCS`.
     """
     dataset = recognise(data)
     seeds = list(range(1, repeats + 1)) if dataset.splits_by_repeat else [4]
@@ -275,7 +276,8 @@ def _workloads(
 ) -> dict[str, dict]:
     """Return the workloads of a draft with their settings.
 
-    `alone` are the strategies of one process; a fit runs as that of the first engine only.
+    `alone` are the strategies of one process. A fit runs only with the strategy of the first
+    engine.
     """
     if workload is None:
         kind = dataset.settings["kind"]
@@ -308,7 +310,7 @@ def _workloads(
     try:
         by_steps = read_declaration(file).takes_steps
     except (KeyError, TypeError, yaml.YAMLError):
-        by_steps = False  # The check of the experiment names what is wrong.
+        by_steps = False  # The check of the experiment reports the error.
     return {name: path | (_steps(name, epochs) if by_steps else {})}
 
 

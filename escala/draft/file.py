@@ -25,10 +25,10 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.schema import SCHEMA, compose_schema
 from escala.workloads import WORKLOADS
 
-#: Names of the variants: one core for each process, and one process with threads on all cores.
+#: The names of two variants: one core for each process; one process with threads on all cores.
 PROCESSES, THREADS = "tuned", "threads"
 _WIDTH = 100
-#: Comments on keys in every draft, which follow those of the schema.
+#: Comments on keys in every draft. They follow the comments of the schema.
 _NOTES = {
     "repeats": "A 95 % interval of a ratio needs six paired runs. With seven, one run may fail.",
     "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
@@ -41,10 +41,10 @@ class Draft:
 
     Attributes
     ----------
-    settings : of the experiment.
-    notes : comments on keys of its file, which follow those of the schema.
-    sentences : on what was assumed, and on what cannot be varied.
-    typed : the draft of the command as it is typed, if the strategy is guessed from its script.
+    settings : the settings of the experiment.
+    notes : comments on keys of the file. They follow the comments of the schema.
+    sentences : sentences on assumptions, and on settings that cannot be varied.
+    typed : if the strategy is guessed from the script, the draft of the command as it is typed.
     """
 
     settings: dict[str, Any]
@@ -62,11 +62,11 @@ class Draft:
         Parameters
         ----------
         force : replace a file that exists.
-        other : the option of the command for another name.
+        other : the option of the command that sets another name.
 
         Raises
         ------
-        InputError : the experiment is not valid, the file exists and holds something else, the name
+        InputError : the experiment is not valid, the file exists with other content, the name
             belongs to another file in the working directory, or the folder cannot be written to.
         """
         Experiment(self.settings, file)
@@ -94,7 +94,7 @@ def compare_settings(
     base: int = 1, *,
     datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the settings of an experiment that compares with one process on one core.
+    """Return the settings of an experiment whose reference is one process on one core.
 
     Parameters
     ----------

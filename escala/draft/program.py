@@ -36,11 +36,11 @@ from escala.workloads import WORKLOADS
 EPOCHS, ROWS, REPEATS = 3, 64, 7
 #: The strategy of one process.
 ONE = "single"
-#: An interpreter that takes longer to tell its path is not used.
 #: Seconds of steady steps that each run times.
 WINDOW_SECONDS = 2
+#: An interpreter that takes more seconds to print its path is not used.
 _SECONDS = 20
-#: Placeholders that let a program train the same rows with any number of ranks.
+#: Placeholders by which a program trains equal rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--epoch-ends", "--regex", metavar="REGEX",
         help=f"finds the line that ends an epoch, such as {example}",
     )  # fmt: skip
-    about.add_argument("--step-ends", metavar="REGEX", help="the same for each step")
+    about.add_argument("--step-ends", metavar="REGEX", help="finds the line that ends a step")
     about.add_argument(
         "--whole", action="store_true",
         help="time whole runs if its steps are not known; default: some seconds of steps that are "
@@ -122,8 +122,8 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
 
     Parameters
     ----------
-    command : its words, or one text. Programs are looked for where the shell of the user does.
-    options : those of `add_options`.
+    command : the words of the command, or one text. Programs are looked up on the PATH of the user.
+    options : the options of `add_options`.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
                     word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words
                 ),
                 "directory": ".",
-                # An earlier trial may have seen more of them.
+                # An earlier trial may have seen further files.
                 "files": sorted(
                     {*draft_command.list_files(words, folder), *_list_earlier_files(file_of(name))}
                 ),
@@ -220,22 +220,22 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
 
 
 def _list_earlier_files(file: Path) -> list[str]:
-    """Return the files that an earlier draft of a program names, as far as they are there."""
+    """Return the existing files that an earlier draft of a program names."""
     try:
         [workload] = read_yaml(file)["workloads"].values()
         return [*filter(glob, workload["files"])]
-    except Exception:  # It is not there, or of another form, which `Draft.content` refuses.
+    except Exception:  # The file is missing, or no draft; `Draft.content` refuses it then.
         return []
 
 
 def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
-    """Add files that a program was seen to read to those of its draft; yield sentences on them.
+    """Add files that a program has read to the files of its draft; yield sentences on them.
 
-    Data are only named: large files, and many files of one folder that are no code.
+    Large files, and many files of one folder that are no code, are data. They are only mentioned.
 
     Parameters
     ----------
-    read : their paths (`escala.programs.processes.list_unlisted`).
+    read : the paths of the files (`escala.programs.processes.list_unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
@@ -255,7 +255,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
 
 def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a program's workload that the options give."""
+    """Return the settings of the workload of a program, by the options."""
     settings: dict[str, Any] = {}
     environment = {"python": python} if python else {}
     environment |= {"variables": options.variable} if options.variable else {}
@@ -310,7 +310,7 @@ def _words(command: Sequence[str]) -> list[str]:
 
 
 def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], str | None]:
-    """Return the command and its interpreter of Python, None if it needs none.
+    """Return the command and its interpreter of Python; None without an interpreter.
 
     An interpreter that the command names by its path becomes `python` in the command.
 
@@ -329,8 +329,8 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
     names = [Path(word).name if wraps else word for word in words]
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
-        # The interpreter tells its path itself: a word before it, such as `uv run`, may choose
-        # another one than PATH, and so may a program on the PATH.
+        # The interpreter itself prints its path. A word before it, such as `uv run`, or a wrapper
+        # on the PATH may choose another interpreter.
         call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
         with suppress(OSError, subprocess.TimeoutExpired):
             shell = variables.restore_shell()
@@ -401,7 +401,7 @@ def _numbers(
 
 
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
-    """Yield sentences on what the command cannot vary, and what that means."""
+    """Yield sentences on numbers that the command cannot vary, and on the consequences."""
     if strategy == ONE:
         script = draft_command.find_script(program.command, program.directory)
         if lines := script and describe_division(script):

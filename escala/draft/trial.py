@@ -1,6 +1,6 @@
 """Try a user's own program before it is measured: short runs, and what every run would start.
 
-The trial is a run like every other (`escala.record.run.measure`), in a folder that does not stay.
+The trial is a run like every other (`escala.record.run.measure`). Its folder is deleted.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ from escala.strategies import OPTIONS
 from escala.strategies.base import Place
 from escala.training.by_program import values, variables
 
-#: A program may need longer than a trial waits.
+#: The longest time of a trial. A program may need longer.
 LIMIT_SECONDS = 60.0
-#: Several processes that take so many times as long as one do not pay, or wait for each other.
+#: If several processes take longer than one by this factor, they do not pay, or wait for each
+#: other.
 PATIENCE = 10
-#: Epochs of a trial: the first one may hold what a framework compiles.
+#: The epochs of a trial. In the first epoch the framework may compile code.
 EPOCHS = 2
 #: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
-#: Less core time tells nothing of the work that is done.
+#: The least core time from which the work can be judged.
 _WORK_SECONDS = 1.0
-#: At most so many files and folders that are not copied are named.
+#: The most files and folders that a sentence names.
 _MOST_NAMED = 8
 #: What a program says that asks for GPUs where there is none, the word that asks, and another one.
 _GPU_WORDS = (
@@ -71,21 +72,21 @@ _LAST = "; its last lines: "
 
 @dataclass(frozen=True)
 class Trial:
-    """What one short run of a program showed.
+    """The observations of one short run of a program.
 
     Attributes
     ----------
     run : the run of the experiment that was tried.
-    seconds : from the start of the program to its end, or until it was ended.
-    ended : whether it ended by itself.
+    seconds : the seconds from the start of the program to its end.
+    ended : whether the program ended by itself.
     known_by : how its steps are known (`escala.programs.marks`).
-    epoch_seconds : of its last epoch, None if it is not known.
-    epochs : the epochs that it made so far; if they are not known, those that it was to make.
+    epoch_seconds : the seconds of its last epoch; None if unknown.
+    epochs : the epochs that the program has made; if unknown, the planned epochs.
     last : its last lines.
-    whole_seconds : of the run, with most of what Escala does around the program.
-    steps, rows : of an epoch, or steps so far; None if they are not known.
+    whole_seconds : the seconds of the run, with most of the work of Escala around the program.
+    steps, rows : the steps and the rows of an epoch, or the steps so far; None if unknown.
     scores : the last values of the numbers that it reported, by name.
-    ran : what its processes did (`escala.record.invariants`), None if it is not known.
+    ran : the facts about its processes (`escala.record.invariants`); None if unknown.
     placeholders : names of the placeholders of its command.
     notes : further sentences for the user.
     read : files that it read and does not declare (`escala.programs.processes.list_unlisted`).
@@ -116,13 +117,14 @@ class Trial:
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
-    """Do a run of an experiment on a program once, for `EPOCHS` epochs at most.
+    """Make one run of an experiment on a program, for `EPOCHS` epochs at most.
 
     A program that takes longer than the limit is ended.
 
     Raises
     ------
-    InputError : it fails, or a pattern of its output matches no line; with its last lines.
+    InputError : the program fails, or a pattern matches no line of its output. The message has the
+        last lines of the output.
     """
     began, request = time.time(), experiment.request(run)
     epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
@@ -188,7 +190,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
 
 
 def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
-    """Return the trial of a program that was ended, from what it reported and did until then."""
+    """Return the trial of a program that Escala ended, from its reports until then."""
     folder, searched = ranks / "marks0", marks.OutputSearch(program.epoch_ends, program.step_ends)
     by_process = marks.read_files(folder)[0] if folder.is_dir() else []
     reported = next(iter(by_process), [])
@@ -219,7 +221,7 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
 
 
 def find_largest(experiment: Experiment) -> Run | None:
-    """Return the run of most processes on one node, or None if all have one process."""
+    """Return the run with the most processes on one node; None if all runs have one process."""
     layouts = ((run.layout, run) for run in experiment.runs)
     on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
     most, run = max(on_one, key=lambda pair: pair[0])
@@ -291,8 +293,8 @@ def try_as_typed(
 
     Parameters
     ----------
-    typed : the program as its command is typed, if `guess` has a strategy that is guessed from its
-        script. It is tried first.
+    typed : the experiment on the command as it is typed, if the strategy of `guess` is guessed from
+        the script. It is tried first.
 
     Returns
     -------
@@ -308,7 +310,7 @@ def try_as_typed(
     if run and run.layout.processes == first.layout.processes:
         run = None
     if typed:
-        with suppress(InputError):  # It may need the strategy.
+        with suppress(InputError):  # The program may need the strategy.
             alone = try_once(typed, typed.runs[0], limit_seconds)
     try:
         single, several = try_together(guess, first, alone, limit_seconds), None
@@ -341,31 +343,31 @@ def _ends(experiment: Experiment, run: Run, limit_seconds: float) -> bool:
 
 
 def describe_isolation(experiment: Experiment) -> Iterator[str]:
-    """Yield sentences on where a program works, and on what it could change there."""
+    """Yield sentences on the folder of a program, and on files that it could change."""
     program = _program(experiment.request(experiment.runs[0]))
     if program.in_place:
-        yield f"Every run works in {program.directory} itself, with what earlier ones left there."
+        yield f"Every run works in {program.directory} itself, with files of earlier runs."
         return
     copy = Copy(program, Path(os.devnull), Path(os.devnull))
     folders = " and ".join(map(str, copy.roots)) or "the folder"
     yield (
-        f"Each run works in a copy of {folders}, which goes with it: what is to stay, let the "
-        "program write to {output}. Its home folder and whole paths are the real ones."
+        f"Each run works in a copy of {folders}. The copy is deleted after the run: let the "
+        "program write to {output} what must stay. Its home folder and absolute paths are real."
     )
     shared = []
     for text, where in command.list_places(program.command, program.directory).items():
         path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
-        # A script finds the original by a whole path, also where it is copied.
+        # By an absolute path, a script finds the original file, even if the file is copied.
         in_script = where != command.COMMAND and not text.startswith("..")
         if in_script or copy.paths.path(path) == path:
             shared.append(f"{text} ({where})")
         if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
             yield (
                 f"In the copy {text} ({where}) leads nowhere, because a folder above it holds more "
-                f"than {MOST_LINKS} files. Remedy: name it by its whole path."
+                f"than {MOST_LINKS} files. Remedy: name it by its absolute path."
             )
     if shared := [*copy.list_shared(), *shared]:
-        yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
+        yield f"It could change files that are not copied: {name_first(shared, _MOST_NAMED)}."
 
 
 def _program(request: dict) -> Program:
@@ -389,7 +391,7 @@ def _error(
 
     Parameters
     ----------
-    reason : how it ended, perhaps with a remedy.
+    reason : how the program ended, perhaps with a remedy.
     last : its last lines.
     """
     alone = run.layout.processes == 1
@@ -428,11 +430,12 @@ def _error(
 
 
 def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
-    """Yield sentences on what trials told, what is measured, and how long that takes.
+    """Yield sentences on the results of trials, on the runs that follow, and on their time.
 
     Parameters
     ----------
-    alone, several : of one process, and of several unless all configurations have one.
+    alone, several : the trial of one process, and the trial of several processes. None if all
+        configurations have one process.
     """
     words = layout_in_words(alone.run.layout, alone.run.strategy)
     words = f"{words[0].upper()}{words[1:]}"
@@ -559,7 +562,7 @@ def _compare(alone: Trial, several: Trial) -> Iterator[str]:
 
 
 def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
-    """Return the least and the most seconds that all runs take, by their trials."""
+    """Return the least and the most seconds that all runs may take, estimated from the trials."""
     limit = 60.0 * experiment.settings["time_limit_minutes"]
     least = most = 0.0
     for run in experiment.timed:
@@ -581,8 +584,8 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
 def describe_starts(experiment: Experiment) -> Iterator[str]:
     """Yield lines on what each configuration would start; nothing is started.
 
-    They name the words, the cores and the variables of the first and the last process. Ports and
-    the nodes of a cluster are examples: they are selected when a run begins.
+    The lines name the words, the cores and the variables of the first and the last process. Ports
+    and nodes of a cluster are examples: they are selected when a run begins.
     """
     for run, plan, started, shown in _starts(experiment):
         program = Program.from_plan(plan["start"]["program"])
@@ -630,7 +633,7 @@ def _starts(
         for run in first:
             plan = make_plan(experiment.request(run), description, data)
             strategy, layout = run.declared.strategy, run.layout
-            # This machine in the place of each node, without an allocation.
+            # Without an allocation, this machine is the example of each node.
             node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
             if layout.nodes == 1:
                 launcher = launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL

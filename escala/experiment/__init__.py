@@ -17,7 +17,7 @@ from escala.experiment.runs import Run, Rung
 __all__ = ["Experiment", "Run", "Rung", "check_name", "load", "load_by_name", "read"]
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Other files of YAML, as a folder of the user may hold, have no such line.
+#: A line that only files of experiments have; other YAML files of the user lack it.
 _DECLARED = re.compile(rb"^(\{ *)?[\"']?experiment[\"']? *:", re.MULTILINE)
 
 
@@ -26,7 +26,7 @@ def load(path: str | Path) -> Experiment:
 
     Raises
     ------
-    InputError : as `read`, or the file does not hold a valid experiment.
+    InputError : the file cannot be read, is not YAML, or does not hold a valid experiment.
     """
     return Experiment(read(path), path)
 
@@ -34,16 +34,17 @@ def load(path: str | Path) -> Experiment:
 def load_by_name(name: str, root: Path = ROOT) -> Experiment:
     """Return the experiment that `results/<name>/` belongs to.
 
-    That is the file `<name>.yaml` in `experiments/` or in a folder of it, or one of that experiment
-    in `root` itself.
+    The file of the experiment is `<name>.yaml` in `experiments/` or in a folder inside it, or a
+    file in `root` itself.
 
     Parameters
     ----------
-    root : the folder that holds `experiments/`, and other files such as `config.yaml`.
+    root : the folder with `experiments/`, and with other files such as `config.yaml`.
 
     Raises
     ------
-    InputError : there is no such experiment, its file names another, or two files have its name.
+    InputError : there is no such experiment, its file states another name, or two files state its
+        name.
     """
     known = find_files(root)
     if name not in known:
@@ -60,8 +61,8 @@ def load_by_name(name: str, root: Path = ROOT) -> Experiment:
 def find_files(root: Path) -> dict[str, Path]:
     """Return the files of `experiments/` and of `root` itself by the names of their experiments.
 
-    Files of `root` that cannot be read are left out. Of several with one name `config.yaml` counts,
-    then `NAME.yaml` or `escala-NAME.yaml`, as `escala try` writes it, then the first.
+    Files of `root` that cannot be read are left out. If several files state one name, the result is
+    `config.yaml`, else `NAME.yaml` or `escala-NAME.yaml` (of `escala try`), else the first file.
     """
     by_name = {}
     for path in sorted(filter(is_experiment, root.glob("*.yaml"))):
@@ -79,7 +80,7 @@ def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
 
     Parameters
     ----------
-    name : of the experiment.
+    name : the name of the experiment.
     path : its file.
 
     Raises
@@ -104,11 +105,11 @@ def owners(name: str, root: Path = ROOT) -> list[Path]:
 def files_by_name(root: Path = ROOT) -> dict[str, Path]:
     """Return the files of `experiments/` and of its folders, by the names of their experiments.
 
-    Files of YAML that hold no experiment are left out.
+    YAML files without an experiment are left out.
 
     Raises
     ------
-    InputError : two files have one name, and results would belong to both.
+    InputError : two experiments have the same name, and results would belong to both.
     """
     files: dict[str, Path] = {}
     for path in sorted(filter(is_experiment, (root / "experiments").rglob("*.yaml"))):

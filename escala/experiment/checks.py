@@ -43,7 +43,7 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
 
     Parameters
     ----------
-    settings : those that the schema allows, with every default.
+    settings : settings that the schema allows, with every default.
     """
     kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
     kinds_read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
@@ -81,7 +81,7 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
 
 
 def faults_of_runs(settings: Settings) -> Iterator[Fault]:
-    """Yield the faults of settings whose names are all known: what does not fit together."""
+    """Yield the faults of settings that contradict each other. All names in them are known."""
     runs = [*timing_runs(settings), *ladder_runs(settings)]
     files = Counter(run.file for run in runs if run.series is None)
     if repeated := [file for file, times in files.items() if times > 1]:
@@ -148,8 +148,8 @@ def _check_parts(settings: Settings, key: str, parts: Mapping[str, str]) -> Iter
 def _check_ladders(settings: Settings) -> Iterator[Fault]:
     """Refuse ladders if no workload is trained by steps, and wrong rungs.
 
-    A rung is wrong if its strategy cannot have its layout, if its network sets `steps`, or if it is
-    listed twice.
+    A rung is wrong if its strategy cannot have its layout, if its network sets `steps`, or if the
+    rung is listed twice.
     """
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
@@ -181,7 +181,7 @@ def _check_ladders(settings: Settings) -> Iterator[Fault]:
 
 
 def _check_pilot(settings: Settings) -> Iterator[Fault]:
-    """Refuse `pilot` if it contradicts `repeats` or itself, with ladders, or with several jobs."""
+    """Refuse a `pilot` that contradicts other keys or itself."""
     pilot = settings.get("pilot")
     if not pilot:
         return
@@ -209,7 +209,7 @@ def _check_layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
 
 
 def _check_run(settings: Settings, run: Run) -> Iterator[Fault]:
-    """Refuse what the launcher cannot start, and knobs that a run cannot have."""
+    """Refuse a run that the launcher cannot start, and knobs that the run cannot have."""
     strategy, variant, layout = run.declared.strategy, run.declared.variant, run.layout
     several = layout.nodes > 1 or (strategy.meets_by == "mpi" and layout.ranks > 1)
     if settings["launcher"] == LOCAL and several:
@@ -220,8 +220,9 @@ def _check_run(settings: Settings, run: Run) -> Iterator[Fault]:
         remedy = "use busy_neighbours, or another strategy"
         yield where_listed(run), run.variant, reason, remedy
     leave_out = f"leave {run.strategy} {layout} {run.variant} out"
-    # Knobs with which ranks exchange while they compute. Ranks of an asynchronous strategy make no
-    # step together. With `accumulation`, a rank with fewer rows than parts would exchange less.
+    # These knobs let ranks exchange while they compute. Ranks of an asynchronous strategy make no
+    # step together. With `accumulation`, a rank with fewer rows than parts would exchange less
+    # often.
     for name, knob in workload_knobs(run.workload).items():
         if variant[name] not in knob.synchronous:
             continue
@@ -270,7 +271,7 @@ def _check_slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault
 
 
 def _check_programs(settings: Settings) -> Iterator[Fault]:
-    """Refuse a program that cannot be started, or that names data which its dataset does not have.
+    """Refuse a program that cannot be started, and paths that its dataset does not have.
 
     A network may not set `steps`: Escala cannot cut an epoch of a program to some of its steps.
     """
@@ -318,7 +319,7 @@ def _check_models(
 
 
 def _check_that_all_run(settings: Settings) -> Iterator[Fault]:
-    """Refuse a workload without a run, and a strategy that trains none of the workloads."""
+    """Refuse a workload without a run, and a strategy that trains no workload of the experiment."""
     for position, entry in enumerate(settings["configurations"]):
         workloads = entry.get("workloads", settings["workloads"])
         known = [settings.knows[name] for name in workloads]
@@ -352,7 +353,7 @@ def _strategies_for(workloads: Iterable[Workload]) -> list[str]:
 
 
 def find_unread(experiment: Experiment) -> Iterator[str]:
-    """Yield a sentence on each knob and each probe that an experiment sets and no run of it reads.
+    """Yield a sentence on each knob and each probe that an experiment sets and no run reads.
 
     A probe that is on by default counts as not set.
     """

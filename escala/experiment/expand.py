@@ -1,6 +1,6 @@
 """Expand the settings of an experiment into its runs, in their order, each with its request.
 
-A request is all that determines the result of a run, except its data and the code.
+A request holds everything that determines the result of a run, except the data and the code.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def tasks(settings: Settings) -> list[tuple[str, str]]:
 
 
 def configurations(settings: Settings, workload: str) -> list[Configuration]:
-    """Return the configurations that a workload runs in, of the strategies that can train it.
+    """Return the configurations of a workload: those of the strategies that can train it.
 
-    An entry that names workloads is for them alone. Only layouts of several nodes use a network. A
-    fit is one process, and no knob changes its result. It runs as `single` `1x1`, with the first
-    variant that is listed for this layout.
+    An entry with `workloads` is for these workloads only. Only layouts of several nodes use a
+    network. A fit is one process, and no knob changes its result. A fit runs as `single` `1x1`,
+    with the first variant that is listed for this layout.
     """
     declared = settings.knows[workload]
     cells = [
@@ -79,8 +79,8 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
 def references(settings: Settings) -> list[Reference]:
     """Return the references of an experiment, the main one first.
 
-    If an experiment lists none, its reference is one process of the first engine for which it has
-    such a run. Programs without such a run are compared with their own strategies on one process.
+    If an experiment lists no references, its reference is one process of the first engine with such
+    a run. If there is no such run, a program is compared with one process of its strategy.
     """
     if listed := settings.get("references"):
         return listed
@@ -101,7 +101,7 @@ def references(settings: Settings) -> list[Reference]:
 def _make_run(
     settings: Settings, dataset: str, workload: str, configuration: Configuration, **names: Any
 ) -> Run:
-    """Return a run of a configuration; `names` are its repeat, and its instrument or its series."""
+    """Return a run of a configuration. `names` are its repeat, and its instrument or its series."""
     declared = Declared(
         settings.knows[workload],
         STRATEGIES[configuration.strategy],
@@ -113,7 +113,7 @@ def _make_run(
 
 
 def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
-    """Yield a run of each configuration of each task; `names` as of `_make_run`."""
+    """Yield a run of each configuration of each task; for `names` see `_make_run`."""
     for dataset, workload in tasks(settings):
         for configuration in configurations(settings, workload):
             yield _make_run(settings, dataset, workload, configuration, **names)
@@ -122,7 +122,7 @@ def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
 def timing_runs(settings: Settings) -> list[Run]:
     """Return every timing run outside ladders, without duplicates.
 
-    A fit draws no random numbers, and its time is not compared, so it is repeated only on other
+    A fit draws no random numbers, and its time is not compared. So a fit is repeated only on other
     splits.
     """
     return [
@@ -134,7 +134,7 @@ def timing_runs(settings: Settings) -> list[Run]:
 
 
 def probe_runs(settings: Settings, probe: str) -> list[Run]:
-    """Return every possible run of a probe; its setting `repeats` is the number of each."""
+    """Return every possible run of a probe. Its setting `repeats` is the number of repeats."""
     repeats = settings[probe].get("repeats")
     return [
         run
@@ -175,7 +175,8 @@ def ladder_runs(settings: Settings) -> list[Run]:
     """Return every run of the ladders' rungs, in the order of execution.
 
     Each rung is timed in its own series. If all rungs took turns, the product of the neighbours'
-    ratios would equal the ratio of the ends by arithmetic. The first side of a rung alternates.
+    ratios would equal the ratio of the ends by arithmetic. The side of a rung that runs first
+    alternates.
     """
     all_rungs = rungs(settings)
     return [
@@ -191,15 +192,16 @@ def ladder_runs(settings: Settings) -> list[Run]:
 def permute(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
     """Return the runs of one repeat in the order of execution.
 
-    The repeats have the rows of a balanced Latin square (E. J. Williams, 1949), whose names and
-    rows are drawn from the seed. In as many repeats as there are runs, each run has each place
-    once. If their number is even, each also comes right after each other one once; if it is odd, in
-    twice as many repeats. So neither the place nor the run before favours a configuration.
+    The order of a repeat is a row of a balanced Latin square (E. J. Williams, 1949). The seed
+    decides the order of its rows, and which run each symbol of the square stands for. With n runs,
+    each run has each place once in n repeats. If n is even, each run also follows each other run
+    once in n repeats; if n is odd, in 2n repeats. So neither the place nor the previous run favours
+    a configuration.
 
     Parameters
     ----------
-    runs : those of any repeat, always in the same order.
-    repeat : from 1. An order does not depend on the number of repeats.
+    runs : the runs of the repeat. Their order must be equal for all repeats.
+    repeat : from 1. The order does not depend on the number of repeats.
     """
     count = len(runs)
     names = Random(seed).sample(runs, count)
@@ -214,8 +216,8 @@ def permute(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
 def interleave(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]) -> list[Run]:
     """Return timing runs outside ladders in the order of execution.
 
-    The repeats come one after the other, in each the tasks, and in each of these its runs in an
-    order drawn from the seed and the task.
+    The repeats follow each other. Inside a repeat the tasks follow each other. Inside a task the
+    order of the runs is drawn from the seed and the task.
     """
     groups: dict[tuple, list[Run]] = {}
     for run in runs:
@@ -229,10 +231,10 @@ def interleave(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]])
 
 
 def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
-    """Return of each timing run its `place` in its repeat, from 1, and the number `of` runs there.
+    """Return for each timing run its `place` in its repeat, from 1, and `of`, the last place.
 
     A repeat has the runs of one dataset and workload, or the two sides of a ladder's rung. The
-    places are those of a session that measures all of them.
+    places are valid for a session that measures all runs of the repeat.
     """
 
     def group(run: Run) -> tuple:
@@ -253,8 +255,8 @@ def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
 def request(settings: Settings, run: Run) -> dict:
     """Return the request of a run. A probe run takes one epoch, or some steps of it.
 
-    That of a program also holds `program`, which determines its results, and `start`, with the
-    paths of the program and of its data, which do not.
+    The request of a program also has two parts: `program` determines its results; `start` holds the
+    paths of the program and of its data, and does not determine results.
     """
     about_program = {}
     if run.declared.workload.is_program:
@@ -277,7 +279,7 @@ def request(settings: Settings, run: Run) -> dict:
 def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     """Return how a run trains: its settings, the knobs it reads, its link and number of steps."""
     declared, variant = run.declared.workload, run.declared.variant
-    # The content of a workload's folder or of a program determines the run, not its path.
+    # The content of a workload's folder or of a program determines the run; the path does not.
     ignored = {folders.PATH, *(program_schema()["properties"] if declared.is_program else ())}
     workload = settings["workloads"][run.workload]
     training = {key: value for key, value in workload.items() if key not in ignored}
@@ -308,7 +310,8 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
 def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
     """Return the settings that determine a run of a probe; None for a timing run.
 
-    Left out are `enabled`, and settings that the probe declares with `determines_run: false`.
+    The result is without `enabled`, and without settings that the probe declares with
+    `determines_run: false`.
     """
     if run.instrument is None:
         return None

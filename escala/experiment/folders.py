@@ -1,4 +1,4 @@
-"""Add the workloads and the kinds of datasets that an experiment brings in its folders."""
+"""Add the workloads and the kinds of datasets in folders that an experiment names."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Part:
 
     Attributes
     ----------
-    key : of the experiment, under which the plug-ins are named.
-    word : for one of them, in messages.
-    files : tuples of files; besides its declaration, a folder needs one file of each tuple.
-    known : the registry.
+    key : the key of the experiment under which the plug-ins are named.
+    word : the noun for one plug-in, in messages.
+    files : tuples of files. A folder needs its declaration and one file of each tuple.
+    known : the registry of the plug-ins.
     add : adds a folder to the registry.
     """
 
@@ -67,7 +67,8 @@ KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
 _FIT = f"{workloads.FIT}.py"
 _MODELS = ((*(f"{engine.module}.py" for engine in ENGINES.values()), _FIT),)
 WORKLOADS = Part(plugins.WORKLOADS, "workload", _MODELS, workloads.WORKLOADS, workloads.add)
-#: Programs of the experiments that this process has read. No workload may have the name of one.
+#: Programs of the experiments that this process has read. No workload may have the name of a
+#: program.
 PROGRAMS: dict[str, workloads.Workload] = {}
 
 
@@ -81,7 +82,7 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
 
     Raises
     ------
-    InputError : a folder is missing, or does not hold what it should, or its name is taken.
+    InputError : a folder is missing or lacks a file, a file in it is wrong, or its name is taken.
     """
     programs = {}
     for part in (KINDS, WORKLOADS):
@@ -110,15 +111,16 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
 
 
 def _with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the declaration of a program with an interpreter in the place of an engine's name.
+    """Return the declaration of a program, with the name of an engine replaced by its interpreter.
 
     Raises
     ------
-    InputError : the environment of the engine could not be made, or an interpreter is named too.
+    InputError : the environment of the engine could not be made, or an interpreter is named as
+        well.
     """
     environment = declared.get("environment")
     engine = environment.get("engine") if isinstance(environment, Mapping) else None
-    # What is no engine is refused by the schema.
+    # The schema refuses a name that is no engine.
     if not isinstance(engine, str) or engine not in ENGINES:
         return declared
     where = f"{where}.environment.engine"
@@ -143,13 +145,13 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
 
     Parameters
     ----------
-    path : as the user wrote it; environment variables and `~` are expanded, and a relative path
-        starts in the working directory.
-    where : what names the folder, for messages.
+    path : the path as the user wrote it. Environment variables and `~` are expanded. A relative
+        path starts in the working directory.
+    where : the key that names the folder, for messages.
 
     Raises
     ------
-    InputError : as `adopt`.
+    InputError : see `adopt`.
     """
     _require_name(name, where)
     where = f"{where}.{PATH}"
@@ -195,11 +197,11 @@ def _schema(name: str) -> dict:
 
 
 def check_declaration(part: Part, folder: Path) -> None:
-    """Refuse a declaration whose settings or knobs could not be a part of an experiment's schema.
+    """Refuse a declaration if the schema of an experiment cannot take its settings or knobs.
 
     Raises
     ------
-    InputError : as `declaration`, or with the place in the file.
+    InputError : with the place in the file; or `declaration` raises it.
     """
     file, declared = folder / part.declaration, declaration(part, folder)
     if part is WORKLOADS:
@@ -240,7 +242,7 @@ def check_declaration(part: Part, folder: Path) -> None:
 
 
 def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:
-    """Yield the place and the schema of every key with a default, also of keys inside others."""
+    """Yield the place and the schema of every key with a default, at any depth."""
     if isinstance(schema, bool):
         return
     for name, setting in schema.get("properties", {}).items():
@@ -252,7 +254,7 @@ def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[st
 
 
 def _add_code(part: Part, name: str, folder: Path) -> None:
-    """Add a folder; refuse code that cannot be parsed, and a kind whose package does not serve.
+    """Add a folder. Refuse code that cannot be parsed, and a kind whose package is incomplete.
 
     Raises
     ------

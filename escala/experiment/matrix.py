@@ -48,7 +48,7 @@ class Experiment:
         programs = folders.adopt(settings, self.origin)
         pilot = settings.get("pilot") if isinstance(settings, Mapping) else None
         if isinstance(pilot, Mapping) and "repeats" not in settings:
-            # If the pilot has none either, this is what the check reports.
+            # If the pilot has no `repeats` either, the check reports the missing key.
             settings = {**settings, "repeats": pilot.get("repeats", 1)}
         settings = validate(settings, self.origin, programs)
         self.name: str = settings["experiment"]
@@ -100,7 +100,8 @@ class Experiment:
     def duplicates(self) -> list[Run]:
         """The second run of each main reference in each repeat.
 
-        It has the same settings, split and seeds as the first. Their ratios give the noise floor.
+        The second run has the settings, split and seeds of the first. The ratios of both give the
+        noise floor.
         """
         if not self.settings["noise_floor"]:
             return []
@@ -113,7 +114,7 @@ class Experiment:
 
     @cached_property
     def rungs(self) -> list[Rung]:
-        """The rungs of every ladder: neighbours, and the ends if these are others."""
+        """The rungs of every ladder: neighbours, and the two ends if they are no neighbours."""
         return expand.rungs(self.settings)
 
     @cached_property
@@ -135,14 +136,14 @@ class Experiment:
         return self.runs_under(probe) if self.settings[probe]["enabled"] else []
 
     def runs_under(self, probe: str | None) -> list[Run]:
-        """Return the timing runs, or every run of a probe, also of one that is not enabled.
+        """Return the timing runs, or every run of a probe, even of a probe that is not enabled.
 
-        A run that the whole experiment leaves out can still be requested by its path.
+        A user can request a run by its path even if the whole experiment leaves the run out.
         """
         return list(self._places[probe])
 
     def possible_probe_runs(self, probe: str) -> list[Run]:
-        """Return every run of a probe, also of one that is not enabled."""
+        """Return every run of a probe, even of a probe that is not enabled."""
         return expand.probe_runs(self.settings, probe)
 
     @cached_property
@@ -157,11 +158,11 @@ class Experiment:
 
     @cached_property
     def _known(self) -> dict[Run, Run]:
-        """Every run, to find one by an equal run that has no `declared`."""
+        """Every run by itself. An equal run without `declared` finds the run with it."""
         return {run: run for runs in self._places.values() for run in runs}
 
     def run(self, *names: Any, **more: Any) -> Run:
-        """Return the timing run or the probe run with the names of a `Run`, after the experiment's.
+        """Return the run with some names: the fields of `Run` after `experiment`.
 
         Raises
         ------
@@ -192,8 +193,9 @@ class Experiment:
         """Return the place of a run in the order of execution, None for a run after all others.
 
         The place of a timing run is its index in `timed`. The first repeat of a probe comes before
-        all repeats of the timing runs, the last after them, and the others at equal distances
-        between. A single repeat, and the runs of a probe without `repeats`, come after them.
+        all timing runs, the last repeat comes after all timing runs, and the other repeats come at
+        equal distances between. A single repeat, and the runs of a probe without `repeats`, come
+        after all timing runs.
         """
         if run.instrument is None:
             return self._places[None][run]
@@ -211,8 +213,8 @@ class Experiment:
     def references_of(self, run: Run) -> list[Run]:
         """Return the runs of the same repeat that a run is compared with.
 
-        A duplicate is compared with the first run of its configuration, and a side of a ladder's
-        rung with the other side. A probe run has references only if its probe is `compared`.
+        A duplicate is compared with the first run of its configuration. A side of a ladder's rung
+        is compared with the other side. A probe run has references only if its probe is `compared`.
         """
         if not is_compared(run) or (run.instrument and not PROBES[run.instrument].compared):
             return []
@@ -228,7 +230,7 @@ class Experiment:
 
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
-        """For each configuration, those that it is compared with, measured or not."""
+        """The configurations that each configuration is compared with, measured or not."""
         study = self.settings.get("scaling") if self.settings["jobs_by_nodes"] else None
         compared = {}
         for workload in self.settings["workloads"]:
@@ -283,7 +285,7 @@ class Experiment:
         ]
 
     def request(self, run: Run) -> dict:
-        """Return everything that determines a run's result, except its data and the code."""
+        """Return everything that determines the result of a run, except the data and the code."""
         return expand.request(self.settings, run)
 
     def settings_of(self, run: Run) -> dict:
@@ -291,15 +293,16 @@ class Experiment:
         return expand.run_settings(self.settings, run)
 
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
-        """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
+        """Refuse a run that this machine cannot start, or has too few cores for.
 
         Parameters
         ----------
-        steps : whether runs are steps of a job, whose nodes are like this machine.
+        steps : whether runs are steps of a job. The nodes of the job are like this machine.
 
         Raises
         ------
-        InputError : its layout needs more nodes or cores than there are, or its launcher is SLURM.
+        InputError : the layout needs more nodes than there are, or more cores without
+            `oversubscribe`; or SLURM must launch the run.
         """
         by_slurm = "through SLURM: --profile profiles/slurm, or inside a job"
         if self.settings["launcher"] == SRUN and not steps:

@@ -1,9 +1,10 @@
-"""The runs of an experiment: their names and folders, what they are compared with, and their words.
+"""The runs of an experiment: their names and folders, their references, and words for them.
 
 An experiment lists its references in order, the main one first. A reference names a strategy and a
-layout, and may name a variant and a network. Those that it does not name default to those of the
-configuration that is compared with it. A configuration of one node has the network `native`. Every
-configuration is compared with each reference; a reference is compared with those listed before it.
+layout, and may name a variant and a network. Without a variant or a network, the reference has the
+variant or the network of the configuration that is compared with it. A configuration of one node
+has the network `native`. Every configuration is compared with each reference. A reference is
+compared only with the references that are listed before it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Configuration(NamedTuple):
 #: Strategy and layout of a run in one process, of each engine and of the first one.
 ALONE = {name: (engine.one_process, "1x1") for name, engine in ENGINES.items()}
 ONE_PROCESS = ALONE[DEFAULT]
-#: The references of an experiment that lists none: one process under the same variant.
+#: The references of an experiment without `references`: one process with the same variant.
 DEFAULT_REFERENCES = ({"strategy": ONE_PROCESS[0], "layout": ONE_PROCESS[1]},)
 
 Reference = Mapping[str, str]
@@ -52,7 +53,7 @@ def one_process(strategy: str) -> tuple[str, str]:
 
 
 def resolve(reference: Reference, configuration: Configuration) -> Configuration:
-    """Fill a reference's missing parts from the configuration compared with it.
+    """Return a reference as a configuration, with missing names from the compared configuration.
 
     A reference of one node uses no network, even if it names one.
     """
@@ -66,7 +67,7 @@ def resolve(reference: Reference, configuration: Configuration) -> Configuration
 
 
 def reference_number(configuration: Configuration, references: Sequence[Reference]) -> int | None:
-    """Return the position of a configuration among the references, from 1; None if it is none."""
+    """Return the position of a configuration in the references, from 1; None if it is not there."""
     for number, reference in enumerate(references, start=1):
         if resolve(reference, configuration) == configuration:
             return number
@@ -76,7 +77,7 @@ def reference_number(configuration: Configuration, references: Sequence[Referenc
 def references_for(
     configuration: Configuration, references: Sequence[Reference]
 ) -> Iterator[tuple[int, Configuration]]:
-    """Yield number and configuration of every reference that a configuration is compared with."""
+    """Yield the number and the configuration of every reference of a configuration."""
     number_of_itself = reference_number(configuration, references)
     earlier = references if number_of_itself is None else references[: number_of_itself - 1]
     seen = set()
@@ -100,7 +101,7 @@ class Declared:
     Attributes
     ----------
     variant : its settings, with every knob.
-    link : settings of its network; those of no network on one node.
+    link : the settings of its network; `NO_LINK` on one node.
     """
 
     workload: Workload
@@ -117,9 +118,9 @@ class Run:
     ----------
     repeat : from 1; None for a run of a probe without `repeats`.
     instrument : the name of the probe; None for a timing run.
-    series : the ladder's rung that the run is a side of, or `DUPLICATE` for the second run of a
-        reference; None for all others.
-    declared : what the names stand for; not compared.
+    series : the ladder's rung that the run is a side of; `DUPLICATE` for the second run of a
+        reference; None for every other run.
+    declared : the values that the names stand for. They are not compared.
     """
 
     experiment: str
@@ -155,7 +156,7 @@ class Run:
 
     @property
     def cores(self) -> int:
-        """The cores that it needs on each of its nodes."""
+        """The cores that the run needs on each of its nodes."""
         return self.layout.processes * self.declared.variant["cores_per_process"]
 
     @property
@@ -170,7 +171,7 @@ NAMES = tuple(part.name for part in fields(Run) if part.compare)
 class Rung:
     """Two configurations timed in turns: neighbours on a ladder, or its two ends.
 
-    `number` counts the rungs from 1 and is None for the ends. `before` and `after` are
+    `number` counts the rungs from 1. For the two ends, `number` is None. `before` and `after` are
     strategy, layout, variant and network. For neighbours, `change` says what differs.
     """
 
@@ -202,19 +203,19 @@ def engines_of(runs: Iterable[Run]) -> set[str]:
 
 
 def is_compared(run: Run) -> bool:
-    """Return whether the time of a run is compared: that of a fit is not."""
+    """Return whether the time of a run is compared. The time of a fit is not."""
     return not run.declared.workload.is_fitted
 
 
 def configuration_of(side: Mapping[str, str]) -> Configuration:
-    """Return the configuration that is listed as a side of a ladder's rungs."""
+    """Return the configuration of a side of a ladder's rung."""
     layout = Layout.parse(side["layout"])
     network = side["network"] if layout.nodes > 1 else NATIVE
     return Configuration(side["strategy"], layout, side["variant"], network)
 
 
 def strategy_in_words(name: str) -> str:
-    """Return what the processes of a strategy use to train together, or its name if unknown."""
+    """Return words for how processes train together by a strategy; its name if it is unknown."""
     return STRATEGIES[name].title if name in STRATEGIES else name
 
 
@@ -223,8 +224,8 @@ def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:
 
     Parameters
     ----------
-    strategy : some hold all ranks of a node in one process.
-    threads : of each process; they are left out if there is one.
+    strategy : the name of the strategy. Some strategies run all ranks of a node in one process.
+    threads : the threads of each process. A single thread is not mentioned.
     """
     parsed, known = Layout.parse(layout), STRATEGIES.get(strategy)
     ranks, several = in_words(parsed.ranks), parsed.ranks > 1

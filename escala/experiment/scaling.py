@@ -13,19 +13,19 @@ from escala.strategies import STRATEGIES
 from escala.workloads import Workload
 
 STRONG, WEAK = "strong", "weak"
-#: With what the rule of a site compares a size: with the smallest one (the default), or half of it.
+#: The size with which the rule of a site compares a size: the smallest (default), or half of it.
 BASELINE, DOUBLING = "baseline", "doubling"
-#: The time that the rule is about: that of whole runs (the default), or of steps.
+#: The times that the rule of a site compares: times of whole runs (default), or of steps.
 RUN, STEPS = "run", "steps"
-#: Keys by which a study has only some of those of the experiment.
+#: Keys that select some of the variants, networks and workloads of the experiment for a study.
 _NARROWED = ("variants", "networks", "workloads")
 
 
 def layouts_of(scaling: Settings) -> list[Layout]:
     """Return the layouts of a scaling study, by their ranks and then their nodes.
 
-    With `up_to`, the nodes of the largest layout are halved down to one, rounded up; if it has one
-    node, its processes are.
+    With `up_to`, the nodes of the largest layout are halved, rounded up, until one is left. If the
+    largest layout has one node, its processes are halved instead.
     """
     if "layouts" in scaling:
         layouts = map(Layout.parse, scaling["layouts"])
@@ -42,7 +42,8 @@ def layouts_of(scaling: Settings) -> list[Layout]:
 def smaller_size(configuration: Configuration, scaling: Settings) -> list[Configuration]:
     """Return the next smaller size of a configuration in a scaling study, if there is one.
 
-    One process runs with the strategy or without it: both are returned, measured or not.
+    One process may run with the strategy or without it. Then both configurations are returned,
+    measured or not.
     """
     strategy, layout, _, network = configuration
     layouts = layouts_of(scaling)
@@ -61,7 +62,8 @@ def smaller_size(configuration: Configuration, scaling: Settings) -> list[Config
 def with_scaling(settings: Settings) -> Settings:
     """Return checked settings with the configurations and the references of their scaling study.
 
-    Settings without `scaling` are returned as they are. The others have no `faults`.
+    Settings without `scaling` are returned as they are. Settings with `scaling` must have no
+    `faults`.
     """
     scaling = settings.get("scaling")
     if scaling is None:
@@ -116,7 +118,7 @@ def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[st
 def check_names(
     key: str, names: Iterable[str], what: str, known: Iterable[str]
 ) -> Iterator[tuple[str, object, str, str]]:
-    """Yield a fault for each name that stands for nothing."""
+    """Yield a fault for each name that is unknown."""
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -126,11 +128,11 @@ def check_names(
 
 
 def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
-    """Yield what does not fit together in `scaling`, as `escala.experiment.checks` does.
+    """Yield the faults of `scaling`, as `escala.experiment.checks` yields others.
 
     Parameters
     ----------
-    settings : those that the schema allows, with every default.
+    settings : settings that the schema allows, with every default.
     """
     scaling = settings.get("scaling")
     if scaling is None:
@@ -167,7 +169,7 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
         reason = f"does not say how many rows {by_steps[0]} trains on with one rank"
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
         yield "scaling", WEAK, reason, remedy
-    # The rows of a rank have to stay the same.
+    # In weak scaling, the rows of a rank must not change with the ranks.
     names = [name for name in workloads if not knows[name].is_fitted]
     sections = {f"workloads.{name}": workloads[name] for name in names}
     sections |= {f"variants.{name}": content for name, content in settings["variants"].items()}
@@ -181,11 +183,11 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
 
 
 def weak_growth(settings: Settings, layout: Layout, workload: Workload) -> dict[str, int] | None:
-    """Return how the rows of an epoch grow with the ranks; None if the scaling is not weak.
+    """Return how the rows of an epoch grow with the ranks; None without weak scaling.
 
     Returns
     -------
-    The `ranks` of the layout, and the `rows_per_rank` if the workload is trained by steps.
+    The `ranks` of the layout; and, if the workload is trained by steps, the `rows_per_rank`.
     """
     scaling = settings.get("scaling")
     if scaling is None or scaling["kind"] != WEAK or workload.is_fitted:

@@ -1,4 +1,4 @@
-"""The schema of an experiment: what it allows, its defaults, and messages on what it refuses."""
+"""The schema of an experiment: allowed values, defaults, and messages on wrong values."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from escala.workloads import WORKLOADS, Workload
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 #: Where a folder outside the project has the workload.
 _PATH = {"path": {"description": "The folder of the workload.", "type": "string"}}
-#: The common settings of training that a program has, through its placeholders.
+#: The common settings of training that a program can have. It reads them by placeholders.
 _TRAINING_OF_PROGRAMS = ("epochs", "batch", "seed")
 #: A pattern from `^` to a `$` without a backslash before it.
 _ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
-#: Keys that are called otherwise since version 0.3, where similarity would suggest a wrong one.
+#: Keys by their names before version 0.3, if a search for similar names would suggest a wrong key.
 _RENAMED = {"pairs": "pilot", "shares": "fractions"}
 NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
 _TYPES = {
@@ -71,12 +71,12 @@ _REASONS_AND_REMEDIES = {
 _QUOTED = " in quotes: without them YAML reads numbers, true, false and null as such"
 #: Reason and remedy for all other keywords; `{keyword}` is the keyword.
 _OTHER = ("does not fit its schema", "make it fit `{keyword}: {}`")
-#: Keywords of which another violation at the same place may be the cause.
+#: Keywords whose violation may follow from another violation at the same place.
 _CONSEQUENCES = {"required", "oneOf", "anyOf"}
 
 
 class Settings(dict[str, Any]):
-    """The checked content of an experiment's file, and the workloads that it `knows` by name."""
+    """The checked content of an experiment's file. `knows` are the workloads that it may name."""
 
     knows: Mapping[str, Workload]
 
@@ -94,7 +94,7 @@ def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) 
     Parameters
     ----------
     settings : the content of the experiment's file.
-    programs : those that it declares, by name.
+    programs : the programs that the experiment declares, by name.
     origin : the file, for messages.
 
     Raises
@@ -103,7 +103,7 @@ def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) 
     """
     knows = {**WORKLOADS, **programs}
     filled = complete(settings, with_python_patterns(compose_schema(_common(), knows)), origin)
-    # The keys are sorted. Runs and tables have the order of the file, so restore that order.
+    # The keys are sorted now. Runs and tables need the order of the file, so restore it.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
@@ -120,7 +120,7 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 
     Raises
     ------
-    InputError : as `validate`.
+    InputError : see `validate`.
     """
     schema = with_python_patterns(compose_schema(_common()))
     workload = schema["$defs"][f"workload_{name}"] | {"$defs": schema["$defs"]}
@@ -136,11 +136,11 @@ def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
 def complete(settings: Any, schema: dict, origin: str) -> dict:
     """Return a copy of settings with sorted keys and the defaults of a schema.
 
-    The order of keys decides in which order a model gets its inputs.
+    The order of the keys decides the order of the inputs of a model.
 
     Parameters
     ----------
-    schema : a result of `with_python_patterns`. Its `$defs` hold `name`, the schema of names.
+    schema : a result of `with_python_patterns`. Its `$defs` include `name`, the schema of names.
     origin : the file, for messages.
 
     Raises
@@ -164,11 +164,11 @@ def _with_sorted_keys(node: Any) -> Any:
 
 
 def _fill_defaults(base: type[Validator]) -> type[Validator]:
-    """Extend a validator so that it writes the schema's defaults into what it validates.
+    """Extend a validator so that it writes the defaults of a schema into the validated content.
 
     The method is from jsonschema's documentation (FAQ, "Why doesn't my schema's default property
     set the default on my instance?"), with one difference. A `const` in `properties` marks an
-    alternative of a `oneOf`. If the content has another value there, no default of these
+    alternative of a `oneOf`. If the content has a value other than the `const`, no default of these
     `properties` is written.
     """
     check_properties = base.VALIDATORS["properties"]
@@ -192,7 +192,7 @@ def _is_integer(_checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# JSON Schema takes 3.0 for an integer, and jsonschema takes NaN for a number. Escala does not.
+# Escala refuses 3.0 as an integer, which JSON Schema allows, and NaN, which jsonschema allows.
 _Strict = validators.extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
@@ -211,7 +211,7 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
 
     Parameters
     ----------
-    knows : the workloads that it may name.
+    knows : the workloads that the experiment may name.
     """
     definitions = schema["$defs"]
     rules, datasets = [], {}
@@ -239,7 +239,7 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
         definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}
     top_level = with_probe_settings(schema["properties"], probes)
-    # A variant has the knobs, and the training settings that it may replace.
+    # A variant has the knobs, and those settings of training that a variant may replace.
     variant, knobs = definitions["variant"], all_knobs()
     for name in sorted(variant["properties"].keys() & knobs.keys()):
         where = f"{WORKLOADS[knobs[name].workload].folder / 'workload.yaml'}: knobs"
@@ -276,12 +276,12 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
 
 
 def with_common(settings: Mapping[str, Any]) -> dict:
-    """Return the schema of the settings of a kind, with those of every dataset."""
+    """Return the schema of the settings of a kind, completed by the settings of every dataset."""
     return merge(settings, _common()["$defs"]["dataset"])
 
 
 def merge(schema: Mapping, other: Mapping) -> dict:
-    """Merge two schemas: mappings key by key, lists as a union; of other values, keep the first."""
+    """Merge two schemas: mappings key by key, lists as a union; else keep the first value."""
     result = dict(schema)
     for key, value in other.items():
         first = result.setdefault(key, value)
@@ -299,7 +299,7 @@ def _common() -> dict:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text may be the name of a part of an experiment, and so part of paths."""
+    """Return whether a text may be a name in an experiment. Names become parts of paths."""
     return bool(re.search(with_python_patterns(_common()["$defs"]["name"]["pattern"]), text))
 
 
@@ -334,13 +334,13 @@ def _require_text_keys(content: Any, origin: str, path: str = "") -> None:
 
 
 def _faults(errors: Iterable[ValidationError], schema: dict, origin: str) -> Iterator[InputError]:
-    """Yield a message on each violation, but for consequences of another one.
+    """Yield a message on each violation, except those that follow from another violation.
 
-    A misspelt key also makes a missing key, and a source of another kind of dataset unknown keys.
+    A misspelt key is also a missing key. A source of another kind of dataset has unknown keys.
 
     Parameters
     ----------
-    schema : its `$defs` hold `name`, the schema of names.
+    schema : the schema. Its `$defs` include `name`, the schema of names.
     origin : the file of the settings.
     """
     name_pattern = schema["$defs"]["name"]["pattern"]
@@ -395,7 +395,7 @@ def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
 
 
 def _kinds_with_source(error: ValidationError) -> list[str]:
-    """Return the kinds that have the source type which a dataset's own kind does not have.
+    """Return the kinds with the source type of a dataset, if its kind lacks that type.
 
     The list is empty if the error is about something else.
     """
@@ -415,7 +415,7 @@ def _kinds_with_source(error: ValidationError) -> list[str]:
 def _key_faults(
     error: ValidationError, name_pattern: str
 ) -> Iterator[tuple[list[str], object, str, str]]:
-    """Yield of each forbidden key: keys to append to the path, value, reason and remedy."""
+    """Yield, for each forbidden key: keys to append to the path, value, reason and remedy."""
     content, allowed = error.instance, sorted(error.schema.get("properties", {}))
     patterns = list(error.schema.get("patternProperties", {}))
     for key in sorted(content.keys() - {*allowed}):
@@ -438,7 +438,7 @@ def _key_faults(
 
 
 def _reason_and_remedy(error: ValidationError, name_pattern: str) -> tuple[str, str]:
-    """Return why a value is not allowed, and what to give instead."""
+    """Return the reason why a value is not allowed, and the remedy."""
     keyword, expected = error.validator, error.validator_value
     if keyword == "pattern":
         if expected == name_pattern:
@@ -484,7 +484,7 @@ def _description(schema: dict, path: Iterable[str | int]) -> str:
 
 
 def _in_brackets(description: str) -> str:
-    """Return the first sentence of a description in brackets, or an empty text if there is none."""
+    """Return the first sentence of a description in brackets; empty without a description."""
     first = description.split(". ")[0].strip().rstrip(".")
     if not first:
         return ""

@@ -1,13 +1,13 @@
-"""Time sums of gradients in a program's own library, and what ranks lose by working side by side.
+"""Time sums of gradients in the library of a program, and how ranks slow each other down.
 
     python escala_collectives.py LIBRARY BYTES…      LIBRARY: torch, horovod, mpi or none
 
-For predictions, Escala starts it in place of the program, by the program's interpreter. Through
-`escala_steps` it tells `allreduce_BYTES`, in seconds, and `beside_…`, the factor by which a piece
-of work takes longer while all ranks do it. It needs Python 3.8 or later, and the library.
+For predictions, Escala starts this script in place of the program, by the program's interpreter.
+Through `escala_steps` it reports `allreduce_BYTES`, in seconds, and `beside_…`, the factor by which
+a piece of work takes longer while all ranks do it. It needs Python 3.8 or later, and the library.
 
-Each `by_LIBRARY` joins the ranks. It returns the rank, the number of ranks, and `prepare(bytes)`,
-which returns a call that sums so many bytes over all ranks.
+Each `by_LIBRARY` joins the ranks. It returns the rank, the number of ranks, and `prepare(bytes)`.
+The result of `prepare` is a function that sums this many bytes over all ranks.
 """
 
 import array
@@ -76,7 +76,7 @@ def by_mpi():
 
 
 def by_none():
-    """Meet at a socket: without a library, processes sum nothing."""
+    """Let processes meet at a socket. Without a library, they sum nothing."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank == 0:
@@ -129,7 +129,7 @@ def seconds(call):
 
 
 def slow_down(call, rank, ranks, meet):
-    """Return the time of a piece of work while all ranks do it, divided by that of one alone."""
+    """Return the time of a piece of work while all ranks do it, divided by its time alone."""
     ratios = []
     for _ in range(ROUNDS):
         for turn in range(ranks):

@@ -1,10 +1,10 @@
 """Tell Escala what this process does, which rank of how many it is, and which files it reads.
 
-`sitecustomize` imports it. It writes two files beside the marks. `PID.process` is one line of
-numbers, in the order of `_facts`. A line of `PID.files` is `r` or `w` and the path of a file, or of
-a module, that was opened to read or to write. Its last line is `t` and the number of threads. Files
-of the system, of the interpreter and of installed packages are left out. Errors here are ignored,
-so that the training goes on. Python 3.8 or later.
+`sitecustomize` imports this module. It writes two files beside the marks. `PID.process` is one line
+of numbers, in the order of `_facts`. A line of `PID.files` is `r` or `w` and the path of a file, or
+of a module, that was opened to read or to write. Its last line is `t` and the number of threads.
+Files of the system, of the interpreter and of installed packages are left out. Errors here are
+ignored, so that the training goes on. Python 3.8 or later.
 """
 
 import atexit
@@ -19,7 +19,7 @@ import escala_seen
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 #: Seconds after which the line is written again, while modules are imported.
 _EVERY = 0.05
-#: A module that goes on for so many seconds without an import trains.
+#: A module that runs for so many seconds without an import trains.
 _LONG = 20.0
 #: A time without an import is work if it lasts so many seconds (`escala/programs/processes.py`).
 _WORK = 0.5
@@ -44,7 +44,7 @@ _left_out = tuple(_left_out)
 
 
 def _begin():
-    """Begin the line of this process, which may be a fork of another."""
+    """Begin the line of this process. The process may be a fork of another process."""
     now = time.monotonic()
     _facts.update(
         parent=os.getppid(), began=now, ended=0.0,
@@ -52,9 +52,10 @@ def _begin():
         imported=now, imported_cores=time.process_time(),
         # The longest time without an import: its length, the core time before it and in it.
         longest=0.0, longest_after=0.0, longest_cores=0.0,
-        # Whether it asked which process it is.
+        # Whether the process has read its rank.
         asked=0,
-        # Its rank in the largest group that it joined, and the ranks of this group.
+        # The rank in the largest group that the process joined, and the number of ranks in the
+        # group.
         rank=-1, world=0,
         # A number for the words of its command.
         words=0,
@@ -79,7 +80,7 @@ def _write():
 
 
 def _end_interval():
-    """Count the time since the last import: as work if it is long, and as the longest so far."""
+    """Add the time since the last import to the work if it is long; record the longest time."""
     since, before = time.monotonic() - _facts["imported"], _facts["imported_cores"]
     cores = time.process_time() - before
     if since >= _WORK:
@@ -89,13 +90,13 @@ def _end_interval():
 
 
 def _note_import():
-    """Begin a time without an import. Time between imports within one library is no such time."""
+    """Begin a time without an import. Times between imports within one library are left out."""
     global _inside
     before, _inside = _inside, None
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_find_and_load":
-            # In the end, the outermost import.
+            # The last frame of the loop is the outermost import.
             _inside = frame.f_locals.get("name")
         frame = frame.f_back
     since = time.monotonic() - _facts["imported"]
@@ -148,7 +149,7 @@ def _mpi(module):
         _note_group(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size())
 
 
-#: What is done to a module once it was imported.
+#: For each module, a function that is called after the import of the module.
 _MODULES = {
     **escala_seen.MODULES,
     "torch.distributed.distributed_c10d": lambda module: _watch(
@@ -167,7 +168,7 @@ _MODULES = {
 
 
 class _Imports:
-    """A finder of modules that sees the name of each module first, and finds none."""
+    """A finder of modules that sees the name of each module first."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in _names:
@@ -203,7 +204,7 @@ def _follow(loader, change):
 
 
 class _Variables(dict):
-    """The variables of the process. It notices when one is read that tells a rank.
+    """The variables of the process. The class records when a variable is read that tells a rank.
 
     `os.environ` hides this class from the traceback of a missing name.
     """
@@ -249,7 +250,7 @@ def _audit(event, arguments):
         if event == "open":
             _note_file(arguments[0], bool(arguments[2] & _WRITES))
         elif event == "import":
-            # Of a compiled module; others are opened.
+            # This event has the path of a compiled module. Other modules are opened.
             _note_file(arguments[1], False)
         elif event in ("ctypes.dlopen", "sqlite3.connect"):
             _note_file(arguments[0], False)

@@ -1,21 +1,20 @@
 """See the steps of a training whose script imports nothing of Escala.
 
-`sitecustomize` imports it. A step is an update of an optimizer of PyTorch, a batch of `fit` of
-Keras, or a round of XGBoost or LightGBM. Each process that makes steps writes them to the file
-`PID.seen`, a JSON list in each line, with times of the monotonic clock:
+`sitecustomize` imports this module. A step is an update of an optimizer of PyTorch, a batch of
+`fit` of Keras, or a round of XGBoost or LightGBM. Each process that makes steps writes the file
+`PID.seen`. A line is a JSON list. Times are times of the monotonic clock. The lines are:
 
-- `["begin", time, batches, rows, samples, taken]`: a loop over a loader of PyTorch or an epoch of
-  Keras begins; or goes on after another one, as of an evaluation, which has no steps, when it has
-  taken some batches. It has so many batches of so many rows, of so many samples in all; null is
-  unknown.
-- `["step", time, steps, batches, waited]`: a step ended; the steps so far, the batches of this loop
-  so far, and the seconds in which all loops waited for batches so far.
-- `["steady", time, steps]`: from this step on, step times are steady.
-- `["epoch", time, {name: score}]`: an epoch of Keras ended.
+- `["begin", time, batches, rows, samples, taken]`: a loop over a loader of PyTorch, or an epoch of
+Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is unknown.
+If `taken` is above 0, the loop has already taken so many batches and goes on after another loop,
+such as an evaluation. - `["step", time, steps, batches, waited]`: a step ended. Totals until now:
+steps of the process, batches of this loop, and seconds in which all loops waited for batches. -
+`["steady", time, steps]`: after this step, step times are steady. - `["epoch", time, {name:
+score}]`: an epoch of Keras ended.
 
-Where `ESCALA_WINDOW` holds a number of seconds, all processes of a run end at the same step, once
-steps were steady for so long: the file `window.json` beside the folders of marks tells which.
-Whatever goes wrong here, the training goes on. Python 3.8 or later.
+If `ESCALA_WINDOW` is a number of seconds, the *window* is this time of steady steps. After the
+window, all processes of a run end at the same step. The file `window.json`, beside the folders of
+marks, has the number of this step. Errors here never end the training. Python 3.8 or later.
 """
 
 import atexit
@@ -27,14 +26,15 @@ import time
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 _SECONDS = float(os.environ.get("ESCALA_WINDOW") or 0)
 _WINDOW = os.path.join(os.path.dirname(_FOLDER or ""), "window.json")
-#: Lines are written at most so often.
+#: The least seconds between two writes.
 _EVERY_SECONDS = 0.05
-#: Step times are steady if the mean of some differs by at most this part from the mean of as many
-#: before them. The first ones never count; after so many seconds all do.
+#: Step times are steady if the mean of three times differs by at most this fraction from the mean
+#: of the three times before. The first three times are left out. After the last number of seconds,
+#: step times are taken as steady.
 _DIFFERENCE, _COMPARED, _FIRST, _MOST_SECONDS = 0.25, 3, 3, 10.0
-#: A window has so many steps at least.
+#: The least steps of a window.
 _FEWEST = 5
-#: After one process has ended the window, all go on for so many steps.
+#: When a process has ended the window, all processes make this many further steps.
 _AHEAD = 2
 
 
@@ -43,8 +43,8 @@ class _Steps:
 
     def __init__(self):
         self.made, self.batches, self.waited = 0, 0, 0.0
-        #: An iterator of a loader; since when it serves steps, and the batches that were taken from
-        #: it until then, if another one was begun since the last step.
+        #: The iterator of a loader that serves the steps. If a loop has begun since the last step:
+        #: the time since which the iterator serves steps, and the batches taken from it before.
         self.iterator, self.since, self.taken = None, None, 0
         self._last, self._times, self._began, self._steady = None, [], 0.0, None
         self._lines, self._written, self._process = [], 0.0, os.getpid()
@@ -92,14 +92,14 @@ class _Steps:
             with _open(partial, "w") as file:
                 json.dump({"last": self.made + _AHEAD}, file)
             try:
-                os.link(partial, _WINDOW)  # Of several processes, one decides.
+                os.link(partial, _WINDOW)  # The first process decides for all.
             except FileExistsError:
                 pass
             os.unlink(partial)
         return False
 
     def _write(self, line):
-        """Keep a line, and write all that were kept, but not at each step."""
+        """Keep a line. From time to time, write all kept lines."""
         self._lines.append(line)
         if line[1] - self._written > _EVERY_SECONDS:
             self.flush()
@@ -121,7 +121,7 @@ def _begin_fork():
 
 
 def _harmless(function):
-    """Return a function that raises nothing but the end of the window."""
+    """Return a function that raises no error, except the `SystemExit` at the end of the window."""
 
     @functools.wraps(function)
     def call(*arguments, **named):
@@ -134,7 +134,7 @@ def _harmless(function):
 
 
 def _after(owner, name, tell):
-    """Call `tell` with the result and the arguments of a method after each call of it."""
+    """After each call of a method, call `tell` with the result and the arguments of the method."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -148,7 +148,7 @@ def _after(owner, name, tell):
 
 # --- PyTorch
 
-#: Optimizers that have stepped since the last step, and how many are in a step, one in another.
+#: The optimizers that have made updates since the last step, and the depth of nested updates.
 _stepped, _depth = set(), [0]
 
 
@@ -158,7 +158,8 @@ def _optimizers(module):
 
     @_harmless
     def leave(optimizer, *_):
-        # An optimizer may call another one. Of several that take turns, the first makes the step.
+        # An optimizer may call another optimizer. If several take turns, the first one makes the
+        # step.
         _depth[0] = max(0, _depth[0] - 1)
         if _depth[0]:
             return
@@ -201,7 +202,7 @@ def _loaders(module):
 
 
 def _begin_loop():
-    """Tell of the loop that the next step is of, if another was begun since the last one."""
+    """Write the beginning of the loop of the next step, if the loop began after the last step."""
     loader, numbers = _steps.iterator._escala_loader, []
     for number in (
         lambda: len(loader),
@@ -221,7 +222,7 @@ def _begin_loop():
 def _keras(module):
     callbacks, last = module.CallbackList, [-1]
     if callbacks.__module__ != module.__name__:
-        return  # Keras 3 has a module for it alone.
+        return  # Keras 3 has a separate module for this class.
 
     @_harmless
     def begin(_, callback_list, *__, **___):
@@ -250,7 +251,7 @@ def _rounds(module):
     _after(module.Booster, "update", _harmless(lambda *_, **__: _steps.step()))
 
 
-#: What is done to a module once it was imported.
+#: For each module, a function that is called after the import of the module.
 MODULES = {
     "torch.optim.optimizer": _optimizers,
     "torch.utils.data.dataloader": _loaders,

@@ -3,7 +3,7 @@
 `for batch in steps(loader)` counts turns, and rows if the loader is PyTorch's or you tell them
 (`rows=32`, `rows=len`); so do `begin()` first and `step(rows=32)` each time. Then
 `epoch(loss=0.5)`, and at the end `score(f1=0.8)`. Callbacks: `keras()`, `lightning()`, …
-Nothing here ends a training. What is no number is left out, and Escala says so.
+Nothing here ends a training. A value that is no number is left out, and Escala says so.
 """
 
 import json
@@ -14,11 +14,11 @@ from importlib import import_module
 
 _FOLDER = os.environ.get("ESCALA_STEPS")
 _TRACE = os.environ.get("ESCALA_TRACE")
-#: The file of marks of each process: a fork has one of its own.
+#: The file of marks of each process: a fork has its own file.
 _files = {}
 #: Marks that could not be written.
 _lost = []
-#: The numbers of the turn in which a loop is; empty outside of a turn.
+#: The numbers of the present turn of a loop; empty outside of a turn.
 _open = []
 
 
@@ -28,7 +28,7 @@ def begin(*unnamed, **named):
 
 
 def step(*unnamed, **named):
-    """Tell that a step has ended; its `rows` are those of this process."""
+    """Tell that a step has ended. Its `rows` are the rows of this process."""
     _open.clear()
     _mark("step", *unnamed, named)
 
@@ -46,7 +46,7 @@ def score(*unnamed, **named):
 
 
 class steps:
-    """A loader: each turn of a loop over it is a step. It may be looped over again."""
+    """A loader: each turn of a loop over it is a step. Several loops over it are possible."""
 
     def __init__(self, loader, rows=None):
         self._loader, self._row_count, self._turns = loader, rows, None
@@ -85,7 +85,7 @@ def _rows(loader, number, rows=None, batch=None):
     """Return the rows of a batch: only the loader or you know which of its axes are rows."""
     try:
         if rows is len and isinstance(batch, (tuple, Mapping)):
-            return ()  # inputs and targets, or columns by name: that is no number of rows
+            return ()  # the length of a tuple or a mapping is no number of rows
         if rows is not None:
             return rows(batch) if callable(rows) else rows
         loader = getattr(loader, "iterable", loader)  # of a bar of tqdm
@@ -96,7 +96,7 @@ def _rows(loader, number, rows=None, batch=None):
 
 
 def _mark(event, *values):
-    """Write a mark with the time and the numbers that are given; never raise."""
+    """Write a mark with the time and the numbers in `values`; never raise."""
     try:
         now = time.monotonic()
         if _FOLDER:
@@ -124,7 +124,7 @@ def _write(event, now, arguments):
 
 
 def _number(value):
-    """Return a value as a number; None for another value, of which Escala tells the user."""
+    """Return a value as a number; None for any other value. Escala tells the user about it."""
     try:
         return float(value)
     except Exception:

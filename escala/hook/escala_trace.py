@@ -37,7 +37,7 @@ def mark(event):
 
 
 def end():
-    """Write what was recorded."""
+    """Write the trace."""
     global _profiler
     if _profiler is not None:
         ended, _profiler = _profiler, None

@@ -1,7 +1,7 @@
 """Emulate a SLURM cluster on one machine, with links of a selected rate between its nodes.
 
-Every node is a network namespace with an address and a host name of its own and a `slurmd` that is
-pinned to the node's cores. A bridge joins the nodes and the scheduler, which runs alongside them.
+Every node is a network namespace with its own address and host name, and a `slurmd` that is pinned
+to the cores of the node. A bridge joins the nodes and the scheduler.
 
 | module | what it does |
 |---|---|
@@ -10,7 +10,7 @@ pinned to the node's cores. A bridge joins the nodes and the scheduler, which ru
 | `daemons` | `munged`, `slurmctld` and a `slurmd` per node, and their faults |
 | `cluster` | the whole lab: up, status, down |
 
-No other package of the library imports this one: commands hand over `links`.
+No other package of the library imports this package: commands pass `links` to other packages.
 """
 
 from types import ModuleType

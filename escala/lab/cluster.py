@@ -35,7 +35,8 @@ from escala.runtime import slurm
 
 #: SLURM removes `SLURM_CONF` from the environment of jobs, so its configuration must be here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
-# `CONFIGURATION` is a link to this file. A link appears atomically, and shows whose it is.
+# `CONFIGURATION` is a link to this file. A link appears atomically, and its target shows that the
+# lab made it.
 _LAB_FILE = FOLDER / "slurm.conf"
 PARTITION = "lab"
 _NAME = "escala"
@@ -56,7 +57,7 @@ _PROGRAMS = {
     "hostname": "hostname",
 }
 
-# SLURM opens this library by a name that only the development package of Debian has.
+# SLURM opens this library by a name that only the development package of Debian installs.
 _PMIX = "libpmix.so"
 
 # SLURM watches memory by the processes of a job, because cgroups may be unavailable.
@@ -101,10 +102,11 @@ class State:
 
     Attributes
     ----------
-    state : SLURM's word for it, or why there is none.
+    state : SLURM's word for the state, or why SLURM gives no state.
     daemon : whether its `slurmd` runs.
     cut : whether its link is down.
-    rates : of the link's ends, at the bridge and in the node, in Mbit/s; None is native.
+    rates : the rates of the ends of the link, at the bridge and in the node, in Mbit/s; None:
+        native.
     """
 
     node: Node
@@ -124,17 +126,17 @@ def up(
 
     Parameters
     ----------
-    count : number of nodes, `n1` and so on.
-    cores_per_node : without it, the machine's cores are divided, at least one each. Nodes share
-        cores if there are too few.
+    count : the number of nodes. Their names are `n1`, `n2`, and so on.
+    cores_per_node : None: the nodes divide the cores of the machine, and each has at least one
+        core. Nodes share cores if there are too few.
     say : called with a line on each step.
     subnet : 256 IPv4 addresses that nothing else uses, such as `198.18.0.0/24`.
 
     Raises
     ------
-    InputError : the machine lacks something, or the lab would use a name, an address or a file that
-        is not its own.
-    OSError : a part could not be started; the others are removed.
+    InputError : the machine lacks a requirement; or a name, an address or a file of the lab is
+        already in use.
+    OSError : a part could not be started. The other parts are removed.
     """
     require_machine()
     with lock(FOLDER.parent):
@@ -147,7 +149,7 @@ def up(
             _remove()
         if FOLDER.exists() or SPOOL.exists() or _is_lab_configuration() or network.namespaces():
             remedy = f"remove it: {environment.call('lab down')}"
-            raise InputError(FOLDER, str(FOLDER), "is left of a lab", remedy)
+            raise InputError(FOLDER, str(FOLDER), "is a remaining part of a lab", remedy)
         if CONFIGURATION.exists() and not _is_lab_configuration():
             raise InputError(
                 CONFIGURATION,
@@ -191,7 +193,7 @@ def _build(lab: Lab, say: Callable[[str], None]) -> None:
 
 
 def _wait(lab: Lab, say: Callable[[str], None]) -> None:
-    """Wait until all nodes are idle, and say how many are."""
+    """Wait until all nodes are idle, and print how many are idle."""
     deadline, before = time.monotonic() + READY_SECONDS, -1
     while True:
         states = _states()
@@ -215,11 +217,11 @@ def any_process_runs() -> bool:
 
 
 def down() -> None:
-    """Remove the lab, or the rest of one, if there is any.
+    """Remove the lab, or the remaining parts of a lab.
 
     Raises
     ------
-    InputError : this is not root, or the machine lacks something.
+    InputError : the user is not root, or the machine lacks a requirement.
     """
     require_machine()
     with lock(FOLDER.parent):
@@ -259,7 +261,7 @@ def status() -> list[State]:
 
 
 def shared_cores(nodes: Sequence[Node]) -> list[int]:
-    """Return the logical cores whose physical core is one of more than one node."""
+    """Return the logical cores whose physical core belongs to several nodes."""
     physical = {core: min(hardware_threads(core)) for node in nodes for core in node.cores}
     nodes_on = Counter(core for node in nodes for core in {physical[core] for core in node.cores})
     return sorted(logical for logical, core in physical.items() if nodes_on[core] > 1)
@@ -272,8 +274,8 @@ def plan_nodes(
 
     Raises
     ------
-    InputError : there are too many nodes, a node would have more cores than there are, or `subnet`
-        is not 256 addresses.
+    InputError : there are too many nodes, a node would have more cores than the machine, or
+        `subnet` is not 256 addresses.
     """
     if not 1 <= count <= network.MOST_NODES:
         raise InputError("nodes", count, "cannot be", f"ask for 1 to {network.MOST_NODES}")
@@ -312,7 +314,7 @@ def require_machine() -> None:
 
     Raises
     ------
-    InputError : programs are not installed, or this is not root.
+    InputError : programs are not installed, or the user is not root.
     """
     lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
     packages = {_PROGRAMS[program] for program in lacking}
@@ -333,11 +335,11 @@ def require_machine() -> None:
 
 
 def abilities() -> str:
-    """Return what a lab takes and this machine has, for `escala check`.
+    """Return the requirements of a lab that this machine meets, for `escala check`.
 
     Raises
     ------
-    InputError, OSError : something is missing, for example the right to make networks.
+    InputError, OSError : a requirement is missing, for example the right to make networks.
     """
     require_machine()
     call("unshare", "--net", "true", timeout=10)
@@ -349,7 +351,7 @@ def _is_lab_configuration() -> bool:
 
 
 def _states() -> dict[str, str]:
-    """Return SLURM's state of each node by its name; none while SLURM does not answer."""
+    """Return SLURM's state of each node by its name; empty while SLURM does not answer."""
     try:
         sinfo = "sinfo", "--noheader", "--Node", "--format=%N %t"
         lines = call(*sinfo, timeout=15, env=slurm.environment()).splitlines()

@@ -1,7 +1,7 @@
 """Start and stop the daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
 
-They go to the background by themselves. Each has the lab's mark in its environment, by which it is
-recognised even if the program that started it was killed at once.
+They go to the background by themselves. Each daemon has the mark of the lab in its environment. So
+it is recognised even if the program that started it was killed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOCKET = MUNGE / "socket"
 HOSTS = FOLDER / "hosts"
 
 _MARK = "ESCALA_LAB"
-#: Host name of the scheduler, which listens only on the address of this name.
+#: Host name of the scheduler. The scheduler listens only on the address of this name.
 SCHEDULER = "scheduler"
 
 _START_SECONDS, _STOP_SECONDS = 30, 5
@@ -48,7 +48,7 @@ def start_munge() -> None:
 
 
 def start_scheduler() -> None:
-    """Start `slurmctld`, which recovers the jobs it knew."""
+    """Start `slurmctld`. It recovers the jobs that it knew."""
     start(*_with_host_name(SCHEDULER), "slurmctld")
 
 
@@ -92,7 +92,7 @@ def stop_all() -> None:
     OSError : a process does not end, for example because it waits for a device.
     """
     deadline = time.monotonic() + DOWN_SECONDS
-    # A daemon may have started another process while the others were being listed.
+    # A daemon may have started a further process while the processes were being listed.
     while running := list(processes()):
         if time.monotonic() > deadline:
             names = ", ".join(f"{process.pid} ({_name(process)})" for process in running)
@@ -144,16 +144,16 @@ def _network(process: psutil.Process) -> int | None:
 
 
 def _with_host_name(name: str) -> list[str]:
-    """Return the start of a command line whose program has a host name and knows those of the lab.
+    """Return the start of a command line that sets the host name, and the host names of the lab.
 
-    The program still sees what the machine mounts later.
+    The program still sees later mounts of the machine.
     """
     unshare = ["unshare", "--uts", "--mount", "--propagation=slave"]
     return [*unshare, "sh", "-c", _ENTER, name, str(HOSTS)]
 
 
 def start(*command: str) -> None:
-    """Run a command that starts a daemon, which then has the lab's mark.
+    """Run a command that starts a daemon. The daemon gets the mark of the lab.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def start(*command: str) -> None:
 def _delay_interrupts() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until the block ends.
 
-    A forked process that does not have the mark yet would not be recognised.
+    A forked process without the mark would not be recognised.
     """
     arrived = []
     handlers = {

@@ -1,8 +1,8 @@
 """Make the network of the lab: a bridge, and to each node a link with an adjustable rate.
 
-A link is a pair of `veth` interfaces, `eth0` in the node and one named after the node at the
-bridge. Each end sends no faster than the rate (tc's token bucket, `tbf`). Data from a node pass its
-own end, and data to a node pass the end at the bridge, whatever their source.
+A link is a pair of `veth` interfaces: `eth0` in the node, and an interface with the name of the
+node at the bridge. Each end sends no faster than the rate (tc's token bucket, `tbf`). Data from a
+node pass the end in the node. Data to a node pass the end at the bridge, whatever their source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from escala.lab.state import (
     write_claim,
 )
 
-#: Name of the bridge, and a name for the machine's own namespace, by which jobs reach the bridge.
+#: The name of the bridge. It is also a name for the machine's own network namespace, by which jobs
+#: reach the bridge.
 BRIDGE = "escala"
 #: A part of the range that RFC 2544 reserves for benchmarks. Some proxies use it too.
 SUBNET = "198.18.0.0/24"
@@ -43,7 +44,7 @@ _NAMESPACES = Path("/run/netns")
 # A bucket holds the bytes of one millisecond at the rate. A larger one would let a small exchange
 # through at the speed of memory. A packet must fit.
 _BUCKET_SECONDS, _PACKET_BYTES = 0.001, 1600
-# A queue like that of a switch. With a shorter one, TCP cannot keep a slow link busy.
+# A queue as long as in a switch. With a shorter queue, TCP cannot keep a slow link busy.
 _QUEUE_SECONDS, _QUEUE_BYTES = 0.02, 256 * 1024
 
 # The congestion control of TCP in a node: the default of Linux, whatever this machine uses.
@@ -52,7 +53,7 @@ _CONGESTION = "cubic"
 _IPERF_PORT = "5201"
 _PINGS = 21
 
-# A route with a shorter prefix, such as 0.0.0.0/1 of a VPN, stands for the default route.
+# A route with a shorter prefix is a default route, such as 0.0.0.0/1 of a VPN.
 _SHORTEST_PREFIX = 8
 
 
@@ -91,7 +92,7 @@ def refuse_taken(lab: Lab) -> None:
 
     Raises
     ------
-    InputError : one of them is in use.
+    InputError : a name or an address is in use.
     """
     links = {link["ifname"] for link in _links()}
     for name in (BRIDGE, *(node.link for node in lab.nodes)):
@@ -132,7 +133,7 @@ def create(lab: Lab, mark: str) -> None:
 
     Parameters
     ----------
-    lab : no interface or namespace of the machine has its names; see `refuse_taken`.
+    lab : the lab. No interface or namespace of the machine may have its names; see `refuse_taken`.
     mark : see `Claim`.
 
     Raises
@@ -170,7 +171,7 @@ def _make(lab: Lab) -> None:
 
 
 def remove() -> None:
-    """Remove the lab's network, and nothing of other owners with the same names."""
+    """Remove the network of the lab. Networks of other owners with equal names stay."""
     claimed = read_claim()
     for link in _links():
         if claimed.has_link(link["ifname"], link["ifindex"]):
@@ -195,7 +196,7 @@ def namespaces() -> list[Path]:
 
 
 def _lab_namespaces() -> list[Path]:
-    """Return the files of the lab's namespaces: those of the nodes, and `BRIDGE`."""
+    """Return the files of the lab's namespaces: the namespaces of the nodes, and `BRIDGE`."""
     claimed = read_claim()
     paths = [path for name in claimed.namespaces if (path := _NAMESPACES / name).exists()]
     return [path for path in paths if claimed.has_namespace(path.name, path.stat().st_ino)]
@@ -216,7 +217,7 @@ def shape(rate: str) -> None:
 
     Raises
     ------
-    InputError : it is not such a rate, or no lab is up.
+    InputError : `rate` is not a rate, or no lab is up.
     """
     queue = "noqueue"
     if rate != NATIVE:
@@ -229,12 +230,12 @@ def shape(rate: str) -> None:
         for node in lab.nodes:
             for namespace, device in _ends(node):
                 _tc(f"-n {namespace} qdisc replace dev {device} root {queue}")
-            # A connection must not start with TCP's metrics of another rate.
+            # A new connection must not use TCP's metrics from another rate.
             _ip(f"-n {node.link} tcp_metrics flush")
 
 
 def rates(node: Node) -> list[float | None]:
-    """Return the rates of a link's ends, at the bridge and in the node, in Mbit/s; None: native."""
+    """Return the rates of a link at the bridge and in the node, in Mbit/s; None: native."""
     mbit_per_second = []
     for namespace, device in _ends(node):
         queues = json.loads(_tc(f"-json -n {namespace} qdisc show dev {device}"))
@@ -263,7 +264,7 @@ def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
 
     Raises
     ------
-    InputError : there are no such nodes, or no lab is up.
+    InputError : a node does not exist, or no lab is up.
     OSError : no data arrive.
     """
     lab = require_lab()
@@ -301,7 +302,7 @@ def is_cut(node: Node) -> bool:
 
 
 def cut(name: str) -> None:
-    """Take the link of a node down, at the bridge: neither other nodes nor the scheduler reach it.
+    """Take the link of a node down at the bridge: neither nodes nor the scheduler reach the node.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Files that describe the lab and claim what belongs to it, its locks, and calls of programs."""
+"""Files that describe the lab and claim its parts, the locks of the lab, and calls of programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 
-#: Folder of the lab's files, except those of `SPOOL`.
+#: Folder of the lab's files, except the files of `SPOOL`.
 FOLDER = Path("/run/escala-lab")
 LOGS = FOLDER / "log"
 #: SLURM writes and runs the scripts of jobs here, because /run is often mounted noexec.
@@ -84,9 +84,9 @@ def read_lab() -> Lab | None:
 
 
 def _read(file: Path) -> dict | None:
-    """Return the content of a file; None without the file, or if it is from before a reboot.
+    """Return the content of a file; None without the file, or if it was written before a reboot.
 
-    A reboot removes the lab, and the kernel gives its numbers to others.
+    A reboot removes the lab, and the kernel gives its numbers to other interfaces and namespaces.
     """
     with suppress(FileNotFoundError):
         kept = read_json(file)
@@ -121,15 +121,16 @@ def write_lab(lab: Lab) -> None:
 class Claim:
     """A record of the links, namespaces and processes that belong to the lab.
 
-    Only these are ever removed or ended. The record is written before anything is made, while
-    nothing has these names. So all parts of a lab can be found, also if its start was killed.
+    Only these links, namespaces and processes are ever removed or ended. The record is written
+    before they are made, while their names are free. So all parts of a lab can be found, even if
+    its start was killed.
 
     Attributes
     ----------
     mark : the value of the environment variable `ESCALA_LAB` in the lab's daemons, unique to this
         lab.
-    links, namespaces : name -> the kernel's number of it (`ifindex`, inode); None until all of them
-        have been made.
+    links, namespaces : name -> its number in the kernel (`ifindex` or inode). The numbers are None
+        until all links and namespaces are made.
     """
 
     mark: str
@@ -146,7 +147,7 @@ class Claim:
 
 
 def read_claim() -> Claim:
-    """Return the lab's claim; an empty one if there is neither a lab nor the rest of one."""
+    """Return the claim of the lab; an empty claim without a lab or remaining parts of a lab."""
     return Claim(**(_read(_CLAIM) or {"mark": "", "links": {}, "namespaces": {}}))
 
 
@@ -157,9 +158,9 @@ def write_claim(claimed: Claim) -> None:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder until the block ends, which leaves no file.
+    """Hold the lock of a folder until the block ends. No file is made.
 
-    A lock on `FOLDER` guards the links, and one on its parent folder the whole lab.
+    A lock on `FOLDER` guards the links. A lock on its parent folder guards the whole lab.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -170,11 +171,11 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def call(*command: str, **options) -> str:
-    """Run a command of the system and return what it printed.
+    """Run a command of the system and return its output.
 
     Raises
     ------
-    OSError : the command failed; the message names it and ends with its last output.
+    OSError : the command failed. The message names the command and ends with its last output.
     """
     try:
         done = capture(command, **options)

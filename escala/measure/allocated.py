@@ -1,4 +1,4 @@
-"""The SLURM job that this process is inside: its nodes, and the time that is left of it."""
+"""The SLURM job of this process: its nodes and its remaining time."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from escala.core.readable import duration
 from escala.experiment import Run
 from escala.runtime import slurm
 
-#: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
-#: 120 seconds before the end a minute earlier.
+#: Seconds at the end of a job in which no run is planned. A job asks for a signal 120 seconds
+#: before its end, and SLURM may send the signal a minute earlier.
 RESERVE_SECONDS = 180
 #: Seconds that a run takes besides its measurement.
 BESIDES_SECONDS = 5
-#: By which factor a run may take longer than before.
+#: The factor by which a run may take longer than before.
 MARGIN = 1.1
 #: Seconds at the beginning of a job until its first run begins.
 BEGIN_SECONDS = 120
 
 
 class Allocated:
-    """The job that this process is inside, if any. In one of several nodes, runs are job steps.
+    """The job of this process, if any. In a job of several nodes, runs are job steps.
 
     Parameters
     ----------
     number : SLURM's number of the job; None outside of a job.
-    is_here : returns whether the runs are measured in this job, and not in jobs that it submits.
+    is_here : returns whether the runs are measured in this job, and not in further jobs that this
+        process submits.
     """
 
     def __init__(self, number: str | None, is_here: Callable[[], bool] = lambda: True):
@@ -47,17 +48,17 @@ class Allocated:
         return names if len(names) > 1 else []
 
     def nodes_of(self, run: Run) -> list[str]:
-        """Return the nodes of a run, none if it uses this machine."""
+        """Return the nodes of a run; empty if the run uses this machine."""
         if not self.names:
             return []
         return slurm.rotate_nodes(self.names, run.layout.nodes, run.repeat or 1)
 
     def require(self, runs: Iterable[Run]) -> None:
-        """Refuse runs that cannot be measured in this job, or from there.
+        """Refuse runs that cannot be measured in this job or from inside this job.
 
         Raises
         ------
-        InputError : with the remedy.
+        InputError : a run cannot be measured. The message has the remedy.
         """
         if self._number and not self._is_here():
             raise InputError(
@@ -82,15 +83,15 @@ class Allocated:
                 raise InputError("layout", layout, reason, remedy)
 
     def lack_of_time(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
-        """Return why runs would not end within the job; None if they may.
+        """Return why runs would not end within the job; None if they may end.
 
-        SLURM is asked each time, because the end of a job may be changed. If this call has measured
-        nothing, and the whole job is too short for the runs, `remedy` becomes a longer job.
+        SLURM is asked each time, because the end of a job may change. If this call has measured no
+        run, and the whole job is too short for the runs, `remedy` becomes a longer job.
 
         Parameters
         ----------
-        seconds : that each run took before; None if it is unknown.
-        has_measured : whether this call has measured other runs.
+        seconds : the seconds that each run took before; None if unknown.
+        has_measured : whether this call has already measured a run.
         """
         takes = seconds_needed(seconds)
         job = slurm.ask_job(self._number) if self._number and takes is not None else None
@@ -112,7 +113,7 @@ class Allocated:
         )
 
     def sentence(self) -> str | None:
-        """Return a sentence on the nodes, None if the runs use this machine."""
+        """Return a sentence on the nodes; None if the runs use this machine."""
         if not self.names:
             return None
         return (
@@ -123,9 +124,9 @@ class Allocated:
 
 
 def seconds_needed(seconds: Sequence[float | None]) -> float | None:
-    """Return the seconds to leave for runs that took `seconds` before; None if none is known.
+    """Return the seconds to leave for runs that took `seconds` before; None if all are unknown.
 
-    A run of unknown time counts as the longest of the others.
+    A run of unknown time counts as the longest known time.
     """
     known = [time for time in seconds if time is not None]
     if not known:

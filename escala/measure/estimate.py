@@ -1,4 +1,4 @@
-"""The time of runs, from runs measured before, and the job that they need on a cluster."""
+"""The time of runs, estimated from earlier runs, and the job that the runs need on a cluster."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from escala.runtime.layout import processes_per_node
 
 
 def sentence(runs: list[Run]) -> str:
-    """Return a sentence on how long `runs` take, from runs that were measured before.
+    """Return a sentence on the time of `runs`, estimated from earlier runs.
 
     The estimate of a run is the median of earlier runs of its configuration, or else of its dataset
-    and workload. Without these its time is unknown.
+    and workload. Without earlier runs the time is unknown.
     """
     if not runs:
         return "Estimated training time: none, no run has to be measured."
@@ -36,10 +36,10 @@ def sentence(runs: list[Run]) -> str:
 
 
 def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
-    """Return a function that gives the median seconds of earlier runs like one of `runs`, or None.
+    """Return a function that gives, for one of `runs`, the median seconds of earlier runs, or None.
 
-    Earlier runs are those that ended ok, of the same configuration, or else of the same dataset and
-    workload. For a probe that was never run, timing runs count. Each file is read once.
+    The earlier runs have ended ok. They have the configuration of the run, or else its dataset and
+    workload. For a probe that was never run, they are timing runs. Each file is read once.
     """
     measured: dict[tuple, list[float]] = defaultdict(list)
     for folder in dict.fromkeys(_task_folder(run) for run in runs):
@@ -67,9 +67,9 @@ def _task_folder(run: Run) -> Path:
     return Path(run.folder).parents[4]
 
 
-#: Minutes to ask for where nothing alike was measured before.
+#: Minutes to ask for if no similar run was measured before.
 UNKNOWN_MINUTES = 60
-#: By which factor runs may take longer; seconds to start a run; minutes to start the job.
+#: The factor by which runs may take longer; seconds to start a run; minutes to start the job.
 _MARGIN, _START_SECONDS, BEGIN_MINUTES = 1.25, 15, 5
 #: Minutes are rounded up to a multiple of this.
 _STEP = 5
@@ -86,14 +86,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Time:
-    """The minutes to ask SLURM for, and where they come from."""
+    """The minutes to ask SLURM for, and words on how they were estimated."""
 
     minutes: int
     why: str
 
 
 def shape(runs: Sequence[Run]) -> Shape:
-    """Return what the largest layouts of some runs need."""
+    """Return the shape of a job that is large enough for each of some runs."""
     tasks = max(processes_per_node(run.layout, run.declared.strategy) for run in runs)
     cores = max(run.cores for run in runs)
     return Shape(max(run.layout.nodes for run in runs), tasks, ceil(cores / tasks))
@@ -107,12 +107,12 @@ def time_of(runs: Sequence[Run]) -> Time:
         first = min((run.repeat for run in runs if run.repeat), default=None)
         together = with_noun(sum(run.repeat == first for run in runs), "run")
         why = (
-            f"{UNKNOWN_MINUTES} minutes are a guess, because nothing alike was measured here "
+            f"{UNKNOWN_MINUTES} minutes are a guess, because nothing similar was measured here "
             f"before. If the first repeat ({together}) may take longer, name --time. The job "
             "begins it in any case, and its times tell which further repeats fit"
         )
         return Time(UNKNOWN_MINUTES, why)
-    # A run of unknown time counts as the mean of the others.
+    # A run of unknown time counts as the mean of the known times.
     seconds = sum(known) / len(known) * len(runs)
     minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
     rounded = _STEP * ceil(minutes / _STEP)

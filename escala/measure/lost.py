@@ -1,9 +1,8 @@
 """Runs that ended with their session, because its process or its job was killed.
 
-A session marks the run that it measures, and removes the mark when the run has ended. Where the
-session of a mark is gone, SLURM is asked how its job ended, and the run is recorded as one that
-failed. So a run that is killed with its session is not measured by the next one, which it would
-end, too.
+A session marks the run that it measures, and removes the mark when the run has ended. If a mark
+stays after its session, SLURM is asked how the job ended, and the run is recorded as failed. So the
+next session does not measure a run that would end this session, too.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from escala.record import key
 from escala.runtime import slurm
 from escala.runtime.slurm import same_host
 
-#: The mark, in the folder of the run.
+#: The file of the mark, in the folder of the run.
 _MARK = "begun.json"
-#: Writes the `run.json` of a run, with a status and a reason.
+#: A function that writes the `run.json` of a run, with a status and a reason.
 Record = Callable[[PlannedRun, str, str], Any]
 
 
@@ -35,7 +34,8 @@ Record = Callable[[PlannedRun, str, str], Any]
 def mark_run(planned: PlannedRun, job: slurm.Job | None) -> Iterator[None]:
     """Mark a run as begun by this process, in a job or in none, until the block ends.
 
-    Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
+    If a signal ends the block inside a job, the mark stays, because SLURM can tell the reason of
+    the signal.
     """
     mark = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
     mark |= {"started": proc.start_time(), "request_sha256": key.request_sha256(planned.request)}
@@ -56,11 +56,11 @@ def mark_run(planned: PlannedRun, job: slurm.Job | None) -> Iterator[None]:
 
 
 def record(runs: Iterable[PlannedRun], write: Record) -> None:
-    """Record the marked runs whose session is gone as failed, each with a line.
+    """Record the marked runs of ended sessions as failed, and print a line on each.
 
-    Of three kinds of runs only the mark is removed, as they have not failed: those whose job was
-    cancelled or lost a node, those whose settings have changed since, and those whose whole call
-    was killed. A call that goes on records the runs of its session itself.
+    In three cases the run has not failed, and only the mark is removed: the job was cancelled or
+    lost a node; the settings of the run have changed; the whole call was killed. A call that goes
+    on records the runs of its session itself.
     """
     for planned in find_marks(runs):
         mark = read_json(_mark(planned))
@@ -77,11 +77,11 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
 
 
 def require_ended(runs: Iterable[PlannedRun]) -> None:
-    """Refuse to measure beside a job that measures some of these runs, as after a call was killed.
+    """Refuse to measure while a job of another call measures some of these runs.
 
     Raises
     ------
-    InputError : with the number of the job.
+    InputError : such a job exists. The message has its number.
     """
     for planned in find_marks(runs):
         job = read_json(_mark(planned))["job"]
@@ -92,20 +92,20 @@ def require_ended(runs: Iterable[PlannedRun]) -> None:
 
 
 def find_marks(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs that are marked."""
+    """Return the marked runs."""
     return [planned for planned in runs if _mark(planned).exists()]
 
 
 def forget(runs: Iterable[PlannedRun]) -> None:
-    """Remove the marks of this session, which was interrupted: no run of it has failed."""
+    """Remove the marks of this session after an interrupt: its runs have not failed."""
     for planned in find_marks(runs):
-        # The session of a job begins with the name of its call's session.
+        # The name of a job's session begins with the name of its call's session.
         if f"{read_json(_mark(planned))['session']}-".startswith(f"{session()}-"):
             _mark(planned).unlink(missing_ok=True)
 
 
 def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
-    """Return how a marked run ended, as a status and a reason; None while it goes on.
+    """Return how a marked run ended, as a status and a reason; None while the run goes on.
 
     The status is None if the run has not failed.
     """

@@ -1,8 +1,8 @@
-"""The plan of a session: frozen values, which the process that reads the experiment writes.
+"""The plan of a session: frozen values. The process that reads the experiment writes them.
 
-A *group* is what a repeat measures together, on one set of nodes: all timing runs of a repeat of a
-dataset and workload, the two sides of a ladder's rung, or the runs of a probe that are compared. A
-run and its references are always of one group.
+A *group* is a set of runs that a repeat measures together, on one set of nodes: all timing runs of
+a dataset and workload, the two sides of a ladder's rung, or the runs of a probe that are compared.
+A run and its references are always in one group.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ from escala.runtime.layout import with_layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, program
 
-#: Of a plan. Others are refused.
+#: The format of a plan. Plans of other formats are refused.
 FORMAT = 1
-#: The folder of all plans. Each has one of its own, because Snakemake remembers what a folder held.
+#: The folder of all plans. Each plan has its own folder inside, because Snakemake remembers the
+#: content of a folder.
 PLANS = Path(".escala/plans")
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """A run to measure, with all that measuring it takes.
+    """A run to measure, with everything that the measurement needs.
 
     Attributes
     ----------
-    request : all that determines its result, besides its data and the code.
-    data : folder of the split that it trains on.
+    request : everything that determines the result, besides the data and the code.
+    data : the folder of the split that the run trains on.
     seconds : its time limit.
-    turn : its place in its repeat (`escala.experiment.expand.turns`); None for a run of a probe.
-    references : files of the runs that its ratios are formed with, all of its group.
-    place : its place among the runs as the experiment lists them.
-    run : in a plan that was read from a file, its `declared` holds only what the request tells.
+    turn : the place of the run in its repeat (`escala.experiment.expand.turns`); None for a run of
+        a probe.
+    references : files of the runs that it is compared with. They are all in its group.
+    place : the place of the run in the list of runs of the experiment.
+    run : if the plan was read from a file, the `declared` of the run has only values from the
+        request.
     """
 
     request: Mapping[str, Any]
@@ -54,7 +57,7 @@ class PlannedRun:
 
     @property
     def file(self) -> str:
-        """Its `run.json`."""
+        """The `run.json` of the run."""
         return self.run.file
 
 
@@ -67,14 +70,15 @@ class Plan:
 
     Attributes
     ----------
-    experiment : its name.
-    references : of its configurations, the main one first.
+    experiment : the name of the experiment.
+    references : the references of the experiment, the main one first.
     pilot : `half_width`, `repeats` and `at_most` of the experiment, if the session decides after
-        its pilot how many repeats it measures. The plan then has the most that it may decide on.
-    groups : in the order of execution, the runs of each in their drawn order.
-    table : the table of measurements to write (`escala.measure.table`); None for some runs.
-    since : the first session whose measurements count; empty: all do.
-    call : the session of the call that made the plan because there is something to do; else empty.
+        its pilot how many repeats it measures. The plan then has the largest number of repeats.
+    groups : the groups in the order of execution. The runs of a group have their drawn order.
+    table : the table of measurements to write (`escala.measure.table`); None if the plan has only
+        some runs.
+    since : the first session whose measurements count; empty: all sessions count.
+    call : the session of the call that wrote the plan, if a run must be measured; else empty.
     """
 
     experiment: str
@@ -90,13 +94,13 @@ class Plan:
         return [planned for group in self.groups for planned in group]
 
     def within(self, repeats: int) -> Plan:
-        """Return this plan without the timing runs of further repeats; probes count their own."""
+        """Return this plan with the timing runs of the first repeats, and all runs of probes."""
         return replace(
             self, groups=tuple(group for group in self.groups if is_within(group, repeats))
         )
 
     def text(self) -> str:
-        """Return what its file holds."""
+        """Return the content of the file of the plan."""
 
         def content(planned: PlannedRun) -> dict[str, Any]:
             return {name: value for name, value in vars(planned).items() if name != "run"}
@@ -106,12 +110,12 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Return the plan that a file holds.
+        """Return the plan in a file.
 
         Raises
         ------
-        InputError : it holds none of this format.
-        FileNotFoundError : there is none.
+        InputError : the file holds no plan of this format.
+        FileNotFoundError : the file does not exist.
         """
 
         def run(request: dict, references: list[str], **others: Any) -> PlannedRun:
@@ -132,13 +136,13 @@ class Plan:
 
 
 def is_within(group: Group, repeats: int) -> bool:
-    """Return whether a group is of one of the first repeats; those of probes always count."""
+    """Return whether a group is in the first repeats; True for every group of a probe."""
     run = group[0].run
     return run.instrument is not None or run.repeat <= repeats
 
 
 def words_of(run: Run) -> str:
-    """Return a line on what measuring a run does. Data called `none` are no data."""
+    """Describe the measurement of a run in a line, without a dataset of the name `none`."""
     verb = "Run" if run.declared.workload.is_program else "Train"
     what = f"Capture the {run.instrument} of" if run.instrument else verb
     data = "" if run.dataset == "none" else f" on {run.dataset}"
@@ -146,7 +150,7 @@ def words_of(run: Run) -> str:
 
 
 def within_pilot(plan: Plan) -> Plan:
-    """Return a plan with the repeats that its pilot asks for; with all until that is known."""
+    """Return a plan with the repeats that its pilot has decided on; before that, with all."""
     file = Path(f"results/{plan.experiment}/pilot.json")
     if plan.pilot is None or not file.exists():
         return plan
@@ -154,17 +158,17 @@ def within_pilot(plan: Plan) -> Plan:
 
 
 def session_file(experiment: str, nodes: int | None = None) -> Path:
-    """Return the file of the plan of an experiment, or of a part of it (`by_nodes`)."""
+    """Return the file of the plan of an experiment, or of its part for a number of nodes."""
     return PLANS / experiment / (f"nodes-{nodes}" if nodes else "session") / "plan.json"
 
 
 def run_file(run: Run) -> Path:
-    """Return the file of the plan of one run and of what it is compared with."""
+    """Return the file of the plan of one run and its references."""
     return PLANS / Path(run.folder).relative_to("results") / "plan.json"
 
 
 def no_time_file(experiment: str) -> Path:
-    """Return the file with the name of the last session that ended because its job does."""
+    """Return the file with the name of the last session that ended with the time of its job."""
     return PLANS / experiment / "session" / "no-time"
 
 
@@ -174,18 +178,18 @@ def partial_table_file(experiment: str) -> Path:
 
 
 def table_of(experiment: str, nodes: int | None = None) -> str:
-    """Return the file of the table of measurements of an experiment, or of a part of `by_nodes`."""
+    """Return the file of the table of an experiment, or of its part for a number of nodes."""
     return f"results/{experiment}/{f'nodes-{nodes}/' if nodes else ''}measurements.json"
 
 
 def plan_session(e: Experiment) -> Plan:
-    """Return the plan of all runs of an experiment, with the most repeats that its pilot allows."""
+    """Return the plan of all runs of an experiment, with the most repeats that a pilot allows."""
     runs = [*e.largest.timed, *(run for probe in PROBES for run in e.probe_runs(probe))]
     return replace(plan_runs(e, runs, table_of(e.name)), pilot=e.settings.get("pilot"))
 
 
 def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> Plan:
-    """Return the plan of some runs of an experiment, and of all that they are compared with.
+    """Return the plan of some runs of an experiment and of their references.
 
     Parameters
     ----------
@@ -220,7 +224,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
 
 
 def by_nodes(plan: Plan) -> dict[int, list[Run]]:
-    """Return the runs of a plan by the nodes that a run and its references need.
+    """Return the runs of a plan by the largest number of nodes of a run and its references.
 
     A number of nodes is left out if all its runs are references of runs on more nodes.
     """
@@ -238,7 +242,7 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
 
 
 def group_of(run: Run) -> tuple:
-    """Return a key that is equal for the runs that are measured together, as a group."""
+    """Return the key of the group of a run. Runs of a group are measured together."""
     if run.instrument and not PROBES[run.instrument].compared:
         return (run,)
     ladder = run.series if is_of_ladder(run) else None

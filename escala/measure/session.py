@@ -1,10 +1,10 @@
-"""A session: measure what is left of a plan, group after group, on a machine of its own.
+"""A session: measure the incomplete groups of a plan, one after the other, alone on the machine.
 
-The runs of a group follow each other in the drawn order. Where other work disturbed one of them,
-the session waits for quiet and measures all runs of the group again, in the same order. Of the
-attempts, the one that was disturbed least stands for all of its runs: two runs of different
-attempts never form a match. What was measured stays, however the session ends, and the next one
-goes on from there.
+The runs of a group follow each other in the drawn order. If other work disturbed one of these runs,
+the session waits for quiet and measures all runs of the group again, in the same order. The least
+disturbed attempt gives the results of all runs of the group: two runs of different attempts never
+form a match. Measurements stay, however the session ends. The next session continues with the
+incomplete groups.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from escala.record.disturbance import attempt, cores_of_others, disturbance, ear
 from escala.record.schema import read_result
 from escala.runtime import slurm
 
-#: Environment variable for how many times a disturbed group is measured again, and its default.
+#: The variable for how often a disturbed group is measured again, and the default.
 VARIABLE, TIMES = "ESCALA_MEASURE_DISTURBED", 2
-#: Environment variable for how many seconds to wait for quiet before that, and its default.
+#: The variable for how many seconds the session waits for quiet before it measures again, and the
+#: default.
 WAIT_VARIABLE, WAIT_SECONDS = "ESCALA_WAIT_FOR_QUIET", 60
-#: The folder in a run's folder in which the run is measured again.
+#: The folder, inside the folder of a run, in which the run is measured again.
 _FOLDER = "again"
-#: A machine is quiet after so many stretches of so many seconds without other work.
+#: A machine is quiet after this number of stretches, of this many seconds, without other work.
 _STRETCHES, _STRETCH_SECONDS = 3, 1.0
 
 
@@ -47,7 +48,7 @@ def times_again() -> int:
 
     Raises
     ------
-    InputError : the environment variable is no number.
+    InputError : the value of the environment variable is no number.
     """
     return _number(VARIABLE, TIMES, "times")
 
@@ -61,22 +62,23 @@ def _number(variable: str, default: int, unit: str) -> int:
 
 
 def is_left(run: Mapping[str, Any]) -> bool:
-    """Return whether a measurement was disturbed, and its run may be measured again."""
+    """Return whether a measurement was disturbed and the run may be measured again."""
     timing = run["instrument"] is None and run["status"] == "ok"
     return timing and is_disturbed(run) and len(earlier(run)) < times_again()
 
 
 def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
-    """Measure all runs of a group again; return whether these measurements replaced the others.
+    """Measure all runs of a group again; return whether the new measurements replaced the old ones.
 
-    They replace them if all ended ok and they were disturbed less: fewer of them, or as many by
-    fewer cores. The times of the runs do not decide. A measurement that stands lists the others as
-    `earlier`. Until all are measured, and if that is interrupted, the earlier measurements stand.
+    The new measurements replace the old ones if all runs ended ok and were disturbed less: other
+    work disturbed fewer runs, or an equal number of runs by fewer cores. The times of the runs do
+    not decide. The resulting measurement lists all other measurements as `earlier`. Until all runs
+    are measured, and after an interrupt, the old measurements stay.
 
     Parameters
     ----------
-    group : by the run.json of each run, in order, a function that measures the run and writes the
-        file that it is given.
+    group : by the `run.json` of each run, in order, a function. It measures the run and writes the
+        file of its argument.
     """
     repeated = {output: output.parent / _FOLDER / output.name for output in group}
     try:
@@ -104,12 +106,12 @@ def measure_again(group: Mapping[Path, Callable[[Path], Any]]) -> bool:
 
 
 def _weight(attempt: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """Return how much other work disturbed an attempt: in how many runs, and by how many cores."""
+    """Return how many runs of an attempt other work disturbed, and by how many cores."""
     return sum(map(is_disturbed, attempt)), sum(cores_of_others(run) or 0.0 for run in attempt)
 
 
 def _move(folder: Path, output: Path) -> None:
-    """Move the files of a repeated run alongside its run.json, but for that and its sessions."""
+    """Move the files of a repeated run beside its `run.json`, except `run.json` and `sessions`."""
     shutil.rmtree(folder / "sessions", ignore_errors=True)
     for path in sorted(folder.iterdir()):
         if path.name != output.name:
@@ -120,11 +122,11 @@ def _move(folder: Path, output: Path) -> None:
 
 
 def wait_for_quiet() -> bool:
-    """Wait until no other work uses this machine; return whether that came in time.
+    """Wait until no other work uses this machine; return whether it became quiet in time.
 
     Raises
     ------
-    InputError : `ESCALA_WAIT_FOR_QUIET` is no number. With 0 nothing is awaited.
+    InputError : `ESCALA_WAIT_FOR_QUIET` is no number. With 0 the session does not wait.
     """
     bound = _number(WAIT_VARIABLE, WAIT_SECONDS, "seconds")
     began, quiet = time.monotonic(), 0
@@ -154,18 +156,19 @@ class Session:
 
     Attributes
     ----------
-    measure_run : measures a run, and writes the `run.json` that it is given, whatever happens to
-        the run.
+    measure_run : takes a run and the path of a `run.json`. It measures the run and writes the file,
+        even if the run fails.
     write_lost : writes the `run.json` of a run that ended with its session (`escala.measure.lost`).
-    lack_of_time : returns why runs would not end in the time that is left, None if they may. It
-        gets the seconds that each run took before, None if unknown, and whether this session has
-        measured others.
-    remedy : returns what to do about runs that were not begun.
-    decide : returns the number of repeats that the runs of the pilot ask for, by their files.
-    tell : is called at the begin and after each group, with the plan of the repeats known to be
-        needed and the runs that are left. The plan has its `pilot` until that has decided.
-    job : the job that the session is inside, if any. Its nodes may differ from those of an earlier
-        job, so all runs of a group are measured if one is.
+    lack_of_time : returns why runs would not end in the remaining time; None if they may end. It
+        takes the seconds that each run took before, None if unknown, and whether this session has
+        measured a run.
+    remedy : returns the remedy for runs that were not begun.
+    decide : takes the files of the runs of the pilot; returns the number of repeats.
+    tell : is called at the start and after each group. It takes the plan, with the repeats that are
+        known to be needed, and the runs to measure. The plan has its `pilot` until the pilot has
+        decided.
+    job : the job of the session, if any. Its nodes may differ from the nodes of an earlier job. So
+        if a run of a group must be measured, the whole group is measured.
     """
 
     plan: Plan
@@ -183,17 +186,18 @@ class Session:
     _measured: int = field(default=0, init=False)
 
     def measure(self) -> int:
-        """Measure what is left, write the table, and return the exit code.
+        """Measure the incomplete groups, write the table, and return the exit code.
 
-        It is `NO_TIME` if there was no time for a group, and `DONE` also if runs failed.
+        The code is `NO_TIME` if there was no time for a group. Otherwise it is `DONE`, even if runs
+        failed.
 
         Raises
         ------
-        InputError : the input of a run cannot be used, its job has lost a node of it, or another
-            job measures it.
+        InputError : the input of a run cannot be used, the job has lost a node of a run, or another
+            job measures a run.
         SystemExit : a signal ended the session. The run in progress then has no `run.json`.
         """
-        times_again()  # Refused before anything is measured.
+        times_again()  # A wrong number is refused before anything is measured.
         lost.record(self.plan.runs, self.write_lost)
         lost.require_ended(self.plan.runs)
         present = standing.Present(variables.describe(), self.plan.since)
@@ -208,7 +212,7 @@ class Session:
             pilot = self.plan.pilot
             for group in list(waiting):
                 del waiting[group]
-                # Repeats after the pilot are measured if it asks for them.
+                # Repeats after the pilot are measured if the pilot asks for them.
                 if (
                     pilot is None
                     or is_within(group, pilot["repeats"])
@@ -225,7 +229,7 @@ class Session:
         return console.DONE
 
     def _decide(self) -> int:
-        """Return the number of repeats; all runs of the pilot are complete by now."""
+        """Return the number of repeats. All runs of the pilot must be complete."""
         if self._repeats is None:
             runs = (planned.run for planned in self.plan.within(self.plan.pilot["repeats"]).runs)
             files = [Path(run.file) for run in runs if run.instrument is run.series is None]
@@ -234,7 +238,7 @@ class Session:
         return self._repeats
 
     def _complete(self, group: Group, present: standing.Present) -> bool:
-        """Serve or measure what is left of a group; return whether there was time for it."""
+        """Serve or measure the incomplete runs of a group; return whether there was enough time."""
         waiting = self._serve(group, present)
         runs = [stored.planned for stored in waiting]
         if runs and (why := self._lack_of_time(runs)):
@@ -254,7 +258,7 @@ class Session:
         return True
 
     def _current_plan(self) -> Plan:
-        """Return the plan with the repeats that are known to be needed so far."""
+        """Return the plan with the repeats that are known to be needed."""
         if not self.plan.pilot:
             return self.plan
         if self._repeats is None:
@@ -268,7 +272,7 @@ class Session:
             self.tell(plan, left)
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
-        """Serve runs that the store holds with their matches; return the runs to measure."""
+        """Serve the runs whose matches are in the store, too; return the runs to measure."""
         find_left = partial(standing.runs_left, group, present, whole=self.job is not None)
         stored = {planned.file: Stored(planned) for planned in find_left()}
         for run in stored.values():
@@ -288,7 +292,7 @@ class Session:
         return self.lack_of_time([before(planned.run) for planned in runs], self._measured > 0)
 
     def _measure_group(self, runs: Sequence[PlannedRun]) -> None:
-        """Measure a group; repeat all timing runs while other work disturbs one of them."""
+        """Measure a group. Repeat all its timing runs while other work disturbs a run."""
         first = runs[0].run
         with alone.hold({"experiment": first.experiment, "run": first.folder}):
             for planned in runs:

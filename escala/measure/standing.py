@@ -1,8 +1,8 @@
 """Decide which runs of a group must be measured, so that no run stands alone.
 
-A *match* is a run and a run of its reference, of the same repeat and session. Only matches have
-ratios. So when a run is measured, its references are measured with it, and a run without a match is
-measured again with them.
+A *match* is a run and a run of its reference in the same repeat and session. Only matches have
+ratios. So when a run is measured, its references are measured, too. A run without a match is
+measured again, together with its references.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from escala.strategies.base import TIMELINE_FILES
 
 
 class Present:
-    """The present code, data and environment; only measurements of these count.
+    """The present code, data and environment. Only measurements with these count.
 
     Parameters
     ----------
-    environment : as `escala.core.variables.describe` returns it; None: any counts.
-    since : the first session that counts; empty: all do.
+    environment : a result of `escala.core.variables.describe`; None: every environment counts.
+    since : the first session that counts; empty: all sessions count.
     """
 
     def __init__(self, environment: Mapping[str, Any] | None = None, since: str = ""):
@@ -51,13 +51,13 @@ class Present:
         return identity | ({} if self._environment is None else {"environment": self._environment})
 
     def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
-        """Return whether a measurement has an `identity`, and is of a session that counts."""
+        """Return whether a measurement has an identity, and its session counts."""
         known = {**record, "data": (record.get("data") or {}).get("sha256")}
         same = all(known.get(name) == value for name, value in identity.items())
         return same and record["session"] >= self._since
 
     def _data(self, folder: str) -> dict | None:
-        """Return the digests of a split's files; None before it is prepared."""
+        """Return the digests of the files of a split; None before the split is prepared."""
         path = Path(folder, DESCRIPTION)
         return sha256_of(read_json(path)) if path.is_file() else None
 
@@ -70,21 +70,22 @@ def runs_left(
 ) -> list[PlannedRun]:
     """Return the runs of a group that must be measured, in their order.
 
-    A run stands if its `run.json` is of the present code, data and environment. It needs a match
-    with each of its references: a session that measured both, this one included. A failed run is a
-    gap until its `run.json` is removed: it is not measured, and no other run needs a match with it.
+    A run *stands* if its `run.json` has the present code, data and environment. A run also needs a
+    match with each of its references: a session, perhaps this one, that measured both. A failed run
+    is a *gap* until its `run.json` is removed: a gap is not measured, and no other run needs a
+    match with it.
 
     Parameters
     ----------
-    stored : by the files of runs, sessions that count as if the store had served them.
-    whole : if a run must be measured, so must all that this session has not measured.
+    stored : by the files of runs, sessions in the store. They count like served sessions.
+    whole : if a run must be measured, all runs must be measured that this session has not measured.
     """
     states = {
         planned.file: _State(planned, present, (stored or {}).get(planned.file))
         for planned in group
     }
     measured, before = {file for file, state in states.items() if not state.stands}, -1
-    while before < len(measured):  # A run that is added may need further ones.
+    while before < len(measured):  # An added run may need further runs.
         before = len(measured)
         for planned in group:
             for reference in planned.references:
@@ -112,12 +113,12 @@ def runs_left_of(plan: Plan, present: Present) -> list[PlannedRun]:
 
 
 def find_failed(group: Group, present: Present) -> list[PlannedRun]:
-    """Return the runs of a group that have failed, and stand as gaps."""
+    """Return the failed runs of a group, which are gaps."""
     return [planned for planned in group if _State(planned, present).has_failed]
 
 
 def find_missing(group: Group, present: Present) -> list[PlannedRun]:
-    """Return the runs of a group that do not stand, whatever their matches."""
+    """Return the runs of a group that do not stand. Their matches do not matter."""
     return [planned for planned in group if not _State(planned, present).stands]
 
 
@@ -126,9 +127,9 @@ class _State:
 
     Attributes
     ----------
-    stands : whether its `run.json` counts, or the store can serve it.
-    has_failed : whether its `run.json` counts, and is of a failure.
-    session : that of a `run.json` that counts and is ok, else None.
+    stands : whether the `run.json` of the run counts, or the store can serve the run.
+    has_failed : whether the `run.json` counts and states a failure.
+    session : the session of a `run.json` that counts and is ok; else None.
     """
 
     def __init__(self, planned: PlannedRun, present: Present, stored: set[str] | None = None):
@@ -142,7 +143,7 @@ class _State:
 
     @cached_property
     def _sessions(self) -> set[str]:
-        """The sessions that measured the run as it would be measured now."""
+        """The sessions that measured the run with the present code, data and environment."""
         sessions = self._stored | {self.session} - {None}
         for path in self._folder.glob("sessions/*.json"):
             record = read_session(path) if path.stem not in sessions else None
@@ -151,15 +152,16 @@ class _State:
         return sessions
 
     def is_matched(self, other: _State) -> bool:
-        """Return whether a session measured both."""
-        # The last session mostly has, so the files of the others are not read.
+        """Return whether a session measured this run and the other run."""
+        # The last session has mostly measured both. Then the files of earlier sessions are not
+        # read.
         if self.session and self.session == other.session:
             return True
         return bool(self._sessions & other._sessions)
 
 
 def _read(path: Path) -> dict | None:
-    """Return a run.json, None if there is none that can be read."""
+    """Return the content of a `run.json`; None if it is missing or cannot be read."""
     try:
         return read_result(path)
     except (InputError, FileNotFoundError):
@@ -184,7 +186,7 @@ class Stored:
     Attributes
     ----------
     planned : the run.
-    sessions : those in which it was measured.
+    sessions : the sessions that measured the run.
     """
 
     def __init__(self, planned: PlannedRun):
@@ -201,7 +203,7 @@ class Stored:
         products = PROBES[probe].products if probe else ()
         names = dict.fromkeys((_RESULT, *STORED_FILES, *products))
         self._outputs = {name: Path(planned.run.folder, name) for name in names}
-        # Of one session the last measurement counts, as its repeat was measured again.
+        # If a session measured a repeat again, its last measurement counts.
         self._measurements = {
             json.loads(content)["session"]: (entry, content)
             for entry, content in self._shelf.measurements(_RESULT)
@@ -209,7 +211,7 @@ class Stored:
         self.sessions = set(self._measurements)
 
     def copy_sessions(self) -> None:
-        """Copy all measurements into the run's `sessions/`, so that it keeps their matches."""
+        """Copy all measurements into the `sessions/` of the run, to keep their matches."""
         for name, (_, content) in self._measurements.items():
             path = Path(self.planned.run.folder, "sessions", f"{name}.json")
             if not path.exists():
@@ -217,12 +219,12 @@ class Stored:
                     temporary.write_bytes(content)
 
     def serve(self) -> bool:
-        """Replace the run by the newest measurement; return whether that is undamaged."""
+        """Replace the run by the newest measurement; return whether this was undamaged."""
         entry, _ = list(self._measurements.values())[-1]
         return bool(self._shelf.serve(self._outputs, entry.path.name))
 
     def keep(self) -> None:
-        """Store the run if it ended ok, and if its code, program and data are still the same."""
+        """Store the run if it ended ok, and if its code, program and data have not changed."""
         run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
         is_present = run["status"] == "ok" and run["source_sha256"] == code

@@ -1,7 +1,7 @@
 """The table of measurements of an experiment: a row for each run that has a `run.json`.
 
-A row has the `file`, the values of `_TAKEN` from it, and `disturbed`: whether other work disturbed
-the run. The rows are in the order in which the experiment lists the runs.
+A row has the `file`, the values of the keys `_TAKEN` in that file, and `disturbed`: whether other
+work disturbed the run. The rows are in the order in which the experiment lists the runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from escala.probes import PROBES
 from escala.record.disturbance import is_disturbed
 from escala.record.schema import read_result
 
-#: The format of a table. Tables of others are refused.
+#: The format of a table. Tables of other formats are refused.
 FORMAT = 1
 #: The keys that a row takes from `run.json`.
 _TAKEN = (
@@ -34,7 +34,8 @@ def text(plan: Plan, rows: Mapping[str, Row] | None = None) -> str:
 
     Parameters
     ----------
-    rows : by the files of runs; those that are not of the plan are left out. None: they are read.
+    rows : rows by the files of runs. Rows of runs outside the plan are left out. None: the rows are
+        read from the files.
     """
     rows = rows_of(plan.runs) if rows is None else rows
     files = [planned.file for planned in sorted(plan.runs, key=lambda planned: planned.place)]
@@ -66,7 +67,7 @@ def read(path: Path) -> list[Row]:
 
 
 def timing_runs(rows: Iterable[Row]) -> list[Path]:
-    """Return the files of the timing runs, without duplicates and ladders."""
+    """Return the files of the timing runs, without duplicates and without runs of ladders."""
     return [Path(row["file"]) for row in rows if row["instrument"] is row["series"] is None]
 
 

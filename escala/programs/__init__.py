@@ -1,1 +1,1 @@
-"""Programs of users: what they declare, where they run, and what they tell of their training."""
+"""Programs of users: their declarations, environments, times and scores."""

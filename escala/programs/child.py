@@ -1,4 +1,4 @@
-"""Run a program to its end as a child of this process, read its output, and leave nothing of it."""
+"""Run a program as a child of this process, read its output, and end all its processes."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ from escala.programs.program import Program
 
 log = logging.getLogger("escala")
 
-#: Bytes of a program's output that are kept: of its beginning, and of its end.
+#: Bytes of the output of a program that are kept: at its beginning, and at its end.
 KEPT_BYTES, LAST_BYTES = 2**22, 2**14
-#: Processes that a program started may need so long to end after it.
+#: Seconds in which processes that a program started must end after the program.
 GRACE_SECONDS = 2.0
-#: So long after its window was over, a program is ended that still goes on.
+#: A program that still runs this many seconds after the end of its window is ended.
 WINDOW_GRACE_SECONDS = 15.0
-#: SIGKILL does not end a process that waits for a file server. It is left after so many seconds.
+#: Seconds to wait for processes after SIGKILL. SIGKILL does not end a process that waits for a file
+#: server.
 KILL_SECONDS = 10.0
-#: Seconds of a core that the patterns may take for one piece of output.
+#: Core seconds that the search for the patterns may take in one piece of output.
 SEARCH_SECONDS = 1.0
-#: Reading the output takes time of the program's cores. From this part of its time on, and from so
-#: many seconds on, a note tells the user.
+#: Reading the output takes time on the program's cores. A note tells the user if reading takes more
+#: than this fraction of the run, and more than this many seconds.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES = 2**16
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 1.5
-#: A program may need so long after Ctrl-C. All is killed 3 s after a run is ended.
+#: Seconds that a program may need after Ctrl-C. All processes are killed 3 s after a run is ended.
 _INTERRUPT_SECONDS = 1.5
 _TERMINAL = (24, 120)  # lines, columns
-#: Ctrl-D, the end of the input of a terminal; often, because some programs read on after it.
+#: Ctrl-D ends the input of a terminal. It is repeated, because some programs read on after it.
 _NO_INPUT = b"\4" * 64
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-#: Errors in the last lines of a program whose remedy is a key or a placeholder of Escala.
+#: Errors in the last lines of a program, if the remedy is a key or a placeholder of Escala.
 _HINTS = (
     (
         r"ModuleNotFoundError|ImportError|No module named",
@@ -86,20 +87,23 @@ _HINT_LINES = 5
 
 @dataclass
 class Execution:
-    """Exit, times and processes of a program; it may still run.
+    """Exit code, times and processes of a program. The program may still run.
 
     Attributes
     ----------
-    code : its exit code, or the negative number of a signal; None while it goes on.
-    started, at : when it began, and ended or was seen last, of the monotonic clock.
-    left, load : how many processes it left running, which were ended, and the part of a core that
-        they used before.
-    cores : those on which it and its descendants were allowed to run, as far as was seen.
-    used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
-    by_process : core seconds of each process and of its first thread, as they were last seen, by
-        process id.
-    places : rank and number of ranks of each process to which the program gave them.
-    rank_variables : pairs of variables that hold the rank and the number of ranks.
+    code : the exit code, or the negative number of a signal; None while the program runs.
+    started, at : when the program began, and when it ended or was last seen, by the monotonic
+        clock.
+    left, load : the number of processes that it left running, and how many cores they used before
+        Escala ended them.
+    cores : the cores on which the program and its descendants were allowed to run, as far as was
+        seen.
+    used : the usage of the program and its descendants, measured every `_POLL_SECONDS`, with the
+        time by the monotonic clock.
+    by_process : by process id, the core seconds of each process and of its first thread when it was
+        last seen.
+    places : rank and number of ranks of each process, if the program set them.
+    rank_variables : pairs of variables: one holds the rank, the other the number of ranks.
     """
 
     started: float
@@ -114,7 +118,7 @@ class Execution:
     rank_variables: Collection[tuple[str, str]] = ()
 
     def observe(self, process: int, environment: Mapping[str, str]) -> None:
-        """See what a program, started as `process` with an environment, and its descendants do."""
+        """Record what a program, started as `process`, and its descendants do."""
         tree, self.at = proc.family_usage(process), time.monotonic()
         if tree:
             self.used.append((self.at, proc.total_usage(tree)))
@@ -138,12 +142,12 @@ def run(
     rank_variables: Collection[tuple[str, str]] = (),
     window: Path | None = None,
 ) -> Execution:
-    """Run a command to its end, without input. It ends with this process, with all that it started.
+    """Run a command to its end, without input. All its processes end with this process.
 
     Parameters
     ----------
-    mark : a variable of the environment that no other program has, with another value in each rank.
-    tell : is called with what was seen after some seconds, and then at doubling intervals.
+    mark : a variable in the environment of this program only. Its value is different in each rank.
+    tell : is called with the `Execution` after some seconds, and then at doubling intervals.
     rank_variables : see `Execution`.
     window : a file; once it is there, the program ends by itself at a step, or it is ended.
 
@@ -158,7 +162,7 @@ def run(
         os.write(read, _NO_INPUT)
     log.info("starts %s in %s", command, program.directory)
     with children.guard_processes(f"{mark}={environment[mark]}"):
-        # What a program leaves behind becomes a child of this process, also under `setsid`.
+        # Orphans of the program become children of this process, even after `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         execution = Execution(time.monotonic(), rank_variables=rank_variables)
         try:
@@ -175,7 +179,7 @@ def run(
             try:
                 execution.at = _read_all(read, child, output, execution, environment, tell, window)
                 execution.code = child.wait()
-                # Other ranks fail because of this one, and must not be seen first.
+                # Other ranks fail because this rank failed, and must not be seen first.
                 grace = 0.0 if execution.code else GRACE_SECONDS
                 execution.left, execution.load = _end_left(others, grace)
             finally:
@@ -187,11 +191,11 @@ def run(
 
 
 def why_not_started(program: Path, error: OSError) -> str:
-    """Return why a program cannot be started, which its first line may tell, and the remedy.
+    """Return why a program cannot be started, and the remedy. Its first line may tell the reason.
 
     Parameters
     ----------
-    program : where it is, or is looked for.
+    program : the path of the program, or where it is looked for.
     """
     first = ""
     with suppress(OSError), open(program, "rb") as file:
@@ -213,17 +217,17 @@ def why_not_started(program: Path, error: OSError) -> str:
 
 
 def how_ended(code: int, last: str) -> str:
-    """Return how a program ended, and what may be the cause.
+    """Return how a program ended, and a possible cause.
 
     Parameters
     ----------
-    code : its exit code, or the negative of a signal.
-    last : its last lines.
+    code : the exit code of the program, or the negative number of a signal.
+    last : the last lines of the program.
     """
     if code < 0:
         how = f"signal {-code} ({signal.strsignal(-code) or 'unknown'})"
     else:
-        # A shell ends so whose last command a signal ended.
+        # A shell ends with this code if a signal ended its last command.
         name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
         how = f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
     lines = "\n".join(printed.lines_with_words(last)[-_HINT_LINES:])
@@ -233,10 +237,10 @@ def how_ended(code: int, last: str) -> str:
 
 @contextmanager
 def _end_with(child: subprocess.Popen, others: set[int], output: Output) -> Iterator[None]:
-    """End the program, and all that it started, if this process is told to end.
+    """End the program and all its processes if a signal asks this process to end.
 
-    The program gets SIGINT first, so that it can remove, for example, its lock in a cache of the
-    user: the next call of the program would wait for that lock for ever.
+    The program gets SIGINT first, so that it can remove its locks. For example, the next call of
+    the program would wait for ever for a lock in a cache of the user.
     """
 
     def end(number: int, _: object) -> None:
@@ -266,10 +270,10 @@ def _read_all(
     tell: Callable[[Execution], None],
     window: Path | None,
 ) -> float:
-    """Read the output of a program until it ends; return when that was.
+    """Read the output of a program until the program ends; return the time of its end.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever. What the
-    program's processes do is noted in `execution`, which `tell` gets.
+    Processes that the program leaves behind may hold the output open, and write to it for ever.
+    `execution` records what the program's processes do. `tell` gets it.
     """
     end, closed_at_end = os.pipe()
     times: list[float] = []
@@ -280,10 +284,10 @@ def _read_all(
         os.close(closed_at_end)
 
     def read() -> bool:
-        """Read what is there, and return whether the output goes on."""
+        """Read the available output, and return whether the output goes on."""
         try:
             data = os.read(source, _READ_BYTES)
-        except OSError:  # A terminal that nobody holds any more.
+        except OSError:  # No process has the terminal open any more.
             data = b""
         if data:
             output.add(data, time.monotonic())
@@ -317,13 +321,13 @@ def _read_all(
 
 
 def _end_left(others: set[int], grace_seconds: float) -> tuple[int, float]:
-    """End what is left of a program after some time.
+    """End the remaining processes of a program after some time.
 
-    `others` are the children of this process that are none of the program's.
+    `others` are the children of this process that do not belong to the program.
 
     Returns
     -------
-    How many processes were ended, and the part of a core that they used until then.
+    The number of ended processes, and how many cores they used until then.
     """
     began = time.monotonic()
     before: dict[int, float] = {}
@@ -347,11 +351,11 @@ def _end_left(others: set[int], grace_seconds: float) -> tuple[int, float]:
 
 
 class Output:
-    """The output of a program. Its beginning and its end go to this process's output, a rank's log.
+    """The output of a program. Its beginning and its end are written to the log of the rank.
 
     Attributes
     ----------
-    marks : what the patterns of the program match.
+    marks : the marks in lines that the patterns of the program match.
     last : the last lines.
     """
 
@@ -362,7 +366,7 @@ class Output:
         self._last, self._silence = self._began, 0.0
 
     def add(self, data: bytes, now: float) -> None:
-        """Take what was read at a time. The program is `Failed` if its patterns take too long."""
+        """Add output that was read at a time; raise `Failed` if the patterns take too long."""
         self._silence, self._last = max(self._silence, now - self._last), now
         sys.stdout.flush()
         os.write(1, data[: max(0, KEPT_BYTES - self._bytes)])
@@ -373,7 +377,7 @@ class Output:
 
     @contextmanager
     def _limit_search(self) -> Iterator[None]:
-        """End a search whose pattern tries too many ways to match, which is `Failed`."""
+        """End a search and raise `Failed` if a pattern tries too many ways to match."""
 
         def stop(*_: object) -> None:
             named = (
@@ -395,7 +399,7 @@ class Output:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def end_log(self) -> None:
-        """Write the end of the output, of which so far only the beginning was written."""
+        """Write the end of the output. Its beginning is already written."""
         if (more := self._bytes - KEPT_BYTES) > 0:
             remark = f"\n… {size(self._omitted)} are left out …\n" if self._omitted else ""
             os.write(1, remark.encode() + self._end[-more:])
@@ -410,7 +414,7 @@ class Output:
         self._reading = part if spent > _LEAST_READING_SECONDS else 0.0
 
     def silence(self, at: float) -> float:
-        """Return the longest time without output, of a program that ended at a time."""
+        """Return the longest time without output of a program that ended at a time."""
         return max(self._silence, at - self._last)
 
     @property

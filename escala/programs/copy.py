@@ -1,10 +1,11 @@
 """The copy of a program's folder in which a run works.
 
-It stands below the folder `COPY` by its whole path, `COPY/home/me/mine`. Each folder above it holds
-links to what is in the real one, so `..` leads where it did. A path without `COPY` is that of the
-original. Files are copied, the smallest first, until they are too much together; the larger
-ones are links. While the program runs they are under a lease of the kernel (man 2 fcntl,
-`F_SETLEASE`): whoever opens one for writing waits, and is ended before it has written.
+The copy is in the folder `COPY` at its absolute path, `COPY/home/me/mine`. Each folder above the
+copy holds links to the content of the real folder, so `..` leads to the real files. A path without
+`COPY` is the path of the original. Files are copied, the smallest first, until their sum is too
+large. Larger files are links. While the program runs, the kernel holds a lease on each linked file
+(man 2 fcntl, `F_SETLEASE`): a process that opens the file for writing waits, and is ended before it
+can write.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ from escala.core import environment
 from escala.core.readable import size
 from escala.programs.program import Program
 
-#: The folder that holds the copy, alongside the plan of a run.
+#: The folder of the copy, beside the plan of a run.
 COPY = "copy"
-#: More files and folders, and more bytes, are not copied for each run.
+#: The most files and folders, and the most bytes, that are copied for each run.
 MOST_ENTRIES, MOST_BYTES = 5_000, 2**30
-#: A folder above the copy with more files and folders gets no links: each run would make them.
+#: The most entries of a folder above the copy. A folder with more gets no links, because each run
+#: would have to make them.
 MOST_LINKS = 1_000
-#: Files under a lease take a descriptor each.
+#: The most files under a lease, because each lease takes a file descriptor.
 _MOST_LEASES = 500
-#: Endings of scripts, which may find their files alongside themselves.
+#: The endings of scripts. A script may look for files in its own folder.
 _SCRIPT = re.compile(r".+\.(py|sh|bash|R|r|jl|lua|pl)")
 #: Folders of this project and of Snakemake, which are not copied.
 _LEFT_OUT = {".escala", ".snakemake"}
-#: Folders of installed packages are linked, and hold one of these.
+#: Files by which a folder of installed packages is recognised. Such folders are linked.
 _INSTALLED = ("pyvenv.cfg", "conda-meta")
-#: Of git's folder only these are copied: objects may be many, and new ones do no harm.
+#: The folders of `.git` that are copied. Objects are linked: they may be many, and new objects do
+#: no harm.
 _COPIED_OF_GIT = {"refs", "logs"}
-#: Folders that Python and git write on their own.
+#: Folders that Python and git write by themselves.
 _BY_THE_WAY = {"__pycache__", ".git"}
 #: An absolute path within a text.
 _PATH = re.compile(r"(?<![.~}])/(?!/)[^\s'\":;,=]+")
@@ -50,11 +53,11 @@ _KEPT_VARIABLES = re.compile(r"PATH|HOME|TMP|TMPDIR|TEMP|VIRTUAL_ENV|(LD|CONDA|X
 
 @dataclass(frozen=True)
 class CopyPaths:
-    """Translates absolute paths of the original to those of its copy.
+    """A translation of absolute paths of the original to paths of its copy.
 
     Attributes
     ----------
-    into : the folder that holds the copy.
+    into : the folder of the copy.
     roots : the folders that are copied.
     without : folders inside the roots that are not copied.
     """
@@ -64,11 +67,11 @@ class CopyPaths:
     without: Sequence[str] = ()
 
     def text(self, text: str) -> str:
-        """Return a text with paths of the copy in the place of those of the original."""
+        """Return a text in which paths of the copy replace paths of the original."""
         return _PATH.sub(lambda match: self.path(match[0]), text)
 
     def path(self, path: str) -> str:
-        """Return where a path is in the copy, or the path itself if it is not copied."""
+        """Return the path of a file in the copy, or the same path if the file is not copied."""
         folder, name = os.path.split(path)
         real = os.path.join(os.path.realpath(folder), name)  # noqa: PTH118 - keeps a last slash
         is_inside = Path(real).is_relative_to
@@ -76,7 +79,7 @@ class CopyPaths:
         return f"{self.into}{real}" if is_copied else path
 
     def program(self, program: Program) -> Program:
-        """Return a program as it is started in the copy."""
+        """Return a program with the paths of the copy."""
         return replace(
             program,
             directory=Path(f"{self.into}{program.directory}"),
@@ -85,7 +88,7 @@ class CopyPaths:
         )
 
     def variables(self, originals: Mapping[str, str]) -> dict[str, str]:
-        """Return variables with paths of the copy; those that tell of other places stay."""
+        """Return variables with paths of the copy. Some keep their values (`_KEPT_VARIABLES`)."""
         return {
             name: value if _KEPT_VARIABLES.fullmatch(name) else self.text(value)
             for name, value in originals.items()
@@ -95,22 +98,23 @@ class CopyPaths:
 class Copy:
     """A copy of the folders of a program, which `make` makes.
 
-    Copied are the folder in which the program is started, or the whole tree of git that it belongs
-    to, and the folder of a script that is elsewhere.
+    The folder in which the program is started is copied, or the whole git repository around it. The
+    folder of a script elsewhere is copied, too.
 
     Parameters
     ----------
-    program : as it was declared.
-    into : the folder that will hold the copy, absolute.
+    program : the program as it was declared.
+    into : the absolute path of the folder of the copy.
     without : the folder of the run, which is not copied.
 
     Attributes
     ----------
     roots : the folders that are copied.
     copied : the files to copy.
-    large : files that are linked, because they are too much together, the smallest first.
+    large : files that are linked, because the sum of all files is too large; the smallest first.
     whole : folders that are linked, because they hold too many files.
-    crowded : folders above with more than `MOST_LINKS` entries: no relative path leads into them.
+    crowded : folders above the copy with more than `MOST_LINKS` entries. Relative paths into them
+        do not work.
     paths : the translation of paths.
     """
 
@@ -141,12 +145,12 @@ class Copy:
         )
 
     def _take(self, folder: Path) -> None:
-        """Add a folder with all that is in it, or a link to it if that is too much."""
+        """Add a folder with its content, or a link to the folder if its content is too large."""
         is_root = folder in self.roots
         try:
             most = None if is_root else max(self._entries_left, 0) + 1
             entries = [*islice(os.scandir(folder), most)]
-        except OSError:  # The program may not read it either.
+        except OSError:  # The program may not read this file either.
             self._links.append(folder)
             return
         if len(entries) > self._entries_left and not is_root:
@@ -175,11 +179,11 @@ class Copy:
             self._take(path)
 
     def make(self) -> None:
-        """Make the copy. What vanishes meanwhile is left out.
+        """Make the copy. Files that vanish meanwhile are left out.
 
         Raises
         ------
-        OSError : the disk is full, or the copy's folder cannot be written to.
+        OSError : the disk is full, or the folder of the copy cannot be written to.
         """
         for folder in (*sorted(self._above), *self._folders):
             self._at(folder).mkdir(parents=True, exist_ok=True)
@@ -195,7 +199,7 @@ class Copy:
                 self._states[self._at(path)] = _state(self._at(path))
             except FileNotFoundError:
                 continue
-            except PermissionError:  # The program may not read it either.
+            except PermissionError:  # The program may not read this file either.
                 self._link(path)
         for path in (*self.large, *self.whole, *self._links):
             self._link(path)
@@ -204,7 +208,7 @@ class Copy:
         return Path(f"{self._into}{path}")
 
     def _link(self, path: Path) -> None:
-        """Link to a path. A link is copied; where it leads absolutely, it leads into the copy."""
+        """Link to a path. A link is copied; an absolute target becomes its path in the copy."""
         try:
             target = str(path.readlink())
         except OSError:
@@ -214,7 +218,7 @@ class Copy:
         self._at(path).symlink_to(target)
 
     def list_written(self) -> list[str]:
-        """Return the files and folders that a program wrote into the copy, the topmost of each."""
+        """Return the topmost files and folders of the copy in which a program wrote."""
         names_written = set()
         for root in self.roots:
             for place, _, names in os.walk(self._at(root)):
@@ -230,10 +234,10 @@ class Copy:
 
     @contextmanager
     def guard(self) -> Iterator[Callable[[], str | None]]:
-        """Yield a function that returns why the program must end: it opens a linked file to write.
+        """Yield a function that returns why the program must end: it wants to write a linked file.
 
-        It returns None while there is no reason, and always where the file system has no leases,
-        as over a network.
+        The function returns None while there is no reason. It always returns None if the file
+        system has no leases, such as a network file system.
         """
         with ExitStack() as stack:
             leases = self._leases(stack)
@@ -253,20 +257,21 @@ class Copy:
             yield why_end
 
     def _leases(self, stack: ExitStack) -> dict[Path, int]:
-        """Return the descriptors of leases by linked file, where the file system gives them."""
+        """Return the descriptors of leases by linked file, if the file system has leases."""
         leases = {}
         for path in self.large[-_MOST_LEASES:]:
             with suppress(OSError):
                 lease = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, lease)
-                # By default it sends a signal that ends this process; this one is ignored.
+                # By default a lease sends a signal that ends this process. The signal set here is
+                # ignored.
                 fcntl.fcntl(lease, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_RDLCK)
                 leases[path] = lease
         return leases
 
     def list_shared(self) -> Iterator[str]:
-        """Yield what in the folders is no copy, in words: a program could change it."""
+        """Describe files and folders that are not copied, and that a program could change."""
         with ExitStack() as stack:
             leases = self._leases(stack)
             for path in self.large:
@@ -297,14 +302,14 @@ def _roots(program: Program) -> list[Path]:
     """Return the folders to copy: where the program is started, and where its script is."""
 
     def may_be_copied(folder: Path) -> bool:
-        # Not one that holds the homes of users.
+        # A folder around the homes of users is not copied.
         return folder == _home() or not _home().is_relative_to(folder)
 
     root = program.directory
     for place in (root, *root.parents):
         if _home().is_relative_to(place):
             break
-        if (place / ".git").exists():  # The whole tree of git, if that is small enough.
+        if (place / ".git").exists():  # The whole git repository, if it is small enough.
             root = place if _count_entries(place, MOST_ENTRIES) <= MOST_ENTRIES else root
             break
     roots = [root] if may_be_copied(root) else []
@@ -334,7 +339,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def _is_linked(folder: Path) -> bool:
-    """Return whether a folder is linked whatever it holds: packages, and hidden ones at home."""
+    """Return whether a folder is always linked: installed packages, and hidden folders at home."""
     return (
         folder.name == "node_modules"
         or any((folder / name).exists() for name in _INSTALLED)

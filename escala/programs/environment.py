@@ -25,14 +25,15 @@ _SECONDS = 60
 
 
 def identity(program: Program) -> dict[str, Any]:
-    """Return what determines the results of a program besides its data and the machine.
+    """Return the values that determine the results of a program, besides its data and the machine.
 
     Raises
     ------
-    InputError : as `versions` and `digests`.
+    InputError : `versions` or `digests` raises it.
     """
-    # Of a variable that is a secret, only whether it is set; of others a digest, because a name may
-    # not tell that its value is a secret. None stands for a declared variable that is not set.
+    # Of a secret, only whether the variable is set is recorded. Of other variables, a digest is
+    # recorded, because a name may not show that its value is a secret. None stands for a declared
+    # variable that is not set.
     values = variables.decisive_for_programs()
     values |= {name: os.environ.get(name) for name in program.variables}
     variable_digests: dict[str, str | None] = {}
@@ -58,7 +59,7 @@ def identity(program: Program) -> dict[str, Any]:
 
 @cache
 def versions(program: Program) -> dict[str, Any]:
-    """Return the versions of a program's interpreter, `python`, and of the `packages` it finds.
+    """Return the versions of the interpreter of a program, `python`, and of its `packages`.
 
     A program that is no Python has none.
 
@@ -101,7 +102,7 @@ def run_in_environment(program: Program, command: list[str]) -> subprocess.Compl
 
 @cache
 def which(program: Program, name: str) -> str | None:
-    """Return the path of another program as `program` finds it: by its environment, or by PATH."""
+    """Return the path of another program that `program` finds in its environment or by PATH."""
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
@@ -114,17 +115,18 @@ def which(program: Program, name: str) -> str | None:
 
 
 def extra_variables(program: Program) -> dict[str, str]:
-    """Return the variables that a program gets besides those of every rank."""
+    """Return the variables that a program gets in addition to the variables of every rank."""
     declared = {name: os.environ[name] for name in program.variables if name in os.environ}
     return variables.for_programs() | declared
 
 
 def environment(program: Program, of_ranks: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a program: those of ranks, and what its interpreter needs.
+    """Return the variables of a program: the variables of ranks, and others for its interpreter.
 
-    PWD is where it is started. PATH is that of the user's shell, without this project's programs.
-    The folder of the interpreter comes first in PATH only if PATH finds another Python: the folder
-    holds further programs, which would stand before those of the user.
+    PWD is the folder in which the program is started. PATH is the PATH of the user's shell, without
+    the programs of this project. The folder of the interpreter comes first in PATH only if PATH
+    would find another Python, because the other programs in that folder would hide programs of the
+    user.
     """
     result = variables.restore_shell(of_ranks) | {"PWD": str(program.directory)}
     if not program.python:
@@ -140,19 +142,20 @@ def environment(program: Program, of_ranks: Mapping[str, str]) -> dict[str, str]
     return result
 
 
-#: Folders of files that no run depends on, if nobody names them.
+#: Folders of files that determine no result, unless a pattern names them.
 _PASSED_OVER = {
     *("__pycache__", "node_modules", "results", "wandb", "mlruns", "lightning_logs"),
     *(".escala", ".snakemake"),
 }
-#: More files, or more bytes of files, are data, and not the files of a program.
+#: The most files, and the most bytes, of a program. Anything larger is data.
 MOST_BYTES, MOST_FILES = 2**28, 20_000
-#: If there are more files, they share one digest: a request is passed on as text.
+#: The most files with a digest each. More files share one digest, to keep the text of a request
+#: short.
 _MOST_LISTED = 200
 
 
 def files(program: Program) -> set[Path]:
-    """Return the files that determine the results of a program; too many are refused."""
+    """Return the files that determine the results of a program. Too many files are refused."""
     paths = set()
     for path in _find_files(program):
         paths.add(path)
@@ -165,8 +168,8 @@ def files(program: Program) -> set[Path]:
 def digests(program: Program) -> dict[str, str]:
     """Return the SHA-256 of each file that determines the results, by its path in the directory.
 
-    Many files share one, but for those that the command names. A program without patterns of files
-    has those that git tracks or would track, or else all.
+    Many files share one digest, except files that the command names. If the program declares no
+    patterns, its files are those that git tracks or would track, or else all files.
 
     Raises
     ------
@@ -183,7 +186,7 @@ def digests(program: Program) -> dict[str, str]:
                 )
             inside = path.is_relative_to(directory)
             name = path.relative_to(directory).as_posix() if inside else path.name
-            # Files outside of the directory may have the name of another.
+            # Two files outside of the directory may have equal names.
             by_name[name if name not in by_name else str(path)] = sha256_file(path)
         except OSError as error:
             raise _refusal(program, path, f"cannot be read: {error.strerror}") from None
@@ -195,7 +198,7 @@ def digests(program: Program) -> dict[str, str]:
     return named | {f"{len(others)} other files": whole.hexdigest()}
 
 
-#: A call plans many runs by the same files.
+#: The digests are computed once in a call, because many runs of a program have the same files.
 _digests_at_start = cache(digests)
 
 
@@ -209,7 +212,7 @@ def _refusal(program: Program, path: Path, reason: str) -> InputError:
 
 def _find_files(program: Program) -> Iterator[Path]:
     folder = program.directory
-    # The script that a command names, which may be elsewhere. Other words may be too long.
+    # The command may name a script elsewhere. Other words may be too long for a path.
     for word in filter(None, program.command[1:]):
         with suppress(OSError):
             if (path := (folder / word).absolute()).is_file():
@@ -234,7 +237,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _git_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that git tracks or would track; none if it tracks none there."""
+    """Return the files of a folder that git tracks or would track; none outside of git."""
     call = ["git", "-C", str(folder), "ls-files", "-z", "-t", "--cached", "--others"]
     call += ["--exclude-standard"]
     try:
@@ -250,7 +253,7 @@ def _git_files(folder: Path) -> list[Path]:
 
 
 def _is_experiment(path: Path) -> bool:
-    """Return whether a file is an experiment of this project, which may stand next to a program."""
+    """Return whether a file is an experiment of Escala. It may stand beside a program."""
     with suppress(OSError):
         is_yaml = path.suffix in (".yaml", ".yml")
         return is_yaml and bool(re.search(rb"^experiment:", path.read_bytes(), re.MULTILINE))

@@ -15,12 +15,12 @@ WHOSE = (
     "the lines of its epochs have no number, so whether one process or each of them writes one is "
     "not known"
 )
-#: Lines of one epoch follow each other within this part of the time to the next epoch.
+#: Lines of one epoch follow each other within this fraction of the time to the next epoch.
 _NEAR = 0.1
-#: A program may need so long to end after its last epoch.
+#: Seconds that a program may need to end after its last epoch.
 _ENDING_SECONDS = 0.5
-#: An epoch holds something else if it takes longer than reported by this part, and by so many
-#: seconds, which rounding may hide.
+#: A line of an epoch may report a duration. If the measured epoch is longer by more than this
+#: fraction, and by more than this many seconds (rounding), then the epoch includes other work.
 _MORE, _ROUNDED_SECONDS = 0.25, 0.5
 
 
@@ -29,11 +29,12 @@ def marks_of(
 ) -> tuple[list[Mark], list[str]]:
     """Return the marks of one training from all lines that matched, and notes on them.
 
-    Lines of the same epoch, or of the same step, are one mark, at the time of the last: `ranks`
-    that write into one output repeat them, and so do bars. A number in a line tells its epoch or
-    step. If the lines that end epochs have no numbers, and are `ranks` times as many as planned,
-    each rank has written its own. If no step comes before the first of these lines, and steps come
-    after the last, they begin epochs. If some lines have numbers, the others are left out.
+    Lines of one epoch, or of one step, are one mark, at the time of the last line: ranks that write
+    into one output repeat lines, and so do progress bars. A number in a line tells its epoch or
+    step. If lines that end epochs have no numbers, and there are `ranks` times as many lines as
+    planned epochs, each rank has written a line for each epoch. If no step comes before the first
+    such line, and steps come after the last, the lines begin epochs. If only some lines have
+    numbers, lines without numbers are left out.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def marks_of(
     are_numbered = _are_numbered(steps, ranks)
     are_distinct = ranks == 1
     if are_numbered and ranks > 1:
-        # Where numbers begin again in each epoch, they fall by more than ranks lie apart.
+        # If the numbers of steps begin again in each epoch, they fall by nearly the steps of an
+        # epoch. Ranks that write at different speeds let the numbers fall by less.
         numbers = [mark.number for mark in steps]
         falls = (most - n for most, n in zip(accumulate(numbers, max), numbers, strict=True))
         are_distinct = max(falls) <= (max(numbers) - min(numbers)) / 2
@@ -63,7 +65,9 @@ def marks_of(
         notes.append("the lines of its steps have no number, so each is taken for one step")
     chosen = {id(mark) for mark in (*ends, *chosen_steps)}
     marks = [mark for mark in lines if id(mark) in chosen]
-    if ranks > 1 and len(chosen_steps) < len(steps):  # A line does not tell whose rows it counts.
+    if ranks > 1 and len(chosen_steps) < len(
+        steps
+    ):  # A line does not tell which ranks its rows belong to.
         for mark in chosen_steps:
             mark.values.pop(ROWS, None)
     if ends and chosen_steps and marks[0].event == EPOCH and marks[-1].event == STEP:
@@ -77,7 +81,7 @@ def marks_of(
 def _select_ends(
     lines: Sequence[Mark], ranks: int, planned_epochs: int | None
 ) -> tuple[Sequence[Mark], list[str]]:
-    """Return the line that ends each epoch, of all lines of epochs, and notes on them."""
+    """Return, from all lines of epochs, the line that ends each epoch, and notes on the lines."""
     all_lines, notes = lines, []
     if _are_numbered(lines, ranks):
         lines = _last_by_number(lines, ranks)
@@ -88,7 +92,9 @@ def _select_ends(
             lines, all_lines = lines[:-1], all_lines[:-1]
         usual = mode([growth for growth in differences(lines) if growth > 0] or [1])
         if usual != 1:
-            notes.append(f"the numbers of its epochs grow by {usual:.3g}: so many are called one")
+            notes.append(
+                f"the numbers of its epochs grow by {usual:.3g}, which is taken for one epoch"
+            )
     elif ranks == 1 and len(bars := {mark.bar for mark in lines}) > 1 and None not in bars:
         pairs = [(mark, after and after.bar) for mark, after in zip_longest(lines, lines[1:])]
         ends = [mark for mark, next_bar in pairs if next_bar is None or next_bar < mark.bar]
@@ -109,10 +115,10 @@ def _select_ends(
 
 
 def _size_of_groups(marks: Sequence[Mark]) -> int:
-    """Return how many marks follow each other closely at a time; 1 if it is not the same number.
+    """Return the size of groups of marks that follow each other closely; 1 if sizes differ.
 
-    A process may print its line twice, or one line on its training and one on its validation. Each
-    of the processes that it starts may print one.
+    A process may print the line of an epoch twice, or one line on training and one on validation.
+    Each process that it starts may also print a line.
     """
     gaps = [later.time - before.time for before, later in pairwise(marks)]
     size = next((n for n, gap in enumerate(gaps, 1) if gap > _NEAR * max(gaps)), 1)
@@ -122,9 +128,10 @@ def _size_of_groups(marks: Sequence[Mark]) -> int:
 
 
 def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:
-    """Return whether marks tell the number of their epoch or step.
+    """Return whether the marks tell the number of their epoch or step.
 
-    If all marks have the same number, they are of one epoch, which each rank or a bar repeats.
+    If all marks have one number, the result is True only for one epoch that each rank or a bar
+    repeats.
     """
     numbers = {mark.number for mark in marks}
     if len(numbers) != 1:
@@ -136,8 +143,8 @@ def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:
 def _last_by_number(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
     """Return the last mark of each number, or all marks if they have no numbers.
 
-    Marks of one rank with the same number follow each other. If the number comes back later, it is
-    of another training.
+    With one rank, marks with equal numbers must follow each other. If a number comes again later,
+    it belongs to another training.
     """
     if not _are_numbered(marks, ranks):
         return marks
@@ -149,7 +156,7 @@ def _last_by_number(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
 
 
 def drop_buffered_steps(marks: Sequence[Mark]) -> list[Mark]:
-    """Return marks without those of steps if most of their lines arrived at once, from a buffer.
+    """Return marks, without marks of steps if most of their lines arrived together from a buffer.
 
     If the ends of several epochs arrived at once, the program is `Failed`.
     """
@@ -169,13 +176,13 @@ def drop_buffered_steps(marks: Sequence[Mark]) -> list[Mark]:
 def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[str]:
     """Refuse lines that were taken for ends of epochs, and may be their beginnings.
 
-    They may be if the program went on after the last of them for more than half of the least time
-    between two. A line that reports a duration or a speed is an end. Of a line that reports a score
-    or follows steps, a note is returned.
+    Lines may be beginnings if the program went on after the last line for more than half of the
+    least time between two lines. A line that reports a duration or a speed is an end. For a line
+    that reports a score or follows steps, a note is returned.
 
     Parameters
     ----------
-    started, ended : when the program did, by the clock of the marks.
+    started, ended : when the program started and ended, by the clock of the marks.
 
     Raises
     ------
@@ -184,7 +191,7 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[st
     ends = [mark.time for mark in marks if mark.event == EPOCH]
     steps = [mark.time for mark in marks if mark.event == STEP]
     names = {name for mark in marks if mark.event == EPOCH for name in mark.values}
-    if not ends or max(steps, default=0.0) > ends[-1]:  # Another note tells of such steps.
+    if not ends or max(steps, default=0.0) > ends[-1]:  # Another note is about such steps.
         return []
     times = ends if len(ends) > 1 else [started, *ends]
     took, more = min(b - a for a, b in pairwise(times)), ended - ends[-1]
@@ -203,9 +210,9 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[st
 
 
 def notes_on_lengths(by_process: Sequence[Sequence[Epoch]]) -> list[str]:
-    """Return a note if epochs take longer than the seconds that their own lines tell of them.
+    """Return a note if epochs take longer than the seconds that their lines report.
 
-    The first epochs are left out, as in results.
+    The first epochs are left out, as in the results.
     """
     later = [epoch for epochs in by_process for epoch in epochs[1:] if not epoch.steps]
     pairs = [

@@ -22,32 +22,34 @@ ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, SEEN, OUTPUT, WHOLE = "hook", "seen", "output", "whole run"
-#: Names of numbers that the hook adds to a mark: that a loop left its step by `break`, and how many
-#: marks before it could not be written.
+#: Names of numbers that the hook adds to a mark: a loop left this step by `break`; and how many
+#: earlier marks could not be written.
 LEFT, LOST = "_left", "_lost"
-#: Begins the name of the best value of a score.
+#: The prefix of the name of the best value of a score.
 BEST = "best_"
-#: Names of numbers that are whole, and no scores.
+#: Names of whole numbers that are no scores.
 _COUNTS = {ROWS, EPOCH, STEP}
-#: The word for what is no number.
+#: The word for a value that is not a number.
 _NAN = re.compile(r"(?<!\w)nan(?!\w)", re.IGNORECASE)
-#: A step that a loop left by `break` counts if it took this part of the shortest other step.
+#: A step that a loop left by `break` counts if it took at least this fraction of the shortest other
+#: step.
 _MADE = 0.1
 
 
 class Mark(NamedTuple):
-    """A moment that a program told of.
+    """A moment that a program reported.
 
     Attributes
     ----------
-    event : `BEGIN`, before a step; `STEP` or `EPOCH`, at their ends; or `SCORE`.
+    event : `BEGIN`, before a step; `STEP`, at the end of a step; `EPOCH`, at the end of an epoch;
+        or `SCORE`.
     time : seconds of the monotonic clock.
-    values : the numbers that were told, by name.
-    number : of the step or the epoch; None if it is not known.
-    made : the number of steps that end here; None if it is not known.
-    bar : the part of a progress bar that is done; None without a bar.
-    left_out : names of what was told and is no number.
-    lost : the number of marks before this one that could not be written.
+    values : the reported numbers, by name.
+    number : the number of the step or the epoch; None if unknown.
+    made : the number of steps that end here; None if unknown.
+    bar : the fraction of a progress bar that is done; None without a bar.
+    left_out : names of reported values that are not numbers.
+    lost : the number of earlier marks that could not be written.
     """
 
     event: str
@@ -66,13 +68,15 @@ class Epoch:
 
     Attributes
     ----------
-    began, ended : of the monotonic clock. Without a mark of its beginning, an epoch begins when the
-        one before it ends. The first epoch then begins with the end of its first step, which is no
-        part of it; or, without several steps, when the process starts.
-    steps : the seconds that end with each mark of a step.
-    rows : the rows of each mark; None if the program did not tell them.
-    made : the steps of each mark; None if they are not known.
-    train_seconds : of its steps, without the time from the last one to the next beginning.
+    began, ended : times of the monotonic clock. Without a mark of its beginning, an epoch begins at
+        the end of the previous epoch. Without such a mark, the first epoch begins at the end of its
+        first step, and does not include that step. If it has one step or none, it begins at the
+        start of the process.
+    steps : for each mark of a step, the seconds since the previous mark.
+    rows : the rows of each mark; None if the program did not report them.
+    made : the number of steps of each mark; None if unknown.
+    train_seconds : the seconds of the steps, without the time from the last step to the next
+        beginning.
     values : the numbers that its end reported.
     marked : whether its beginning was marked.
     """
@@ -88,12 +92,12 @@ class Epoch:
 
     @property
     def count(self) -> int | None:
-        """The number of its steps, None if it is not known."""
+        """The number of steps of the epoch; None if unknown."""
         return None if None in self.made or not self.made else int(sum(self.made))
 
     @property
     def has_single_steps(self) -> bool:
-        """Whether each mark ends one step, so that their times are those of steps."""
+        """Whether each mark ends one step, so that times between marks are times of steps."""
         return set(self.made) <= {1}
 
     def drop_step(self, place: int) -> None:
@@ -102,7 +106,7 @@ class Epoch:
 
 
 def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
-    """Return the marks of each process that used the hook, and the number of lines without one.
+    """Return the marks of each process that used the hook, and the number of lines without a mark.
 
     The processes are in the order of their first marks. The last line of a process may be cut, and
     does not count.
@@ -117,7 +121,7 @@ def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
 
 
 def _parse_mark(line: str) -> Mark | None:
-    """Return the mark of a line, None if it holds none."""
+    """Return the mark of a line; None for a line without a mark."""
     try:
         event, time, numbers = json.loads(line)
         values = {name: float(value) for name, value in numbers.items() if value is not None}
@@ -134,7 +138,8 @@ def join_sequences(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
 
     Parameters
     ----------
-    by_process : in the order of their first marks. Those that ran at the same time stay apart.
+    by_process : the marks of each process, in the order of their first marks. Marks of processes
+        that ran at the same time stay apart.
     """
     sequences: list[list[Mark]] = []
     for marks in by_process:
@@ -149,15 +154,15 @@ def join_sequences(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
 
 
 def differences(marks: Sequence[Mark]) -> list[float]:
-    """Return by how much the number of each mark is higher than that of the one before."""
+    """Return the differences between the numbers of neighbouring marks."""
     return [later.number - before.number for before, later in pairwise(marks)]
 
 
 def count_steps(marks: Sequence[Mark]) -> list[Mark]:
-    """Return marks of one process with `made`, by the differences of the numbers of steps.
+    """Return marks of one process with `made`, from the differences between the numbers of steps.
 
-    For the first mark of an epoch, it is known if its number is the usual difference, or one less.
-    Numbers that may be those of rows tell only whether each step has a mark.
+    The `made` of the first mark of an epoch is known if its number is the usual difference, or one
+    less. Numbers that may count rows tell only whether each step has a mark.
     """
     numbered = [mark for mark in marks if mark.event == STEP and mark.number is not None]
     growths = differences(numbered)
@@ -175,11 +180,12 @@ def count_steps(marks: Sequence[Mark]) -> list[Mark]:
 def require_order(
     by_process: Iterable[Sequence[Mark]], started: float, ended: float | None
 ) -> None:
-    """Refuse marks whose times or numbers of epochs do not grow.
+    """Refuse marks with decreasing times or numbers of epochs.
 
     Parameters
     ----------
-    started, ended : when the program did, by the clock of the marks; an end of None is not checked.
+    started, ended : when the program started and ended, by the clock of the marks. An end of None
+        is not checked.
 
     Raises
     ------
@@ -206,8 +212,8 @@ class OutputSearch:
 
     Attributes
     ----------
-    marks : of the lines that have ended.
-    notes : sentences on what was not searched or not read, after `end`.
+    marks : the marks in complete lines.
+    notes : sentences on output that was not searched or not read. They are complete after `end`.
     """
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
@@ -220,12 +226,12 @@ class OutputSearch:
         self._first_nan, self._nans = "", 0
 
     def feed(self, data: bytes, time: float) -> None:
-        """Search what arrived at a time."""
+        """Search output that arrived at a time."""
         for line, ended in self._lines.feed(data, time):
             self._search(line, ended)
 
     def end(self) -> None:
-        """Search what arrived last, which may be a line without an end."""
+        """Search the last output, which may be a line without an end."""
         for line, ended in self._lines.end():
             self._search(line, ended)
         self.notes = self._numbers.settle()
@@ -256,7 +262,7 @@ class OutputSearch:
                 values = self._numbers.values(numbers)
                 counters = read_counters(line)
                 number, bar, made = getattr(counters, event), counters.bar, 1
-                # Of several numbers in a line, the one that the pattern matches.
+                # If a line has several numbers, the pattern selects one.
                 if number is not None:
                     inner = getattr(read_counters(matched), event)
                     number = number if inner is None else inner
@@ -270,9 +276,10 @@ class OutputSearch:
 
 
 def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
-    """Return the epochs of one process, which `started` by the clock of the marks.
+    """Return the epochs of one process. The process `started` by the clock of the marks.
 
-    Steps without any mark of an epoch form one. Steps after the last one are in none.
+    If no mark ends an epoch, all steps are one epoch. Steps after the end of the last epoch are in
+    no epoch.
     """
     result: list[Epoch] = []
     current, segment, last = Epoch(started), started, None
@@ -323,10 +330,10 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
 
 
 def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> list[list[Epoch]]:
-    """Return the epochs of each process that tells of some.
+    """Return the epochs of each process that reports epochs.
 
-    If some processes mark the ends of epochs, those that mark only steps are left out. The rows of
-    all processes together are then not known.
+    If some processes mark the ends of epochs, processes that mark only steps are left out. The sum
+    of rows over all processes is then unknown.
     """
     all_epochs = [epochs(marks, started) for marks in by_process]
     marked = [
@@ -343,18 +350,18 @@ def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> l
 
 
 def count_steps_after_epochs(marks: Sequence[Mark]) -> int:
-    """Return how many marks of steps follow the last end of an epoch, 0 without one."""
+    """Return how many marks of steps follow the last end of an epoch; 0 without an end."""
     events = [mark.event for mark in marks]
     after = events[::-1].index(EPOCH) if EPOCH in events else 0
     return events[len(events) - after :].count(STEP)
 
 
 def scores(marks: Iterable[Mark]) -> dict[str, float]:
-    """Return the last value of each score that a program reported of itself, by name.
+    """Return the last value of each score that a program reported, by name.
 
-    Times, speeds and counts are no scores. A score that epochs report several times also has its
-    best value, if its name tells whether a lower or a higher one is better. A score that only steps
-    report has its last value.
+    Times, speeds and counts are no scores. If epochs report a score several times, the result also
+    has its best value, if the name tells whether lower or higher values are better. A score that
+    only steps report has its last value.
     """
     reported: dict[str, list[float]] = {}
     in_steps: dict[str, list[float]] = {}
@@ -373,6 +380,6 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
 
 
 def value_at_begin(marks: Iterable[Mark], name: str) -> float | None:
-    """Return the last value of a name that marks of a beginning hold, None if none does."""
+    """Return the last value of a name in marks of a beginning; None without such a value."""
     values = [m.values[name] for m in marks if m.event == BEGIN and name in m.values]
     return values[-1] if values else None

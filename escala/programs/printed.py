@@ -1,4 +1,4 @@
-"""Read what a program printed: its lines as a person sees them, their numbers and words."""
+"""Read the output of a program: its lines as a person sees them, and their numbers and words."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
-#: Bytes of the beginning and of the end of a line that are kept, if it is longer than both.
+#: The bytes at the beginning and at the end of a long line that are kept.
 LONGEST = 4096
 _ENDS = re.compile(rb"[\r\n]+")
 _PART_OF_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
-#: Colours, titles, sets of letters and moves of a terminal (ECMA-48 and ECMA-35), and other
-#: characters that are no text.
+#: Control sequences of a terminal, such as colours, titles, character sets and moves (ECMA-48 and
+#: ECMA-35), and other characters that are no text.
 _CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
     r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f\ufeff]"
 )
-#: A number, or a word for one that is not finite. A sign stands after no name and no other number.
+#: A number, or a word for a number that is not finite. After a name or a number, - and + are no
+#: signs.
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w.)\]])[+\-\u2212])?(?:"
     r"(?P<word>(?<![\w.])(?i:nan|inf(?:inity)?)(?!\w))"
@@ -26,20 +27,20 @@ _NUMBER = re.compile(
 _PLAIN = re.compile(r"\d+\.?\d*|\.\d+")
 _DECIMAL_COMMA = re.compile(r"(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+")
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
-#: After digits: a unit that multiplies them, or a character by which they are another number.
+#: After digits: a unit that multiplies the number, or a character that makes it another number.
 _SCALE = re.compile(r"[kKMGTB]|[_'’\u00a0\u202f]\d|(?<=(?<![\d.])0)[xX]|#(?:QNAN|SNAN|IND|INF)")
 _AFTER_HOURS = re.compile(r"\d:")
 _IN_A_NAME = re.compile(r"[^\W\d]")
 _ZERO_FIRST = re.compile(r",0\d")
 _MINUS = "\u2212"
-#: Numbers that a pattern may expect in the place of a word such as nan.
+#: Numbers that replace a word such as nan, if a pattern matches numbers only.
 _IN_PLACE_OF_WORDS = ("0.0000", "0", *(f"0.{'0' * places}" for places in (1, 2, 3, 5, 6, 7, 8)))
-#: The meanings of a comma in a number; `_NO_COMMA` for a number that has none.
+#: The meanings of a comma in a number; `_NO_COMMA` for a number without a comma.
 _NO_COMMA, _DECIMAL, _GROUPS, _SEPARATOR = "", "decimal", "groups", "separator"
 
 
 def text(data: bytes) -> str:
-    """Return what was printed as text, without colours and letters that others were written over.
+    """Return printed bytes as text, without colours and without overwritten letters.
 
     A line that is not in UTF-8 is read as Latin-1.
     """
@@ -49,7 +50,7 @@ def text(data: bytes) -> str:
             decoded = line.decode()
         except UnicodeDecodeError:
             decoded = line.decode("latin-1")
-        # A backspace moves one letter back; what follows it overwrites letters.
+        # A backspace moves one letter back. The text after it overwrites letters.
         first, *others = _CONTROL.sub("", decoded).rstrip("\x08").split("\x08")
         letters, place = list(first), len(first)
         for overwriting in others:
@@ -60,31 +61,32 @@ def text(data: bytes) -> str:
     return "\n".join(lines)
 
 
-#: A line that names an error: what programs write of their options, the last line of a traceback of
-#: Python, perhaps after the number of a rank, one of a log, or the fatal one of glog's, as of XLA.
+#: A line that names an error: a message on options, the last line of a Python traceback (perhaps
+#: after the number of a rank), a line of a log, or a fatal line of glog, such as XLA's.
 ERROR = re.compile(
     r"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$"
     r"|(?i:^(\S+: )?(fatal )?error: )|\b(ERROR|FATAL|CRITICAL)\b|^F\d{4} [\d:.]+ "
 )
 TRACEBACK = "Traceback (most recent call last)"
-#: Before a traceback of an error that ends no program: Python, `logging` and `asyncio` go on.
+#: The line before the traceback of an ignored error: Python, `logging` and `asyncio` go on after
+#: it.
 _GOES_ON = re.compile(
     "Exception ignored |Exception in thread |Error in atexit|--- Logging error|^(future|task): <"
 )
-#: A program that an error ends prints at most so many lines after it: a message, and other ranks.
+#: The most lines after the error that ends a program: a message, and lines of other ranks.
 _MOST_AFTER = 20
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
 def lines_with_words(text: str) -> list[str]:
-    """Return the lines of a text that have a letter or a digit; others are rules and banners."""
+    """Return the lines of a text with a letter or a digit. Other lines are only decoration."""
     return [line for line in text.splitlines() if re.search(r"[^\W_]", line)]
 
 
 def has_failed(last: str) -> bool:
-    """Return whether a program's last lines have a traceback of an error that is not ignored.
+    """Return whether the last lines of a program have the traceback of an error that ended it.
 
-    A program that said much after it has gone on.
+    A program that printed many lines after a traceback has gone on.
     """
     lines, goes_on, failed = lines_with_words(last), False, None
     for number, (before, line) in enumerate(pairwise(["", *lines])):
@@ -93,7 +95,7 @@ def has_failed(last: str) -> bool:
             failed = failed if goes_on else number
     if failed is None:
         return False
-    frame = lines[failed].partition(TRACEBACK)[0] + " "  # after what tells its rank
+    frame = lines[failed].partition(TRACEBACK)[0] + " "  # the prefix of lines of this rank
     after = dropwhile(lambda line: line.startswith(frame), lines[failed + 1 :])
     return len(list(after)) <= _MOST_AFTER
 
@@ -101,12 +103,12 @@ def has_failed(last: str) -> bool:
 class Lines:
     """The lines of an output that arrives in pieces.
 
-    A line ends with a new line or with a return to its beginning. A progress bar writes the return
-    only before its next line, so the time of a line is that of its last character.
+    A line ends with a newline or a carriage return. A progress bar writes the carriage return only
+    before its next line, so the time of a line is the time of its last character.
 
     Attributes
     ----------
-    cut : how many lines were longer than what is kept of one.
+    cut : the number of lines that were too long and were cut.
     """
 
     def __init__(self) -> None:
@@ -114,7 +116,7 @@ class Lines:
         self._rest, self._time, self._is_cut = bytearray(), 0.0, False
 
     def feed(self, data: bytes, time: float) -> Iterator[tuple[str, float]]:
-        """Yield each line that ends in what arrived at a time, and its time."""
+        """Yield each line that ends in the bytes that arrived at a time, with its time."""
         first, *others = _ENDS.split(data)
         if first or not self._rest:
             self._time = time
@@ -125,7 +127,7 @@ class Lines:
             self._keep(other)
 
     def end(self) -> Iterator[tuple[str, float]]:
-        """Yield what arrived last, which may be a line without an end."""
+        """Yield the last line, which may have no end."""
         if self._rest:
             yield self._take_line(), self._time
 
@@ -135,7 +137,7 @@ class Lines:
             self._cut()
 
     def _cut(self) -> None:
-        # Part of a character would make the whole line one that is not in UTF-8.
+        # With a part of a character, the whole line would not be in UTF-8.
         first = _PART_OF_CHARACTER.sub(b"", self._rest[:LONGEST])
         last = self._rest[-LONGEST:].lstrip(bytes(range(0x80, 0xC0)))
         self._rest, self._is_cut = bytearray(first + b"\n" + last), True
@@ -150,9 +152,9 @@ class Lines:
 
 
 class Number(NamedTuple):
-    """The text of a named group of a pattern, and its value by each meaning of a comma.
+    """The text of a named group of a match, and its value by each meaning of a comma.
 
-    Without a value it is no number, or several.
+    Without values the text is no number, or several numbers.
     """
 
     text: str
@@ -160,7 +162,7 @@ class Number(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """A number as it stands in a line, from `start` to `end`; `is_listed` between commas."""
+    """A number in a line, from `start` to `end`. `is_listed`: it stands in a list with commas."""
 
     start: int
     end: int
@@ -175,9 +177,9 @@ class _Token(NamedTuple):
         return f"{self.sign}{self.word}{self.digits}{self.exponent}"
 
     def plain_text(self, level: int, word: str) -> str:
-        """Return its text, or `word` for a word.
+        """Return the text of the number; `word` replaces a word such as nan.
 
-        It has no sign from level 1 on, no exponent from level 2 on, and no commas at level 3.
+        The text has no sign from level 1 on, no exponent from level 2 on, and no commas at level 3.
         """
         if self.word:
             return word
@@ -189,24 +191,24 @@ class _Token(NamedTuple):
         return f"{self.sign if level < 1 else ''}{digits}{self.exponent if level < 2 else ''}"
 
     def value(self, digits: str, signed: bool = True, raised: bool = True) -> float:
-        """Return the value of some of its digits, with or without its sign and its exponent."""
+        """Return the value of digits, with or without the sign and the exponent."""
         sign = self.sign.replace(_MINUS, "-") if signed else ""
         return float(sign + digits + (re.sub("[dD]", "e", self.exponent) if raised else ""))
 
 
 def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | None:
-    """Return what a pattern matches in a line, and the numbers of its named groups; None without.
+    """Return the match of a pattern in a line, and the numbers of its named groups; or None.
 
-    The whole number is read, whichever part of it a group matches. A pattern may be written for
-    digits and a point only, such as `[0-9.]+`. If it does not match, or passes over a word such as
-    nan, it is also searched in the line with its numbers written plainly.
+    The whole number is read, even if a group matches only a part of it. A pattern may match only
+    digits and a point, such as `[0-9.]+`. If the pattern does not match, or skips a word such as
+    nan, it is also searched in the line with plain numbers.
     """
     match = pattern.search(line)
     if not pattern.groupindex:
         return match and (match[0], {})
     tokens = list(_tokens(line))
     if match is None or any(
-        # It passes over a word, which no group covers.
+        # The pattern skips a word that no group covers.
         token.word
         and match.start() <= token.start < token.end <= match.end()
         and not any(_covers(match, name, token) for name in pattern.groupindex)
@@ -245,7 +247,7 @@ def _covers(match: re.Match, name: str, token: _Token) -> bool:
 def _plain_forms(
     line: str, tokens: Sequence[_Token], level: int
 ) -> Iterator[tuple[str, list[_Token], list[_Token]]]:
-    """Yield a line with plain numbers, its tokens there, and those of them that are changed."""
+    """Yield a line with plain numbers, the tokens of this line, and the changed tokens."""
     has_word = any(token.word for token in tokens)
     for word in _IN_PLACE_OF_WORDS if has_word else ("",):
         plain, moved, changed, at = "", [], [], 0
@@ -271,7 +273,7 @@ def _numbers(match: re.Match, line: str, tokens: Sequence[_Token]) -> dict[str, 
 
 
 def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> Number:
-    """Return the number that a group covers, including its parts outside of the group."""
+    """Return the whole number that a group covers at least in part."""
     start, end = match.span(name)
     covered = [
         token
@@ -283,13 +285,13 @@ def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> 
     if len(covered) != 1:
         return unread
     [token] = covered
-    # A unit that the pattern goes on to match is the user's own choice.
+    # If the pattern itself matches the unit, the user wants the number before the unit.
     is_scaled = _SCALE.match(line, token.end)
     if is_scaled and (end > token.end or match.end() <= token.end):
         return Number(line[token.start : max(end, token.end + 4)].strip(), {})
     if token.word:
         return Number(token.text, {_NO_COMMA: token.value(token.word)})
-    # Of a token that is written in another way, all is read.
+    # A token that was rewritten is read as a whole.
     is_as_written = line[token.start : token.end] == token.text
     first, last = 0, len(token.digits)
     if is_as_written:
@@ -322,10 +324,10 @@ def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> 
 
 
 class Numbers:
-    """The values of numbers as lines arrive. All numbers of a name tell what a comma means in them.
+    """The values of numbers, line by line. The numbers of a name tell the meaning of a comma.
 
-    A number that may be read in several ways is left out, and so is a text that is no number.
-    `counts` are names of whole numbers.
+    A number with several possible values is left out, and so is a text that is no number. `counts`
+    are names of whole numbers.
     """
 
     def __init__(self, counts: Collection[str]):
@@ -335,7 +337,7 @@ class Numbers:
         self._left_out: dict[str, Number] = {}
 
     def values(self, numbers: Mapping[str, Number]) -> dict[str, float]:
-        """Return the values of a line by name; `settle` adds those that depend on other lines."""
+        """Return the values of a line by name; `settle` adds values that depend on other lines."""
         read: dict[str, float] = {}
         for name, number in numbers.items():
             # A whole number has no decimals.
@@ -347,17 +349,17 @@ class Numbers:
             else:
                 self._open.append((read, name, number))
             if ways == {_NO_COMMA}:
-                # Whoever writes a point before decimals writes no comma there.
+                # A program that writes a point before decimals does not write a comma there.
                 ways = {_GROUPS, _SEPARATOR} if "." in number.text else set()
             if ways:
                 self._meanings[name] = self._meanings.get(name, ways) & ways
         return read
 
     def settle(self) -> list[str]:
-        """Add the values that are known now, and return notes on what is left out."""
+        """Add the values that are known now, and return notes on numbers that are left out."""
         for read, name, number in self._open:
             ways = self._meanings[name] & number.values.keys()
-            # Groups of three digits in all of them are no accident.
+            # If all numbers have groups of three digits, the groups are no accident.
             if ways == {_GROUPS, _SEPARATOR}:
                 ways = {_GROUPS}
             if len(ways) == 1:
@@ -379,9 +381,10 @@ _AND_NUMBER = (
     r"[\W_]{0,4}(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|[kmg]\b|e\d)"
     r"(?!\s*((m?s|secs?|seconds?|mins?|h)\b|%))"
 )
-#: Before the word: no word by which the number is of the best epoch, or of all epochs.
+#: Before the word for an epoch or a step: no word for the best epoch or for all epochs.
 _NOT_OF_OTHERS = "".join(rf"(?<!{word}[ _-])" for word in ("best", "max", "num", "total", "last"))
-#: The number of an epoch. Dictionaries such as those of Transformers hold parts of an epoch.
+#: The number of an epoch. Printed dictionaries, such as those of Transformers, hold fractions of an
+#: epoch.
 _EPOCH = re.compile(
     rf"(?i)['\"]epoch['\"]: ?(?P<part>\d+\.\d+)|{_NOT_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}"
 )
@@ -390,13 +393,13 @@ _STEP = re.compile(
 )
 #: An epoch and a step, as PyTorch's first tutorial prints them: `[1,  2000] loss: 2.2`.
 _STEP_OF_EPOCH = re.compile(r"\s*\[\d+,\s+(\d+)\]")
-#: The number of an epoch and of all of them, which are no parts of a bar.
+#: The number of an epoch and the number of all epochs, such as 3/10. They are no progress bar.
 _PART_OF_EPOCHS = re.compile(r"(?i)(?<![a-z0-9])epoch[\W_]{0,4}\d+(\s*/\s*\d+)?")
-#: The part of a bar: `3/10 [00:01<00:03`, `3/10 ━━━`, `3/10 |██`, `[ 3/10]`, `[64/60000 (1%)]`.
+#: The progress in a bar: `3/10 [00:01<00:03`, `3/10 ━━━`, `3/10 |██`, `[ 3/10]`, `[64/60000 (1%)]`.
 _BAR = re.compile(
     r"(?<![\d/.:-])(\d+)\s*/\s*\d+(?=\s*[\[|━╸])|\[\s*(\d+)\s*/\s*\d+(?=\]|\s+\(\d+%\)\])"
 )
-#: Words in a name, by which its lower or its higher value is the better one.
+#: Words in the name of a score whose lower, or whose higher, values are better.
 _LOWER = re.compile(
     r"loss|error|cost|perplexity|\b(err|ppl|r?mse|mae|mape|nll|[wc]er|fid|deviance)\b"
 )
@@ -410,17 +413,18 @@ _MEASURE = re.compile(
     r"|speed|lr|learning rate|steps?|iters?|iterations?|it|batch|batches|epochs?|rows?|ranks?|n|num"
     r"|counts?|samples|examples|images|tokens|memory|mem|[mg]i?b|left|parameters)\b"
 )
-#: Words in the name of a duration or a speed. It is known only when its epoch or step has ended.
+#: Words in the name of a duration or a speed. Such a number is known only after its epoch or step
+#: has ended.
 _LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|throughput)\b")
-#: Words in the name of a duration that is not that of an epoch.
+#: Words in the name of a duration that is not the duration of an epoch.
 _OF_A_PART = re.compile(r"\b(per|steps?|iters?|iterations?|it|batch|eval\w*|val\w*|test\w*|left)\b")
 
 
 class Counters(NamedTuple):
-    """Where in a training a line stands; None for what the line does not tell.
+    """The position of a line in a training; None for a number that the line does not tell.
 
-    `epoch` and `step` are the numbers after these words. `bar` is the part of a progress bar that
-    is done, which counts steps or rows.
+    `epoch` and `step` are the numbers after these words. `bar` is the fraction of a progress bar
+    that is done. The bar counts steps or rows.
     """
 
     epoch: float | None
@@ -429,7 +433,7 @@ class Counters(NamedTuple):
 
 
 def read_counters(line: str) -> Counters:
-    """Return what a line tells of its place in a training."""
+    """Return the position in a training that a line tells."""
     without_epochs = _PART_OF_EPOCHS.sub("", line)
     matches = (
         _EPOCH.search(line),
@@ -441,7 +445,7 @@ def read_counters(line: str) -> Counters:
 
 
 def is_score(name: str) -> bool:
-    """Return whether the name of a number is that of a score: of no time, speed or count."""
+    """Return whether a number of this name is a score, and not a time, speed or count."""
     words = _words(name)
     return bool(_LOWER.search(words) or _HIGHER.search(words) or not _MEASURE.search(words))
 
@@ -452,13 +456,13 @@ def is_length(name: str) -> bool:
 
 
 def is_seconds(name: str) -> bool:
-    """Return whether a number of this name is a duration in seconds, and not of a part alone."""
+    """Return whether a number of this name is the seconds of an epoch, and not of a part of it."""
     words = _words(name)
     return bool(re.search(r"\b(seconds?|secs?)\b", words) and not _OF_A_PART.search(words))
 
 
 def better(name: str) -> bool | None:
-    """Return whether the higher value of a score is the better one; None if it is not known."""
+    """Return whether higher values of a score are better; None if unknown."""
     words = _words(name)
     return False if _LOWER.search(words) else bool(_HIGHER.search(words)) or None
 

@@ -1,7 +1,8 @@
-"""What the processes of a program did: how many worked, as which ranks, and which files they read.
+"""The processes of a program: how many worked, which ranks they were, and which files they read.
 
-Processes of Python tell of themselves (`escala/hook/escala_processes.py`). Of all others, and of
-what each used, the kernel tells while they run (`escala.programs.child`).
+Processes of Python report by themselves (`escala/hook/escala_processes.py`). The kernel tells about
+all other processes, and about the core time of each process while it runs
+(`escala.programs.child`).
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from escala.programs.program import Program
 if TYPE_CHECKING:
     from escala.programs.child import Execution
 
-#: A time without an import is work if it lasts so long.
+#: A time without an import is work if it lasts at least this many seconds.
 WORK_SECONDS = 0.5
-#: A script that goes on for so long without an import has begun to train.
+#: A script that runs for this many seconds without an import has begun to train.
 _ASKING_SECONDS = 20.0
-#: A process works if it used this part of the core time of the busiest process. So does a thread.
+#: A process or a thread works if it used this fraction of the core time of the busiest one, and
+#: this many seconds.
 _PART, _LEAST_SECONDS = 0.2, 0.2
-#: Cores are counted over so many seconds, because the kernel counts whole ticks.
+#: Used cores are averaged over this many seconds, because the kernel counts whole ticks.
 _WINDOW_SECONDS = 1.0
-#: A process that only waits for others uses less than this part of a core, and some core time to
-#: start each of them. It waits as long as they last, and up to this part of it and so many seconds
-#: longer, because a busy machine is slow to start and to end them.
+#: A process that only waits for its children uses less than this fraction of a core, and this core
+#: time to start each child. It waits as long as its children run. On a busy machine it waits
+#: longer: by this fraction, and by this many seconds.
 _WAITING, _STARTS_SECONDS, _WAITS_PART, _WAITS_SECONDS = 0.1, 0.05, 0.5, 2.0
 
 
 class ProcessReport(NamedTuple):
-    """What a process of Python told of itself: `_facts` of `escala/hook/escala_processes.py`."""
+    """The report of a process of Python: `_facts` of `escala/hook/escala_processes.py`."""
 
     parent: int
     began: float
@@ -60,12 +62,12 @@ def places(
     environment: Mapping[str, str],
     rank_variables: Iterable[tuple[str, str]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield rank and number of ranks that a program gave to one of its processes.
+    """Yield the rank and the number of ranks that a program set for one of its processes.
 
     Parameters
     ----------
-    variables : of the process.
-    environment : of the program. A rank that is in it is of the program as a whole.
+    variables : the variables of the process.
+    environment : the environment of the program. A rank in it is the rank of the whole program.
     rank_variables : pairs of variables that may hold the rank and the number of ranks.
     """
     for names in rank_variables:
@@ -75,27 +77,27 @@ def places(
 
 
 def describe(folder: Path, execution: Execution) -> dict:
-    """Return what a program's processes did, as far as it is known.
+    """Return what the processes of a program did, as far as it is known.
 
     Parameters
     ----------
-    folder : of the reports of processes of Python.
-    execution : what was seen of the program, which may go on.
+    folder : the folder of the reports of processes of Python.
+    execution : the observations of the program, which may still run.
 
     Returns
     -------
-    processes : the number of processes that worked, None if it is not known.
-    threads : whether one of them had several threads at work.
+    processes : the number of processes that worked; None if unknown.
+    threads : whether a process had several threads at work.
     places : pairs of a rank and the number of ranks.
     cores : the most cores that were used at a time.
-    core_seconds : of all processes, after their imports.
+    core_seconds : the core seconds of all processes after their imports.
     python : whether a process of Python reported.
     ended : whether all processes of Python reported their ends.
     begun : whether the program ended, or all processes of Python began to train.
     idle : whether all processes of Python ended right after their imports.
-    start_seconds : until the first process of Python had made its imports.
-    alike : a number for the words of the command, if it is certain that the program never asked
-        which of several processes it is; else None.
+    start_seconds : the seconds until the first process of Python had ended its imports.
+    alike : a number for the words of the command, if the program certainly never asked which of
+        several processes it is; else None.
     """
     reports, cores = _read(folder, execution.at), execution.by_process
     # Core time for the start of each process and its imports.
@@ -114,7 +116,7 @@ def describe(folder: Path, execution: Execution) -> dict:
         worked = {number for number, seconds in work.items() if seconds >= _PART * most}
         all_reported = worked <= reports.keys()
     else:
-        # They sleep, wait for a device, or are quick.
+        # These processes sleep, wait for a device, or are quick.
         worked = {number for number, report in acting.items() if report.longest >= WORK_SECONDS}
         all_reported = cores.keys() <= reports.keys()
     further_threads = [cores[number][0] - cores[number][1] for number in worked & cores.keys()]
@@ -145,13 +147,13 @@ def describe(folder: Path, execution: Execution) -> dict:
 
 
 def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
-    """Return what each process told. A process without an end worked until that of the program."""
+    """Return the report of each process. If the end is missing, it is the end of the program."""
     reports = {}
     for file in folder.glob("*.process"):
         try:
             report = ProcessReport(*json.loads(file.read_text(encoding="utf-8")))
             if not report.ended and at - report.imported > report.longest:
-                # What it used is not known: as much as one core.
+                # Its core time is unknown. It is taken as one full core.
                 report = report._replace(
                     longest=at - report.imported,
                     longest_after=report.imported_cores,
@@ -164,9 +166,9 @@ def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
 
 
 def _waits(number: int, reports: Mapping[int, ProcessReport]) -> bool:
-    """Return whether a process only waits for others that it started, as launchers do.
+    """Return whether a process only waits for processes that it started, as launchers do.
 
-    One of several ranks works: what it starts may load its rows while it waits for a device.
+    One of several ranks always works: its children may load its rows while it waits for a device.
     """
     report = reports[number]
     started = [other for other in reports.values() if other.parent == number]
@@ -179,7 +181,7 @@ def _waits(number: int, reports: Mapping[int, ProcessReport]) -> bool:
 
 
 def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
-    """Return the most cores that were used at a time, None if that was never seen."""
+    """Return the most cores that were used at a time; None if that was never seen."""
     rates = []
     for place, (began, before) in enumerate(used):
         for ended, after in used[place + 1 :]:
@@ -193,11 +195,11 @@ def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
 class FileUse(NamedTuple):
     """The files that the processes of a program read, and their numbers of threads.
 
-    Its processes of Python tell of them (`escala/hook/escala_processes.py`).
+    Its processes of Python report them (`escala/hook/escala_processes.py`).
 
     Attributes
     ----------
-    read : paths of the files that they read, did not write, and left as they were.
+    read : paths of the files that the processes read and did not change.
     threads : `OMP_NUM_THREADS` at the end of each process, without repeats.
     """
 
@@ -206,11 +208,11 @@ class FileUse(NamedTuple):
 
 
 def file_use(marks: Path, since: float) -> FileUse | None:
-    """Return what the processes of a program told, None if none did.
+    """Return the file use of the processes of a program; None without a report.
 
     Parameters
     ----------
-    marks : the folder of their marks. The copy of the program's folder alongside may be gone.
+    marks : the folder of their marks. The copy of the program's folder beside it may be deleted.
     since : when the program began, in seconds since the epoch.
     """
     lines = [
@@ -242,21 +244,22 @@ def list_unlisted(
 ) -> list[str]:
     """Return the files that a program read, and whose changes Escala would not notice.
 
-    They are neither declared files of the program nor data, and lie in no cache and in no `.git`.
+    These files are neither declared files of the program nor data, and are in no cache and in no
+    `.git`.
 
     Parameters
     ----------
     read : absolute paths, without links.
-    paths : of the dataset.
-    folder : of the run.
+    paths : the paths of the dataset.
+    folder : the folder of the run.
 
     Returns
     -------
-    Their paths; in the program's folder, relative to it.
+    The paths of the files. Paths in the folder of the program are relative to it.
     """
     try:
         declared = {os.path.realpath(path) for path in files(program)}
-    except InputError:  # One of them is gone.
+    except InputError:  # A declared file is gone.
         declared = set()
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     passed_over = [os.path.realpath(path) for path in (folder, caches, *paths)]

@@ -17,7 +17,7 @@ from escala.data.paths import expand_path
 
 #: The folder of the module that programs may import.
 HOOK = Path(__file__).resolve().parents[1] / "hook"
-#: What a command may name, with what it is.
+#: The placeholders of commands, each with a description.
 PLACEHOLDERS = {
     "rows": "rows of a step, over all ranks",
     "rows_of_rank": "rows of a step of this rank",
@@ -37,17 +37,17 @@ PLACEHOLDERS = {
 #: The prefix of a placeholder for a path of the dataset.
 DATA = "data."
 _PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})")
-#: The words in a command that the program's interpreter stands for.
+#: Words in a command that are replaced by the interpreter of the program.
 PYTHON = re.compile(r"python[0-9.]*")
-#: Lets a line activate an environment of conda, as in an interactive shell.
+#: Code of the shell, after which a line can activate an environment of conda.
 _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
-#: Signs by which a shell does more than divide a text into words.
+#: Signs that let a shell do more than divide a text into words.
 _OF_SHELL = re.compile(
     r"&&|\|\||\d?>>?|[;&|<`$()*?]|\n(?=.*\S)|(?<!\S)[~#]|(?<!\S)!(?!\S)|\{[^{}\s]*(,|\.\.)[^{}\s]*\}"
 )
-#: What a shell reads as one sign or text.
+#: Text that a shell takes literally: after a backslash, or in quotes.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
-#: The options of programs that bind another one; `numactl` may bind it to memory only.
+#: The options of programs that bind another program to cores. `numactl` may bind only its memory.
 _BINDERS = {
     "taskset": re.compile(r"\S+(?: -\S+)* [^-\s]\S* "),
     "numactl": re.compile(
@@ -55,13 +55,13 @@ _BINDERS = {
     ),
 }
 _TO_CORES = re.compile(r"taskset| -[CN]| --(?:physcpu|cpunode)bind")
-#: Words before a program that others start: the names of those, their options and assignments.
+#: Words before the started program: names of wrapper programs, their options, and assignments.
 _WRAPPER_WORDS = re.compile(
     r"(?:.*/)?(?:env|nice|nohup|time|timeout|stdbuf|unbuffer|setsid|ionice|chrt|prlimit|numactl"
     r"|taskset)|-.*|0x[\da-f]+|[\d.,:-]+[smhd]?|\w+=.*",
     re.DOTALL,
 )
-#: Exit code if one of `lines` fails.
+#: The exit code if one of `Program.lines` fails.
 LINE_FAILED = 96
 
 
@@ -71,18 +71,19 @@ class Program:
 
     Attributes
     ----------
-    command : its words, with placeholders.
-    directory : where it is started, absolute.
-    files : patterns of the files that determine its result; None: those that git tracks, or all.
-    python : its interpreter, absolute; None: the one that PATH gives.
-    lines : what bash reads first.
-    variables : names of variables that it gets besides those of every rank.
+    command : the words of the command, with placeholders.
+    directory : the absolute path of the folder in which it is started.
+    files : patterns of the files that determine its result; None: all files that git tracks, or all
+        files.
+    python : the absolute path of its interpreter; None: the interpreter on the PATH.
+    lines : lines that bash reads before the command.
+    variables : names of variables that it gets in addition to the variables of every rank.
     epoch_ends, step_ends : patterns of its output.
     window : seconds of steady steps after which a run ends; 0: none.
     terminal : whether it needs a pseudo-terminal.
     in_place : whether it is started in its own folder, and not in a copy (`escala.programs.copy`).
-    gradient_bytes : of all gradients, None if unknown.
-    where : the declaration, for messages.
+    gradient_bytes : the bytes of all gradients; None if unknown.
+    where : the name of the declaration, for messages.
     """
 
     command: tuple[str, ...]
@@ -105,12 +106,12 @@ class Program:
 
         Parameters
         ----------
-        base : the folder in which a relative `directory` begins.
+        base : the folder where a relative `directory` starts.
         where : the name of the declaration, for messages.
 
         Raises
         ------
-        InputError : the directory or the interpreter is not there, a placeholder is unknown, a
+        InputError : the directory or the interpreter does not exist, a placeholder is unknown, a
             pattern is no regular expression, or the command binds itself to cores.
         """
         environment = declared.get("environment", {})
@@ -178,8 +179,9 @@ class Program:
     def arguments(self, values: Mapping[str, Any]) -> list[str]:
         """Return the words to start: the command with values in the place of its placeholders.
 
-        A `python` that the command starts, perhaps by `env` or `nice`, becomes the program's
-        interpreter. If there are `lines`, bash reads them first, and ends where one fails.
+        If the command starts `python`, perhaps by `env` or `nice`, this word becomes the
+        interpreter of the program. If there are `lines`, bash reads them first, and stops if a line
+        fails.
         """
 
         def fill(match: re.Match) -> str:
@@ -211,7 +213,7 @@ class Program:
         return ["bash", "-c", "\n".join([*script, 'exec "${command[@]}"']), "bash", *words]
 
     def as_plan(self) -> dict[str, Any]:
-        """Return all that a rank needs to start it, as JSON values; `from_plan` reads it."""
+        """Return all values that a rank needs to start the program, as JSON for `from_plan`."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in (vars(self) | {"directory": str(self.directory)}).items()
@@ -219,7 +221,7 @@ class Program:
 
     @classmethod
     def from_plan(cls, plan: Mapping[str, Any]) -> Program:
-        """Return the program of what `as_plan` returned."""
+        """Return the program from a result of `as_plan`."""
         lists = {n: tuple(v) if isinstance(v, list) else v for n, v in plan.items()}
         return cls(**lists | {"directory": Path(plan["directory"])})
 
@@ -229,7 +231,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
 
     Raises
     ------
-    InputError : the text has quotes that do not end, or signs by which a shell does more.
+    InputError : the text has quotes that do not end, or signs that let a shell do more.
     """
     if not isinstance(command, str):
         return list(command)
@@ -238,7 +240,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     def read(match: re.Match) -> str:
         return re.sub(r"\\.|[^$`]", "", match[0]) if match[0].startswith('"') else "_"
 
-    # What a shell reads: all outside of quotes, `$` and backticks in double ones.
+    # A shell interprets all signs outside of quotes, and `$` and backticks in double quotes.
     unquoted = re.sub(_QUOTED, read, command.strip(), flags=re.DOTALL)
     if sign := _OF_SHELL.search(unquoted):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
@@ -277,7 +279,7 @@ def count_wrappers(words: Sequence[str]) -> int:
 
 
 def _interpreter(python: str, base: Path, where: str) -> str:
-    """Return the absolute path of an interpreter, links not followed: they decide its packages."""
+    """Return the absolute path of an interpreter. A link stays, because it decides the packages."""
     path = Path(expand_path(python, where))
     if path.name == str(path):
         program = shutil.which(path, path=os.environ.get(CALLERS_PATH))

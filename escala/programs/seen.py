@@ -1,4 +1,4 @@
-"""The steps of a program as its hook saw them, and the window of them that is timed.
+"""The steps of a program as its hook saw them, and the window of steps that is timed.
 
 `escala/hook/escala_seen.py` describes the lines that processes write.
 """
@@ -16,19 +16,19 @@ from typing import NamedTuple
 from escala.core.readable import with_noun
 from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark
 
-#: In the folder of the ranks: at which step all processes end.
+#: The file, in the folder of the ranks, with the number of the step at which all processes end.
 WINDOW_FILE = "window.json"
-#: A step that takes so many times as long as most holds something else, such as an evaluation.
+#: A step that is longer than the median by this factor includes other work, such as an evaluation.
 INTERRUPTED = 5.0
-#: Steps that stand for an epoch where it is not known how many it has. A loader of more steps than
-#: the second number is taken for one without an end.
+#: The steps of an epoch if their number is unknown. A loader with more steps than the second number
+#: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
 #: The beginning of the note on the steps of a window.
 PROJECTED = "an epoch is projected from"
 
 
 class Steps(NamedTuple):
-    """Steps that were noted at once, mostly a single one: `made` of them, of so many `rows`."""
+    """`made` steps that were noted together, mostly one step, and their `rows`."""
 
     began: float
     ended: float
@@ -46,14 +46,14 @@ class Loop:
 
     Attributes
     ----------
-    began : by the monotonic clock; None of steps before any loop.
-    batches, rows, samples : the batches of the whole loop, the rows of a batch, and of all; None if
-        they are not known.
-    taken_before, made_before : batches of the loop that were taken, and steps that were made, until
-        then.
-    steps : of each time that a step was noted: when it ended, and the steps made so far.
-    taken : the batches of the loop that were taken as each of the steps ended.
-    scores : what Keras told at its end; None if it did not end.
+    began : the time of the beginning, by the monotonic clock; None for steps before any loop.
+    batches, rows, samples : the batches of the whole loop, the rows of a batch, and the rows of all
+        batches; None if unknown.
+    taken_before, made_before : the batches of the loop that were taken, and the steps that were
+        made, before `began`.
+    steps : for each note of a step, its end and the number of steps until then.
+    taken : for each note, the batches of the loop that were taken until then.
+    scores : the scores of Keras at the end of the loop; None if the loop did not end.
     """
 
     began: float | None
@@ -68,12 +68,12 @@ class Loop:
 
     @property
     def steps_in_all(self) -> float | None:
-        """The steps of the whole loop, by its batches; None if these are not known."""
+        """The steps of the whole loop, from the number of its batches; None if that is unknown."""
         made, taken = self.steps[-1][1] - self.made_before, self.taken[-1] - self.taken_before
         return self.batches and self.batches * made / taken
 
     def rows_of_steps(self) -> list[int | None]:
-        """Return the rows that were taken for each of the steps."""
+        """Return the rows of each note of steps; None for unknown rows."""
         if self.rows is None or self.samples is None:
             return [None] * len(self.steps)
         taken = [self.taken_before, *self.taken]
@@ -87,7 +87,7 @@ class Process:
 
     Attributes
     ----------
-    loops : those that have steps, in order. What lies between them is no part of a step.
+    loops : the loops with steps, in order. The time between two loops belongs to no step.
     steady : the number of the step after which step times were steady; None if they never were.
     """
 
@@ -117,7 +117,7 @@ def read(folder: Path) -> list[Process]:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 event, time, *values = json.loads(line)
-            except ValueError:  # The last line of a process that was ended.
+            except ValueError:  # The last line of a process may be cut.
                 break
             if event == "begin":
                 loops.append(Loop(time, *values, made))
@@ -136,7 +136,7 @@ def read(folder: Path) -> list[Process]:
 
 
 def marks_of(process: Process) -> list[Mark]:
-    """Return the marks of a process: each loop is an epoch, or steps without a loop are one."""
+    """Return the marks of a process. The end of a loop is the end of an epoch."""
     marks, before = [], 0
     for loop, after in zip_longest(process.loops, process.loops[1:]):
         if loop.began is not None:
@@ -153,13 +153,13 @@ def marks_of(process: Process) -> list[Mark]:
 
 @dataclass(frozen=True)
 class Window:
-    """Steady steps of all processes, those of the same numbers.
+    """The steady steps of all processes, with equal numbers in each process.
 
     Attributes
     ----------
-    epochs : of each process, an `Epoch` that holds the steps.
+    epochs : for each process, one `Epoch` with the steps of the window.
     epoch_steps : the steps of a whole epoch.
-    notes : what is to be said of it.
+    notes : sentences on the window.
     """
 
     epochs: list[list[Epoch]]
@@ -168,11 +168,11 @@ class Window:
 
 
 def window_of(processes: Sequence[Process]) -> Window | None:
-    """Return the window of processes of a run, None if their steps never were steady.
+    """Return the window of the processes of a run; None if their steps never were steady.
 
-    An epoch has as many steps as the loader of the first process that has one tells, or is taken
-    for `UNKNOWN_EPOCH` steps. Interruptions, of which a step takes `INTERRUPTED` times as long as
-    most, are left out in all processes.
+    The last loop of the first process tells the steps of an epoch. If it does not tell them, an
+    epoch has `UNKNOWN_EPOCH` steps. A step that is longer than the median by the factor
+    `INTERRUPTED` in one process is left out in all processes.
     """
     if not processes or any(process.steady is None for process in processes):
         return None
@@ -206,9 +206,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         )
     notes = [f"{PROJECTED} {epochs[0].count} steps, after {first} others"]
     if not known:
-        notes.append(
-            f"how many steps an epoch has is not known, so {UNKNOWN_EPOCH} steps are called one"
-        )
+        notes.append(f"the number of steps of an epoch is not known: {UNKNOWN_EPOCH} is assumed")
     if interrupted:
         spent = sum(by_process[0][number].seconds for number in interrupted)
         notes.append(

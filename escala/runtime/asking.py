@@ -1,4 +1,4 @@
-"""Job steps on the nodes of a run: they describe the nodes, look for lost ones, and time a link."""
+"""Job steps on the nodes of a run: describe the nodes, look for lost nodes, time a link."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from escala.runtime.node import LOOPBACK, MARK, describe
 from escala.runtime.slurm import job_number, same_host, srun
 
 _SURVEY_SECONDS = 120
-#: A node that takes longer to start `true` is lost: SLURM itself waits 10 seconds for a message.
+#: Seconds in which a node must start `true`, or it is lost. SLURM waits 10 seconds for a message.
 _ANSWER_SECONDS = 30
 
 
@@ -41,7 +41,7 @@ def describe_nodes(
 
     Parameters
     ----------
-    names : of the nodes; if empty, the first `count` nodes of the job are taken.
+    names : the names of the nodes. If empty, the first `count` nodes of the job are taken.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def describe_nodes(
 
 
 def address_here(nodes: Sequence[Node], interface: str | None) -> str:
-    """Return the address by which the nodes of a run reach this machine, one of them or not."""
+    """Return the address of this machine, a node or not, for the nodes of a run."""
     host = socket.gethostname()
     for node in nodes:
         if same_host(node.host, host):
@@ -81,7 +81,7 @@ def address_here(nodes: Sequence[Node], interface: str | None) -> str:
 
 
 def find_silent_nodes(names: Sequence[str]) -> list[str]:
-    """Return the nodes, of these nodes of this job, that do not start a process any more."""
+    """Return the nodes in `names`, which are nodes of this job, that no longer start a process."""
     job = job_number()
 
     def answers(name: str) -> bool:
@@ -92,7 +92,7 @@ def find_silent_nodes(names: Sequence[str]) -> list[str]:
             return False
         return done.returncode == 0
 
-    # All at once: each lost node takes the whole time.
+    # The nodes are tested at the same time, because each lost node takes the whole time.
     with ThreadPoolExecutor(len(names) or 1) as pool:
         are_answering = pool.map(answers, names)
         return [name for name, answer in zip(names, are_answering, strict=True) if not answer]
@@ -103,11 +103,11 @@ def require_answers(names: Sequence[str]) -> None:
 
     Parameters
     ----------
-    names : the nodes of the job that the run was given; empty if it was given none.
+    names : the nodes of the job that the run was given; empty if it was given no nodes.
 
     Raises
     ------
-    InputError : a node is silent; with the remedy.
+    InputError : a node is lost. The message has the remedy.
     """
     if lost := find_silent_nodes(names):
         raise InputError(
@@ -127,20 +127,21 @@ def _addresses(nodes: str) -> dict[str, str]:
 
 #: The value of `measured_by` of a link in a run.json.
 LINK_MEASURED_BY = "tcp"
-#: Begins the line that each end of a link prints.
+#: The beginning of the line that each end of a link prints.
 LINK_MARK = "escala-link "
 _PINGS, _BLOCK = 200, 2**20
-#: While the connection's window grows, bytes do not count. They count after it.
+#: At first the window of the connection grows: bytes of these seconds do not count. Then they
+#: count.
 _OMITTED_SECONDS, _COUNTED_SECONDS = 0.3, 1.0
 _PATIENCE_SECONDS, _STEP_SECONDS = 30, 120
 
 
 def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
-    """Return `mbit_per_second` and `latency_ms`; None where they could not be measured.
+    """Return `mbit_per_second` and `latency_ms` of a link; None for a value that was not measured.
 
     Parameters
     ----------
-    launch : of several nodes, by a job of SLURM.
+    launch : a launch on several nodes of a job of SLURM.
     known : the file that keeps both numbers for the job and the interface.
     """
     if known.exists():
@@ -171,7 +172,7 @@ def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
 
 
 def serve(address: str, port: int) -> dict[str, float]:
-    """Answer the other end, and return the rate at which its bytes arrived."""
+    """Answer the other end of a link, and return the rate at which its bytes arrive."""
     with socket.create_server((address, port)) as listening:
         listening.settimeout(_PATIENCE_SECONDS)
         connection, _ = listening.accept()
@@ -192,7 +193,7 @@ def serve(address: str, port: int) -> dict[str, float]:
 
 
 def connect(address: str, port: int) -> dict[str, float]:
-    """Return the median time of single bytes there and back; then send blocks for some time."""
+    """Return the median round-trip time of single bytes; then send blocks for some time."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:  # The other end may not listen yet.
         try:
@@ -213,8 +214,8 @@ def connect(address: str, port: int) -> dict[str, float]:
         block, end = bytes(_BLOCK), time.monotonic() + _OMITTED_SECONDS + _COUNTED_SECONDS
         while time.monotonic() < end:
             connection.sendall(block)
-        # The end that closes first keeps its port for a while: not that of the server, which ranks
-        # of the run will listen on.
+        # The end that closes first keeps its port for a while. It must be the client, because ranks
+        # of the run will listen on the port of the server.
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1)
     return {"latency_ms": 1e3 * statistics.median(seconds)}

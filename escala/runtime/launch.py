@@ -4,7 +4,7 @@
 |---|---|
 | `local` | one node, no MPI |
 | `mpirun` | one node and MPI; nodes of a job if `srun` does not work with Open MPI |
-| `srun` | several nodes, inside a SLURM job; any run that is given nodes of a job |
+| `srun` | several nodes, inside a SLURM job; every run on given nodes of a job |
 
 With every launcher, a process finds its number in the environment and its place in the run's plan.
 """
@@ -39,7 +39,7 @@ LOCAL, MPIRUN, SRUN = "local", "mpirun", "srun"
 Command = list[str]
 Environment = dict[str, str]
 
-#: Open MPI's transports between ranks of one node.
+#: The transports of Open MPI between ranks of one node.
 ON_ONE_NODE = "self,vader"
 
 
@@ -54,17 +54,17 @@ def survey(
 
     Parameters
     ----------
-    interface : network interface to use between nodes; default: the one by which the scheduler
+    interface : the network interface between nodes. Default: the interface by which the scheduler
         knows a node.
     launcher : `auto` or the name of a launcher.
-    names : the nodes of the run, of the job that this process is in. The run is then a job step,
-        also on one node. If empty, a run of one node uses this machine, and a run of several nodes
-        the first ones of the job.
+    names : the nodes of the run, which belong to the job of this process. The run is then a job
+        step, even on one node. If empty, a run of one node uses this machine, and a run of several
+        nodes uses the first nodes of the job.
 
     Raises
     ------
-    InputError : several nodes, or `srun`, outside a SLURM allocation; one node, on a machine that
-        is not of the allocation; `local`, with nodes of a job.
+    InputError : several nodes, or `srun`, outside a SLURM allocation; one node, on a machine
+        outside the allocation; `local`, with nodes of a job.
     """
     ports = processes_per_node(layout, strategy) + EXTRA_PORTS
     if names and launcher == LOCAL:
@@ -94,12 +94,12 @@ def survey(
 def environment(
     strategy: str, knobs: dict, launch: Launch | None = None, program: Program | None = None
 ) -> Environment:
-    """Return the environment of every process of a run, from that of this process.
+    """Return the environment of every process of a run, made from the environment of this process.
 
     Parameters
     ----------
-    program : what the processes start, if they train nothing themselves. It also gets the variables
-        that it names, and the project's Open MPI only where it needs it.
+    program : the program that the processes start, if they do not train themselves. It also gets
+        the variables that it names. It gets the project's Open MPI only if it needs it.
     """
     declared, result = STRATEGIES[strategy], variables.for_ranks()
     result.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -111,13 +111,13 @@ def environment(
         result["OMP_NUM_THREADS"] = str(threads)
     if launch and declared.meets_by == "mpi":
         copies = result["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
-        if copies == "none":  # Release 5 has another name for it.
+        if copies == "none":  # Release 5 has another name for this setting.
             result["OMPI_MCA_smsc"] = "^cma"
     if launch and launch.job:
-        # The older name tells mpirun that srun starts its daemons.
+        # From the older name mpirun knows that srun starts its daemons.
         result |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
-        # The ranks of a job step exchange over their network. On one node no transport listens on a
-        # port, as under `mpirun`.
+        # The ranks of a job step exchange over the network of the nodes. On one node no transport
+        # listens on a port, as with `mpirun`.
         if (interface := launch.nodes[0].interface) == LOOPBACK:
             result["OMPI_MCA_btl"] = ON_ONE_NODE
         else:
@@ -136,9 +136,9 @@ def command_line(
     command: Command,
     program: Program | None = None,
 ) -> Iterator[tuple[Command, Environment]]:
-    """Yield the one command that starts all processes, and further variables for them.
+    """Yield the command that starts all processes, and further variables for the processes.
 
-    While the context lasts, this process serves what they need to find each other.
+    While the context lasts, this process runs the server by which they find each other.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def command_line(
         )
         start = [mpirun, *options]
     elif launch.launcher == SRUN:
-        # On one node, `spawn` gives servers that accept calls from everybody a private network.
+        # On one node, `spawn` makes a private network for servers that accept calls from everybody.
         is_private = bool(private) and len(launch.nodes) == 1
         tasks = 1 if is_private else len(places)
         start = [
@@ -185,7 +185,7 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
     options += ["--host", ",".join(f"{host}:{per_node}" for host in hosts)]
     # The ranks of one node exchange through shared memory: no transport listens on a port.
     parameters = {"btl": f"{ON_ONE_NODE},tcp" if across else ON_ONE_NODE}
-    # From its release 5 on, mpirun refuses loopback, and starts processes on one node by itself.
+    # From release 5 on, mpirun refuses loopback. On one node it needs no interface.
     interface = launch.nodes[0].interface
     if (across or not other_hosts) and (release < 5 or interface != LOOPBACK):
         parameters["oob_tcp_if_include"] = interface
@@ -195,10 +195,10 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
             f"--nodes={len(other_hosts)} --nodelist={','.join(other_hosts)}"
         )
     elif release < 5:
-        # By default mpirun looks for ssh even without other nodes, and fails if there is none.
+        # By default mpirun looks for ssh even without other nodes, and fails without ssh.
         parameters["plm"] = "isolated"
     if launch.job:
-        # It needs no more of the allocation than the hosts above.
+        # mpirun must not read the allocation, because the hosts are given above.
         parameters["ras"] = "^slurm"
     return options + [word for item in parameters.items() for word in ("--mca", *item)]
 
@@ -246,7 +246,7 @@ def _step_name(job: str) -> str:
 
 
 def end_job_step(launch: Launch) -> None:
-    """End the job step of `srun`, which may still run on other nodes; do nothing without a job."""
+    """End the job step of `srun`, which may still run on other nodes. Without a job, do nothing."""
     if launch.job is None or launch.launcher != SRUN:
         return
     ask = ["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"]

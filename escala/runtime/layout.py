@@ -1,4 +1,4 @@
-"""Layouts such as `2x1`: their nodes, and the rows, cores and ranks of their processes."""
+"""Layouts such as `2x1`: the nodes of a run, and the rows, cores and ranks of its processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escala.strategies.base import Place
 
 
 class Layout(str):
-    """`nodes` machines with `processes` ranks on each. It is the text `NODESxPROCS` as well."""
+    """`nodes` machines with `processes` ranks on each. Its text is `NODESxPROCS`."""
 
     nodes: int
     processes: int
@@ -31,7 +31,7 @@ class Layout(str):
 
         Raises
         ------
-        ValueError : `text` is not of that form.
+        ValueError : `text` is not a layout.
         """
         match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
         if match is None:
@@ -49,12 +49,13 @@ def with_layout(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def global_batch(training: Mapping[str, Any], ranks: int) -> int:
-    """Return the rows of a step of all ranks together, from the settings of a training."""
+    """Return the rows of a step, over all ranks, by the settings of a training."""
     batch = training["batch"]
     return batch["rows"] * (ranks if batch["per"] == "rank" else 1)
 
 
-#: Ports of a node besides those of its processes. Processes meet at those of the first node.
+#: How many ports a node has besides one for each process. Processes meet at these ports of the
+#: first node.
 EXTRA_PORTS = 2
 
 
@@ -64,9 +65,9 @@ class Node:
 
     Attributes
     ----------
-    interface, address : of the network that its ranks exchange over.
+    interface, address : the interface and the address by which its ranks exchange.
     cores : the logical cores that the run may use, in this order.
-    ports : numbers of ports that were free.
+    ports : the numbers of free ports.
     machine : the result of `escala.core.hardware.describe` with the `speed_seconds` of its first
         core (`escala.runtime.node`).
     single_copy : whether a process there may read the memory of another one.
@@ -87,9 +88,9 @@ class Launch:
 
     Attributes
     ----------
-    job : SLURM's number of the job whose steps are started, or None without one.
-    names : SLURM's names of the nodes, if they were chosen among those of the job.
-    here : the address of this machine for the processes, where it serves them.
+    job : SLURM's number of the job whose steps are started; None without a job.
+    names : SLURM's names of the nodes, if they were chosen from the nodes of the job.
+    here : the address at which the processes reach a server of this machine.
     """
 
     launcher: str
@@ -106,10 +107,10 @@ def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
 def places(
     layout: Layout, strategy: type[Strategy], knobs: dict, nodes: Sequence[Node]
 ) -> list[dict]:
-    """Return the place of every process of a run, in the form that `Place.of` reads.
+    """Return the place of every process of a run, as `Place.of` reads it.
 
-    Ranks are numbered node by node. A rank gets `cores_per_process` cores of its node, and a
-    process gets those of all its ranks. A process that is not bound gets all cores of the node.
+    Ranks are numbered node by node. A rank gets `cores_per_process` cores of its node. A process
+    gets the cores of all its ranks. A process that is not bound gets all cores of the node.
     """
     per_node = processes_per_node(layout, strategy)
     process_ranks = layout.processes // per_node
@@ -121,7 +122,7 @@ def places(
     entries = []
     for number, node in enumerate(nodes):
         for local in range(per_node):
-            # Cores are shared where there are too few.
+            # If there are too few cores, processes share them.
             positions = range(local * process_cores, (local + 1) * process_cores)
             cores = sorted({node.cores[position % len(node.cores)] for position in positions})
             process = number * per_node + local

@@ -27,7 +27,7 @@ _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def mpirun(program: Program | None = None) -> str:
-    """Return the path of `mpirun`: the one in the program's environment, or the project's.
+    """Return the path of `mpirun` in the environment of the program or of the project.
 
     A program that runs in the project's environment, or in one of an engine, uses the project's,
     like its Horovod.
@@ -68,7 +68,8 @@ def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str
 
     Parameters
     ----------
-    program : what the processes run. It gets the project's Open MPI only if it needs it.
+    program : the program that the processes run. It gets the project's Open MPI only if it needs
+        it.
     mpi : whether the processes meet by MPI.
     """
     if program is None or _uses_project_mpi(which(program, program.command[0])):
@@ -77,10 +78,10 @@ def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str
 
 
 def project_mpi() -> dict[str, str]:
-    """Return the variables that select the Open MPI of the project's environment, if it has one.
+    """Return the variables that select the Open MPI of the project's environment, if it exists.
 
-    Horovod is linked with it. They are needed because it is installed in another place than it was
-    built for, and because a system MPI must not be loaded instead.
+    Horovod is linked with this Open MPI. The variables are needed because Open MPI is not installed
+    where it was built for, and because the MPI of the system must not be loaded instead.
     """
     if not _project_mpirun().exists():
         return _as_root()
@@ -93,9 +94,9 @@ def single_copy(nodes: Sequence[Node]) -> str:
 
     Returns
     -------
-    `cma`: a rank reads the memory of the other directly. `none`, where that is forbidden: the
-    sender copies into shared memory, and the receiver out of it. By default Open MPI uses `cma`
-    without checking that it is allowed.
+    `cma`: a rank reads the memory of another rank directly. `none`, if direct reads are forbidden:
+    the sender copies into shared memory, and the receiver copies from shared memory. By default
+    Open MPI uses `cma` without checking the permission.
     """
     return "cma" if all(node.single_copy for node in nodes) else "none"
 
@@ -105,9 +106,9 @@ def transport(name: str | None, interface: str | None) -> dict[str, str]:
 
     Parameters
     ----------
-    name : `tcp`, `ucx`, or None, which leaves the choice to Open MPI.
-    interface : the interface that the experiment names, if it does. UCX takes the RDMA device of an
-        interface, and TCP over it where it has none.
+    name : `tcp`, `ucx`, or None, so that Open MPI chooses.
+    interface : the interface that the experiment names, or None. UCX uses the RDMA device of the
+        interface; without a device, it uses TCP over the interface.
     """
     variables = {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "1"}
     if name == "tcp":
@@ -121,7 +122,7 @@ def transport(name: str | None, interface: str | None) -> dict[str, str]:
             port = int(file.read_text(encoding="utf-8")) + 1 if file.exists() else 1
             variables["UCX_NET_DEVICES"] = f"{devices[0].name}:{port}"  # Such as `mlx5_0:1`.
         else:
-            # By default Open MPI leaves UCX out where it finds no such device.
+            # By default Open MPI does not use UCX if it finds no such device.
             variables |= dict.fromkeys(_UCX_LISTS, "any")
     return variables
 
@@ -136,7 +137,7 @@ def _is_of_project(path: str | None) -> bool:
 
 
 def _uses_project_mpi(path: str | None) -> bool:
-    """Return whether a program belongs to the project's environment, or to one of an engine."""
+    """Return whether a program belongs to the environment of the project or of an engine."""
     return _is_of_project(path) or (
         path is not None and Path(path).parents[1].name in _ENGINE_FOLDERS
     )
@@ -165,11 +166,12 @@ _NOISE = re.compile(
     """,
     re.VERBOSE,
 )
-#: Between two messages of Open MPI.
+#: The line between two messages of Open MPI.
 _RULE = re.compile(r"^-{20,}\n", re.MULTILINE)
-#: A message of Open MPI that follows from another rank's. The first to arrive is printed first.
+#: A message of Open MPI that follows from a message of another rank. The messages are printed in
+#: the order in which they arrive.
 _CONSEQUENCE = re.compile(r"are unable to reach each other for|MPI process is unreachable")
-#: The process that a line is from.
+#: The beginning of a line that names its process.
 _SENDER = re.compile(r"^\[[\w.-]+:\d+\] (\[\[\d+,\d+\],\d+\] )?")
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -177,8 +179,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 def cause(output: str) -> str:
     """Return the first lines of a launcher's output that name a cause, or an empty text.
 
-    Rules of dashes, Open MPI's remarks on its own end, and repeated lines are left out. Of a
-    traceback only the error stays. A message that follows from another one comes last.
+    Lines of dashes, Open MPI's remarks on its end, and repeated lines are left out. Of a traceback
+    only the error is kept. A message that follows from another message comes last.
     """
     messages = sorted(_RULE.split(output), key=lambda message: bool(_CONSEQUENCE.search(message)))
     lines, in_traceback = [], False

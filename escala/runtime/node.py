@@ -1,4 +1,4 @@
-"""Describe one machine of a run: `python -m escala.runtime.node`, one on each.
+"""Describe one machine of a run: `python -m escala.runtime.node`, started on each node.
 
 It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`, and `world`, the
 number of processes that MPI joined, if this was requested.
@@ -36,13 +36,13 @@ from escala.core.hardware import available_cores
 from escala.runtime.layout import Node
 from escala.runtime.slurm import same_host
 
-#: On one node ranks use only loopback.
+#: The interface between ranks on one node.
 LOOPBACK = "lo"
-#: The first port that ranks listen on; below are those of known services.
+#: The first port that ranks listen on. Lower ports are those of known services.
 FIRST_PORT = 10_000
-#: Linux gives a port of this range to a program that listens or connects without choosing one.
+#: The file with the range of ephemeral ports. A program that chooses no port gets such a port.
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-#: Marks the line among other output of a scheduler.
+#: The beginning of the line. A scheduler may print other lines.
 MARK = "escala-node "
 
 
@@ -51,13 +51,13 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
 
     Parameters
     ----------
-    interface : the network interface to use; the default is the one that holds `address`.
+    interface : the network interface to use. Default: the interface with `address`.
     ports : number of free ports to return.
     address : the address by which the scheduler knows this machine.
 
     Raises
     ------
-    InputError : there is no such interface, or it has no IPv4 address.
+    InputError : the interface does not exist, or has no IPv4 address.
     """
     by_interface = {
         name: [entry.address for entry in addresses if entry.family == socket.AF_INET]
@@ -94,10 +94,10 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
 
 
 def _find_free_ports(address: str, count: int) -> list[int]:
-    """Return free ports: ephemeral ones only where there are too few others.
+    """Return free ports. They are ephemeral only if there are too few other free ports.
 
-    The ranks listen on them seconds later. By then, a program may have been given an ephemeral
-    port: srun listens on some.
+    The ranks listen on the ports seconds later. By then, Linux may have given an ephemeral port to
+    another program, such as srun.
     """
     first, last = map(int, EPHEMERAL_PORTS.read_text(encoding="utf-8").split())
     fixed = [*range(FIRST_PORT, first), *range(max(last + 1, FIRST_PORT), 2**16)]
@@ -116,11 +116,11 @@ def _find_free_ports(address: str, count: int) -> list[int]:
 
 
 def _bind(address: str, port: int) -> socket.socket:
-    """Return a socket that has a port; 0 lets the kernel choose one.
+    """Return a socket that is bound to a port. With port 0, the kernel chooses a port.
 
     Raises
     ------
-    OSError : the port is not free, or the address is not this machine's.
+    OSError : the port is not free, or this machine does not have the address.
     """
     bound = socket.socket()
     try:
@@ -132,7 +132,7 @@ def _bind(address: str, port: int) -> socket.socket:
 
 
 def mpi_world() -> int:
-    """Return the number of processes in this one's MPI world: 1 if its launcher has no MPI support.
+    """Return the number of processes in the MPI world of this process; 1 without MPI support.
 
     Open MPI 4's names for the communicator and the calls, `mpi.h`.
     """
@@ -149,7 +149,9 @@ def main() -> int:
     parser.add_argument("--interface")
     parser.add_argument("--ports", type=int, required=True)
     parser.add_argument("--addresses", type=json.loads, default={}, metavar="JSON")
-    parser.add_argument("--mpi", action="store_true", help="join the others through MPI")
+    parser.add_argument(
+        "--mpi", action="store_true", help="join the processes of the other nodes through MPI"
+    )
     arguments = parser.parse_args()
     name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     try:

@@ -24,8 +24,8 @@ from escala.core import console, variables
 from escala.core.children import capture
 from escala.core.errors import InputError
 
-#: The status of a run by SLURM's state of its job; None if the run has not failed. By any other
-#: state the run is `failed`.
+#: The status of a run by the state of its job; None if the run has not failed. For any other state
+#: the status is `failed`.
 _STATUSES = {
     "CANCELLED": None, "NODE_FAIL": None, "OUT_OF_MEMORY": "out-of-memory", "PREEMPTED": None,
     "TIMEOUT": "timeout",
@@ -36,7 +36,7 @@ _ENDED = {
     "PREEMPTED", "TIMEOUT",
 }  # fmt: skip
 _OVER_MEMORY = "exceeded memory limit"
-# On some clusters the name of the node is included.
+# On some clusters the line includes the name of the node.
 _ERRORS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
 _CALL_SECONDS = 60
 _CANCEL_SECONDS = 10
@@ -48,14 +48,14 @@ _PROFILE = (
     f"without --profile, {variables.PROFILE} or --executor slurm the workflow runs on this machine"
 )
 
-#: Variables by which a user chooses what SLURM's programs print: columns, order, filters, times.
+#: Variables by which a user changes the output of SLURM's programs: columns, order, filters, times.
 _OUTPUT_VARIABLES = re.compile(
     r"(SACCT|SCONTROL|SINFO|SPRIO|SQUEUE|SSHARE)_\w+|SLURM_(TIME_FORMAT|BITSTR_LEN)"
 )
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of this process, changed so that SLURM prints what Escala reads."""
+    """Return the environment of this process, changed so that Escala can read SLURM's output."""
     names = [name for name in os.environ if not _OUTPUT_VARIABLES.fullmatch(name)]
     return {name: os.environ[name] for name in names} | {
         "SLURM_TIME_FORMAT": "standard",
@@ -68,19 +68,20 @@ def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.Compl
 
     Raises
     ------
-    OSError, subprocess.TimeoutExpired : it is not installed; it takes longer than `seconds`.
+    OSError : the program is not installed.
+    subprocess.TimeoutExpired : the program takes longer than `seconds`.
     """
     return capture(words, timeout=seconds, env=environment() | added)
 
 
 def output_of(words: Sequence[str], seconds: float = _CALL_SECONDS) -> str:
-    """Return all that a program prints; see `call`."""
+    """Return the output of a program; see `call`."""
     done = call(words, seconds)
     return done.stdout + done.stderr
 
 
 def ask(words: Sequence[str]) -> str:
-    """Return what a program prints; nothing where it is not installed, fails or does not answer."""
+    """Return the output of a program; empty if it is not installed, fails or does not answer."""
     with suppress(OSError, subprocess.TimeoutExpired):
         done = call(words, _CALL_SECONDS)
         return "" if done.returncode else done.stdout
@@ -120,15 +121,15 @@ def require_controller() -> None:
 def job_ending(
     job: str, log: Path | None, was_interrupted: bool = False
 ) -> tuple[str | None, str] | None:
-    """Return how a job ended that left no result of a run; None while it goes on.
+    """Return how a job without a result of its run ended; None while the job goes on.
 
-    What SLURM does not tell is left out of the reason.
+    The reason includes only details that SLURM tells.
 
     Parameters
     ----------
-    log : of the job, which holds errors of SLURM; None if unknown.
-    was_interrupted : whether a signal had ended the run before. Then the run has failed only if it
-        used too much memory.
+    log : the log of the job, with errors of SLURM; None if unknown.
+    was_interrupted : whether a signal ended the run before its job ended. Such a run has failed
+        only if it used too much memory.
 
     Returns
     -------
@@ -149,7 +150,7 @@ def job_ending(
 
 
 def overdue_jobs(name: str) -> list[str]:
-    """Return the numbers of the jobs of a name that had not begun after `queue_minutes`."""
+    """Return the numbers of the jobs of a name that did not begin within `queue_minutes`."""
     states = _states(f"--name={name}")
     return [number for number, state in states.items() if state == "DEADLINE"]
 
@@ -157,7 +158,7 @@ def overdue_jobs(name: str) -> list[str]:
 def use_environment() -> None:
     """Prepare the environment of this process, from which Snakemake's executor calls SLURM.
 
-    A job for which the executor states no memory gets all memory of its nodes.
+    If the executor states no memory for a job, the job gets all memory of its nodes.
     """
     for name in os.environ.keys() - environment().keys():
         del os.environ[name]
@@ -168,8 +169,8 @@ def use_environment() -> None:
 def cancel(name: str) -> bool:
     """Cancel the jobs of a name, and return whether the controller answered.
 
-    Snakemake's executor cancels only jobs that it knows: none while it checks their state, and
-    no job that is being submitted.
+    Snakemake's executor cancels only jobs that it knows. It knows no jobs while it checks their
+    state, and it does not know a job that is being submitted.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         return call(["scancel", f"--name={name}"], _CANCEL_SECONDS).returncode == 0
@@ -179,11 +180,11 @@ def cancel(name: str) -> bool:
 def wait(number: str, seconds: float = 10) -> int:
     """Wait until a job has ended, and return its exit code as a shell has it.
 
-    An exception here, such as of Ctrl-C, cancels the job.
+    An exception during the wait, such as Ctrl-C, cancels the job.
 
     Parameters
     ----------
-    seconds : between two questions to the controller.
+    seconds : the time between two questions to the controller.
     """
     try:
         while (code := _exit_code(number)) is None:
@@ -196,7 +197,7 @@ def wait(number: str, seconds: float = 10) -> int:
 
 
 def _exit_code(number: str) -> int | None:
-    """Return the exit code of a job; None if it goes on, or SLURM does not answer."""
+    """Return the exit code of a job; None while the job goes on, or if SLURM does not answer."""
     try:
         done = call(["scontrol", "show", "job", number], _CALL_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -216,10 +217,10 @@ def _exit_code(number: str) -> int | None:
 
 
 def state(job: str) -> str | None:
-    """Return SLURM's state of a job, None if it does not tell it."""
+    """Return SLURM's state of a job; None if SLURM does not tell the state."""
     if state := _states(f"--jobs={job}").get(job):
         return state
-    # After some minutes only the accounting knows it: `CANCELLED by 1000`.
+    # After some minutes only the accounting knows the state, such as `CANCELLED by 1000`.
     options = ["--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job}"]
     return next(iter(ask(["sacct", *options]).split()), None)
 

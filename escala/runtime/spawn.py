@@ -1,8 +1,9 @@
 """Start the processes of a run on one machine: `python -m escala.runtime.spawn N COMMAND…`.
 
-Each finds its number in the environment. When one fails, its number and its exit code or signal are
-printed, and the others are ended. With `--private-network` they share a network that no other
-process reaches: TensorFlow's gRPC server listens on every address, without authentication.
+Each process finds its number in the environment. When a process fails, its number and its exit code
+or signal are printed, and the other processes are ended. With `--private-network` the processes
+share a network that no other process reaches: TensorFlow's gRPC server listens on every address,
+without authentication.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ def process_of_environment() -> int:
 
 
 def enter_private_network() -> None:
-    """Move this process into a network namespace that holds only a loopback interface.
+    """Move this process into a network namespace with only a loopback interface.
 
     Raises
     ------
-    PermissionError : the kernel allows one neither to this user nor in a user namespace.
+    PermissionError : the kernel allows no network namespace, neither to this user nor in a user
+        namespace.
     """
     user, group = os.getuid(), os.getgid()
     try:
@@ -96,8 +98,8 @@ def main() -> int:
 def first_to_fail(started: Sequence[Popen]) -> int | None:
     """Wait until all processes have ended, or one has failed. Return the number of the failed one.
 
-    The end of each process wakes this one. Failures that follow from the first come later, because
-    the other processes must notice it.
+    The end of each process wakes this process. Failures that follow from the first failure come
+    later, because the other processes must notice it first.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The calls of Snakemake that subcommands of `escala` stand for.
 
-Results belong to the working directory. If that is no folder of the project, the workflow is that
-of the installation.
+Results are written in the working directory. If this folder is no project folder, the workflow of
+the installation is used.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.variables import PROFILE
 
-#: Files and folders that only the folder of the project has together.
+#: Files and folders by which a project folder is recognised. No other folder has all of them.
 PROJECT = ("Snakefile", "config.yaml", "escala", "scripts")
-#: The folder of the project that this module belongs to: a clone, or that of the installation.
+#: The project folder of this module: a clone, or the folder of the installation.
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,7 +44,7 @@ def _cores(text: str) -> str:
 
 
 def add_experiment(parser: Parser) -> None:
-    """Add the option of the experiment, and let the words after `--` be Snakemake's."""
+    """Add the option of the experiment, and an argument with the words for Snakemake."""
     text = "file of the experiment; default: config.yaml"
     option = parser.add_argument("-e", "--experiment", metavar="FILE", help=text)
     option.completer = lambda **_: experiments()
@@ -57,13 +57,14 @@ def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
 
     Parameters
     ----------
-    arguments : as `add_options` or `add_experiment` reads them, with further words as `extra`.
-    words : its targets, or other words that are to stand first.
+    arguments : the arguments of `add_options` or `add_experiment`, with words for Snakemake as
+        `extra`.
+    words : the targets, or other words that come first.
 
     Raises
     ------
-    InputError : no experiment is named and the working directory has no default one, or its file is
-        missing or no YAML.
+    InputError : no experiment is named and the working directory has no default experiment; or the
+        file of the experiment is missing or no YAML.
     """
     call = ["snakemake"]
     if not is_project(Path.cwd()):  # Snakemake would take both from the working directory first.
@@ -78,13 +79,13 @@ def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
         call += ["--dry-run"] if arguments.dry_run else []
     call += arguments.extra
     file = file_of(arguments)
-    # The last one: `--configfile` takes every word after it.
+    # `--configfile` comes last, because it takes every word after it.
     return [*call, "--configfile", file] if arguments.experiment else call
 
 
 def make(call: list[str]) -> NoReturn:
     """Print a call of Snakemake, and replace this process by it."""
-    # On stderr, because stdout belongs to the call.
+    # The line goes to stderr, because stdout belongs to the call.
     print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
     profile = os.environ.pop(PROFILE, None)
     if profile and not any(word.split("=")[0] == "--profile" for word in call):
@@ -92,12 +93,12 @@ def make(call: list[str]) -> NoReturn:
             f"{PROFILE}: {profile} is not read, as it decides how other work runs. "
             f"To use it here: --profile {shlex.quote(profile)}"
         )
-    # As `snakemake`, but with one message for each error.
+    # This module calls Snakemake, and prints one message for each error.
     os.execv(sys.executable, [sys.executable, "-m", "escala.workflow.called", *call[1:]])
 
 
 def find_file(path: str) -> str:
-    """Return a path as it is, or that of the project's file of this name if there is none here."""
+    """Return the path of a file: here, or in the project folder if the file is not here."""
     return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
 
 
@@ -114,14 +115,14 @@ def experiments() -> list[str]:
 
 
 def file_of(arguments: argparse.Namespace) -> str:
-    """Return the file of the experiment that arguments name, or of the default one.
+    """Return the file of the experiment that arguments name, or of the default experiment.
 
     Raises
     ------
     InputError : see `call_of`.
     """
     if arguments.experiment is None:
-        # Only the folder of a project has a default experiment.
+        # Only a project folder has a default experiment.
         folder = Path.cwd()
         project = next((parent for parent in (folder, *folder.parents) if is_project(parent)), None)
         if project == folder:
@@ -144,7 +145,7 @@ def file_of(arguments: argparse.Namespace) -> str:
         raise InputError("--experiment", file, "no such file", remedy)
     from escala.core.yaml12 import read
 
-    # Snakemake reads the file before any rule is, and its message does not name it.
+    # Snakemake reads the file before the rules, and its message does not name the file.
     if not isinstance(read(file), dict):
         raise InputError(file, None, "has no keys", "write one by `escala try` or `escala new`")
     return file

@@ -1,4 +1,4 @@
-"""A call of Snakemake for the command `escala`: its errors have one message each, with a remedy.
+"""A call of Snakemake for the command `escala`. Each error has one message with a remedy.
 
 python -m escala.workflow.called --cores 2 TARGET      as snakemake --cores 2 TARGET
 """
@@ -36,7 +36,7 @@ from escala.core.errors import InputError
 from escala.experiment import files_by_name
 from escala.workflow import internals
 
-#: Words by which a process is known as a call of Snakemake.
+#: Words in the command line of a process that is a call of Snakemake.
 _CALLS = ("snakemake", "escala.workflow.called")
 #: Messages of Snakemake on unknown options, and on a profile that is no folder.
 _UNKNOWN = "unrecognized arguments: "
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 class Explanation(NamedTuple):
-    """The text that is printed of an error, and the exit code of the call."""
+    """The printed text of an error, and the exit code of the call."""
 
     text: str
     code: int
@@ -75,7 +75,7 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> E
     Parameters
     ----------
     rules : names of the rules that may be targets.
-    words : of the call.
+    words : the words of the call.
     """
     text, is_of_input = str(error), isinstance(error, InputFunctionException)
     if isinstance(error, LockException):
@@ -99,7 +99,7 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> E
         reason, remedy = "no such file", "correct its path, or leave it out"
         text = str(InputError("the call", error.filename, reason, remedy))
     elif is_of_input:
-        # Snakemake's text has the place in the rules, where the error is not.
+        # Snakemake's text names a place in the rules, but the error is not there.
         text = str(error.__context__)
     if isinstance(error, InputError) or "Remedy: " in text:
         return Explanation(text, console.WRONG)
@@ -109,13 +109,13 @@ def explain(error: Exception, rules: Collection[str], words: Sequence[str]) -> E
 
 
 def refusal_of(words: Collection[str], message: str, options: Collection[str]) -> InputError:
-    """Return the error for words, or for keys of a profile, that Snakemake cannot read.
+    """Return the error for words of a call, or for keys of a profile, that Snakemake cannot read.
 
     Parameters
     ----------
-    words : of the call.
-    message : of Snakemake.
-    options : all that it has.
+    words : the words of the call.
+    message : the message of Snakemake.
+    options : all options of Snakemake.
     """
     if profile := _NO_PROFILE.match(message):
         reason = f"{profile[1]} is not a folder with a config.yaml"
@@ -135,7 +135,7 @@ def refusal_of(words: Collection[str], message: str, options: Collection[str]) -
 
 
 def _holder_of_lock(folder: Path) -> str:
-    """Return a message on the call that makes results in a folder, which Snakemake found locked."""
+    """Return a message on the call that makes results in a folder, after Snakemake found a lock."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             words = [Path(word).name for word in process.cmdline()[:3]]
@@ -158,7 +158,7 @@ def _target_error(
     rules: Collection[str],
     reason: str = "is neither a result nor a step of the workflow",
 ) -> InputError:
-    """Return the error for a target that nothing makes."""
+    """Return the error for a target that no rule makes."""
     files = files_by_name(Path.cwd())
     if target in files:
         file = os.path.relpath(files[target])

@@ -2,7 +2,7 @@
 
 An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
 folder of it, or to config.yaml if its name is NAME. `--configfile FILE` selects another default
-experiment. Where the working directory is not the project's, its experiments/ comes first.
+experiment. If the working directory is no project folder, its experiments/ comes first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def show_errors() -> Iterator[None]:
 def refuse(message: object) -> NoReturn:
     """End Snakemake with one message on wrong input.
 
-    Snakemake shows any other exception of an input function with places in the rules, where the
-    error is not.
+    Snakemake shows any other exception of an input function with places in the rules, although the
+    error is not there.
     """
     raise SystemExit(str(message))
 
@@ -56,9 +56,9 @@ class Experiments:
     ----------
     project : folder of the project.
     folder : the working directory.
-    files : files of `--configfile`. The last one is the default experiment; without any,
-        config.yaml is.
-    changes : what `--config` changes in it.
+    files : files of `--configfile`. The last file is the default experiment; without files,
+        config.yaml is the default.
+    changes : the changes of `--config` to the default experiment.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class Experiments:
         self._by_name = {self.default.name: self.default}
 
     def by_name(self, name: str) -> Experiment:
-        """Return the experiment of a name, also one that calibrates another."""
+        """Return an experiment by its name, also an experiment that calibrates another one."""
         if name not in self._by_name:
             with show_errors():
                 base = experiment_of(name)
@@ -105,7 +105,7 @@ class Experiments:
         return datasets[wildcards.dataset]
 
     def run(self, wildcards: Wildcards) -> Run:
-        """Return the run that a job's wildcards name; the experiment must contain it."""
+        """Return the run that a job's wildcards name. The experiment must contain the run."""
         instrument, _, repeat = getattr(wildcards, "instrument", "").partition(".")
         repeat = repeat or getattr(wildcards, "repeat", "")
         series, _, number = repeat.rpartition(".")

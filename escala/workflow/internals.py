@@ -1,6 +1,6 @@
-"""All that this project uses of Snakemake beyond its documentation, for the tested versions.
+"""The undocumented functions of Snakemake that this project uses, for the tested versions.
 
-No other module does (`tests/unit/test_workflow_package.py`).
+No other module uses them (`tests/unit/test_workflow_package.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
-from snakemake import cli, exceptions  # First: the others import each other in a circle.
+from snakemake import cli, exceptions  # cli first: other modules form a circle of imports.
 from snakemake.api import Workflow
 from snakemake.dag import DAG
 from snakemake.jobs import Job
@@ -33,31 +33,31 @@ def note(workflow: Workflow) -> None:
 
 
 def jobs(dag: DAG, *rules: str, needed: bool = False) -> Iterator[Job]:
-    """Yield the jobs of some rules, or of all; with `needed` only jobs that are to run."""
+    """Yield the jobs of some rules, or of all rules; with `needed`, only jobs that will run."""
     for job in dag.jobs:
         if (not rules or job.rule.name in rules) and (not needed or dag.needrun(job)):
             yield job
 
 
 def triggers_left_out(workflow: Workflow) -> list[str]:
-    """Return the kinds of changes after which a call makes no result again (`--rerun-triggers`)."""
+    """Return the rerun triggers that a call leaves out (`--rerun-triggers`)."""
     triggers = RerunTrigger.all() - workflow.dag_settings.rerun_triggers
     return sorted(trigger.item_to_choice() for trigger in triggers)
 
 
 def targets(workflow: Workflow) -> set[str]:
-    """Return the targets of a call, rules and files; none while the rules are read."""
+    """Return the targets of a call, rules and files; none while the rules are being read."""
     return set(map(str, workflow.dag_settings.targets)) if workflow.dag_settings else set()
 
 
 def targets_to_force(workflow: Workflow) -> set[str]:
-    """Return the rules and files that a call makes again whatever there is; `all` for all."""
+    """Return the rules and files that a call must make again; `all` for all rules."""
     settings = workflow.dag_settings
     return set(map(str, settings.forcerun)) | ({"all"} if settings.forceall else set())
 
 
 def forget(workflow: Workflow, file: str) -> None:
-    """Remove what Snakemake remembers of how a file was made."""
+    """Remove the record of Snakemake on how a file was made."""
     workflow.persistence.cleanup_metadata(file)
 
 
@@ -74,7 +74,7 @@ def watch_submissions() -> list[str]:
 
 
 def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
-    """Let Snakemake print nothing of failed jobs while `when()` is true, as after an interrupt."""
+    """Let Snakemake print nothing on failed jobs while `when()` is true: after an interrupt."""
 
     def is_printed(record: logging.LogRecord) -> bool:
         of_job = getattr(record, "exception", None) == exceptions.RuleException.__name__
@@ -84,7 +84,7 @@ def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:
-    """Return whether jobs go to a cluster, also in a dry run, which has another executor."""
+    """Return whether jobs go to a cluster. In a dry run, return whether they would."""
     return workflow.resource_settings.nodes is not None
 
 
@@ -98,7 +98,7 @@ def end_dry_run(workflow: Workflow) -> bool:
     """Return whether this process ends a dry run whose graph of jobs was made without an error."""
     if not (workflow.is_main_process and workflow.dryrun and workflow.dag is not None):
         return False
-    with suppress(KeyError):  # Jobs have numbers from when all are known.
+    with suppress(KeyError):  # Jobs have numbers only after all jobs are known.
         return bool([workflow.dag.jobid(job) for job in workflow.dag.jobs])
     return False
 
@@ -108,14 +108,14 @@ def call(
     tell: Callable[[Exception, Collection[str]], bool],
     refusal: Callable[[str, Collection[str]], Exception],
 ) -> int | str | None:
-    """Make a call of Snakemake in this process; return the exit code, or the message of its end.
+    """Make a call of Snakemake in this process; return the exit code, or the message that ends it.
 
     Parameters
     ----------
-    tell : prints an error, and returns whether it did. It also gets the names of the rules that may
-        be targets; none before the rules are read.
-    refusal : returns an error for Snakemake's message on words, or on keys of a profile, that it
-        cannot read. It also gets all options.
+    tell : prints an error, and returns whether it printed it. It also gets the names of the rules
+        that may be targets. Before the rules are read, there are no names.
+    refusal : returns an error for Snakemake's message on words, or on keys of a profile, that
+        Snakemake cannot read. It also gets all options.
     """
 
     def is_printed(record: logging.LogRecord) -> bool:
@@ -140,7 +140,7 @@ def call(
 
 
 def _parse(words: Sequence[str], refusal: Callable[[str, Collection[str]], Exception]) -> tuple:
-    """Return the parser of words and what it reads in them; see `call`."""
+    """Return the parser of words, and the arguments that it reads; see `call`."""
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):

@@ -34,9 +34,9 @@ from escala.workflow.experiments import Experiments, refuse, show_errors
 from escala.workflow.internals import Workflow
 from escala.workflow.plans import Plans
 
-#: The target that reports the runs that are there, and measures none.
+#: The target that reports the existing runs, and measures nothing.
 REPORT = "report"
-#: Environment variable by which jobs know that the call has this target.
+#: The environment variable that tells jobs whether the call has this target.
 _REPORTS_ONLY = "ESCALA_REPORTS_ONLY"
 _RESULTS = Path("results")
 
@@ -46,7 +46,7 @@ class Lifecycle:
 
     Parameters
     ----------
-    folder : its working directory.
+    folder : the working directory of the call.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Lifecycle:
         self._submitted = internals.watch_submissions()
 
     def reports_only(self) -> bool:
-        """Return whether the call, or the one that started this job, only reports what is there."""
+        """Return whether this call, or the call of this job, only reports existing runs."""
         if self._workflow.is_main_process:
             only = REPORT in internals.targets(self._workflow)
             os.environ[_REPORTS_ONLY] = str(int(only))
         return os.environ.get(_REPORTS_ONLY) == "1"
 
     def drop_missing(self, files: Iterable[str]) -> list[str]:
-        """Return files; in a call that only reports what is there, those that exist."""
+        """Return files; in a call that only reports existing runs, without missing files."""
         files = list(files)
         return [file for file in files if Path(file).exists()] if self.reports_only() else files
 
@@ -82,10 +82,10 @@ class Lifecycle:
         return self._workflow.cores if self._workflow.local_exec else None
 
     def start(self) -> None:
-        """Refuse runs that are not possible here, and print what the others will take.
+        """Refuse runs that are not possible here, and print the time that the other runs will take.
 
-        From now on SIGTERM and SIGHUP end the jobs. Snakemake would wait for them, or let them run
-        on.
+        From now on SIGTERM and SIGHUP end the jobs. Without this, Snakemake would wait for the
+        jobs, or let them run on.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Lifecycle:
             if self._workflow.is_main_process and runs:
                 self._print_estimate()
             if self._workflow.is_main_process:
-                # Folders of somebody else, and those that another call holds, are refused.
+                # This refuses folders of somebody else, and folders that another call holds.
                 jobs = internals.jobs(self._workflow.dag, needed=True)
                 places = {Path(file).parts[:2] for job in jobs for file in job.output}
                 for name in sorted(place[1] for place in places if place[0] == _RESULTS.name):
@@ -126,7 +126,7 @@ class Lifecycle:
                     environment.hold_results(self._folder / _RESULTS / name)
 
     def rules_to_force(self) -> set[str]:
-        """Return the rules and files that the call makes again whatever there is."""
+        """Return the rules and files that the call makes again even if they exist."""
         try:
             self._require_triggers()
         except InputError as error:
@@ -134,7 +134,7 @@ class Lifecycle:
         return internals.targets_to_force(self._workflow)
 
     def _require_triggers(self) -> None:
-        """Refuse a call that ignores changes of some kind, before it is planned or starts."""
+        """Refuse a call whose `--rerun-triggers` ignores some changes, before it is planned."""
         if triggers := internals.triggers_left_out(self._workflow):
             profile = os.environ.get(PROFILE)
             named = f" or in {profile}, which the variable {PROFILE} names" if profile else ""
@@ -147,14 +147,14 @@ class Lifecycle:
             )
 
     def _end_programs(self) -> None:
-        """End the jobs of an interrupted call on this machine, and say how far it came."""
+        """End the jobs of an interrupted call here, and print how many runs are measured."""
         interrupts.end_processes(child.pid for child in psutil.Process().children())
         if self.runs():
             with chdir(self._folder):
                 print(f"{self._plans.progress()}; {self._allocated.remedy}.", flush=True)
 
     def end_dry_run(self) -> None:
-        """List the runs, and print what they take."""
+        """List the runs, and print the time that they take."""
         if not internals.end_dry_run(self._workflow):
             return
         print(*map(words_of, self.runs()), sep="\n")
@@ -167,7 +167,7 @@ class Lifecycle:
         """Print the estimated time of the runs, settings that no run reads, and pilots."""
         for name in dict.fromkeys(run.experiment for run in self.runs()):
             e = self._experiments.by_name(name)
-            # The variants of a calibration are made from those of its experiment.
+            # The variants of a calibration are derived from the variants of its experiment.
             lines = [] if name.endswith(SUFFIX) else find_unread(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
             pilot = e.settings.get("pilot")
@@ -193,9 +193,9 @@ class Lifecycle:
             sys.stdout.flush()
 
     def fail(self) -> None:
-        """Cancel the jobs that are left, and record the runs that were killed with a session.
+        """Cancel the jobs that still run, and record the runs that were killed with a session.
 
-        If a session ended because its job does, this call ends with `NO_TIME`, too.
+        If a session ended because the time of its job was over, this call ends with `NO_TIME`, too.
         """
         for name in self._submitted:
             waited = [] if interrupts.was_signalled() else slurm.overdue_jobs(name)
@@ -228,7 +228,7 @@ class Lifecycle:
                     raise SystemExit(console.NO_TIME)
 
     def succeed(self) -> None:
-        """List the runs that did not end ok, now or earlier, unless a rule did; name predictions.
+        """List the runs that did not end ok, unless a rule has listed them. Name predictions.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """The plans of a call of Snakemake: inputs of the rules that measure.
 
-The main process writes a plan when Snakemake asks for the input. If there is something to measure,
-the file is new, so that Snakemake runs the rule. Otherwise it is older than all results.
+The main process writes a plan when Snakemake asks for the input. If a run must be measured, the
+file is new, so that Snakemake runs the rule. Otherwise the file is older than all results.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from escala.measure.plan import (
 from escala.record.schema import read_result
 from escala.workflow.experiments import Experiments, Wildcards, refuse, show_errors
 
-#: The part of an experiment that a plan is of: a run, the runs on a number of nodes, or (None) all.
+#: The part of an experiment in a plan: a run, the runs on a number of nodes, or (None) all runs.
 Part = Run | int | None
-#: The time of change of a plan with nothing to measure, in seconds since 1970.
+#: The time of change of a plan without runs to measure, in seconds since 1970.
 _OLD = 1
 
 
@@ -58,7 +58,7 @@ class Plans:
     Attributes
     ----------
     left : the runs that this call measures, by their files.
-    target_runs : all runs of the tables that are targets, also those that stand, by their files.
+    target_runs : by their files, all runs of the tables that are targets, also complete runs.
     files : the plans that this call has asked for, by their files.
     """
 
@@ -73,12 +73,12 @@ class Plans:
     ):
         self._experiments, self._is_main, self._has_links = experiments, is_main, has_links
         self._forced, self._provide, self._asked_targets = forced, provide, targets
-        # A call of Snakemake sees one state of the code and of the experiments.
+        # Code and experiments are read once in a call of Snakemake.
         self._plan = cache(self._plan)
         self._make_file = cache(self._make_file)
         # By experiment and group, the runs that Snakemake has asked for by their `run.json`.
         self._targets: dict[tuple, set[Run]] = {}
-        # These runs and all that are measured with them.
+        # The targets and all runs that are measured with them.
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
         self.target_runs: dict[str, Run] = {}
@@ -86,7 +86,7 @@ class Plans:
 
     @property
     def added(self) -> set[Run]:
-        """The runs that are no targets, but that targets are compared with."""
+        """The runs that are no targets, but with which targets are compared."""
         return self._with_targets.difference(*self._targets.values())
 
     def plan_of(self, wildcards: Wildcards) -> Plan:
@@ -95,9 +95,9 @@ class Plans:
         return self.files.get(_file_of(name, part)) or self._plan(name, part)
 
     def session_plan(self, wildcards: Wildcards) -> str:
-        """Return the file of the plan of an experiment, or of its runs on so many nodes.
+        """Return the file of the plan of an experiment, or of its runs on a number of nodes.
 
-        It is written if it has to be.
+        The file is written if runs must be measured, or if the plan has changed.
         """
         return self._make_file(wildcards.experiment, self._part_of(wildcards))
 
@@ -107,13 +107,13 @@ class Plans:
         return [table_of(name, nodes) for nodes in by_nodes(self._plan(name, None))]
 
     def run_plan(self, wildcards: Wildcards) -> str:
-        """Return the file of the plan of one run and its references, written if it has to be."""
+        """Return the file of the plan of one run and its references; see `session_plan`."""
         return self._make_file(wildcards.experiment, self._experiments.run(wildcards))
 
     def runs_of_job(self, wildcards: Wildcards) -> list[Run]:
-        """Return the runs that a job of a cluster measures: all of each group of which one is left.
+        """Return the runs that a job of a cluster measures: all runs of every incomplete group.
 
-        Empty where that is not known.
+        The list is empty if these runs are not known.
         """
         file = _file_of(wildcards.experiment, self._part_of(wildcards))
         groups = within_pilot(self.files[file]).groups if file in self.files else ()
@@ -125,7 +125,7 @@ class Plans:
         return sorted({f"{run.data}/dataset.json" for run in self.plan_of(wildcards).runs})
 
     def present_table(self, e: Experiment) -> str:
-        """Return the table of an experiment if it is current, else one of the runs that exist."""
+        """Return the table of an experiment if it is current, else a table of the existing runs."""
         plan, file = within_pilot(self._plan(e.name, None)), partial_table_file(e.name)
         if _is_current(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
@@ -134,15 +134,15 @@ class Plans:
         return str(file)
 
     def write_present_table(self, plan: Plan) -> None:
-        """Write the table of a session that failed: Snakemake has removed it, or put back another.
+        """Write the table of a session that failed. Snakemake has removed or replaced the table.
 
-        The next call goes on whatever the table holds, as the plan shows what is left.
+        The next call does not depend on the table, because the plan shows the runs to measure.
         """
         if plan.table and table.rows_of(plan.runs):
             write_text(Path(plan.table), table.text(within_pilot(plan)))
 
     def progress(self) -> str:
-        """Return how many runs are measured of those in the plans of this call."""
+        """Return how many runs in the plans of this call are measured."""
         plans = map(within_pilot, self.files.values())
         present, runs = standing.Present(), {run.file: run for plan in plans for run in plan.runs}
         left = standing.find_missing(tuple(runs.values()), present)
@@ -167,7 +167,7 @@ class Plans:
     def _make_file(self, name: str, part: Part) -> str:
         file = _file_of(name, part)
         if self._is_main and isinstance(part, Run):
-            # The first job of several for runs of one group measures all of these together.
+            # If several jobs are for runs of one group, the first job measures the whole group.
             targets = self._targets.setdefault((name, group_of(part)), set())
             targets.add(part)
             plan = plan_runs(self._experiments.by_name(name), targets)
@@ -178,13 +178,13 @@ class Plans:
         return str(file)
 
     def _write_plan(self, name: str, part: Part, plan: Plan) -> None:
-        """Write a plan as a new one if there is something to do, else as an old one."""
+        """Write a plan. Its file is new if runs must be measured; otherwise it is old."""
         file, run = _file_of(name, part), part if isinstance(part, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
         runs = within_pilot(plan).runs
         self._provide(engines_of(planned.run for planned in runs))
-        # The environment of the job is not known here, so measurements of any count.
+        # The environment of the job is not known here, so measurements in any environment count.
         left = standing.runs_left_of(within_pilot(plan), standing.Present(since=plan.since))
         self.left |= {planned.file: planned.run for planned in left}
         self.files[file] = plan
@@ -195,7 +195,7 @@ class Plans:
             self.target_runs |= {planned.file: planned.run for planned in runs}
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})
-        # A later part of the experiment measures the references of an earlier one again.
+        # A later part of the experiment measures the references of an earlier part again.
         is_current = part is not None or _is_current(within_pilot(plan))
         _write(file, plan, bool(left) or not is_current)
 
@@ -205,7 +205,7 @@ def _file_of(name: str, part: Part) -> Path:
 
 
 def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
-    """Refuse a target of which a run has failed: it exists, so Snakemake would report success."""
+    """Refuse a target with a failed run. The target exists, so Snakemake would report success."""
     present = standing.Present(since=plan.since)
     failed = {run.file for group in plan.groups for run in standing.find_failed(group, present)}
     if file := min(failed & files, default=None):
@@ -221,9 +221,9 @@ def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
 
 
 def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
-    """Write a plan as a new file if there is something to do, else as an old one if it differs."""
+    """Write an outdated plan as a new file; else, if its text has changed, as an old file."""
     if is_outdated:
-        # Snakemake takes no notice of a new file of the same content.
+        # Snakemake ignores a new file if the content is unchanged.
         write_text(path, replace(plan, call=session()).text(), durable=False)
         return
     with suppress(InputError, FileNotFoundError):
@@ -234,7 +234,7 @@ def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
 
 
 def _is_current(plan: Plan) -> bool:
-    """Return whether the table of measurements is as the runs of a plan are now."""
+    """Return whether the table of measurements shows the present results of the runs of a plan."""
     return table.text(plan) == _content(Path(plan.table))
 
 
@@ -248,7 +248,7 @@ class Jobs:
     Parameters
     ----------
     cores : returns the cores of this machine if jobs run on it, and None on a cluster. Snakemake
-        knows that only after it has read the rules.
+        knows where jobs run only after it has read the rules.
     """
 
     def __init__(self, experiments: Experiments, plans: Plans, cores: Callable[[], int | None]):
@@ -261,7 +261,7 @@ class Jobs:
         return estimate.shape(self._runs(wildcards))
 
     def conda(self, wildcards: Wildcards) -> str:
-        """Return the file of the conda environment of the one engine, or the usual one.
+        """Return the file of the conda environment of the only engine, or of the default engine.
 
         The path starts in the folder of the rules.
         """
@@ -270,7 +270,7 @@ class Jobs:
         return f"../envs/{ENGINES[engine].environment.conda}"
 
     def threads(self, wildcards: Wildcards) -> int:
-        """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
+        """Return all cores if jobs run on this machine, so that jobs run one by one."""
         return self._cores() or self.cores_per_task(wildcards)
 
     def nodes(self, wildcards: Wildcards) -> int:
@@ -285,14 +285,14 @@ class Jobs:
         return self._shape(wildcards).cores
 
     def launcher(self, wildcards: Wildcards) -> Any:
-        """Return the launcher of a multi-task job, or None, which leaves it to the plugin."""
+        """Return the launcher of a multi-task job, or None, so that the plugin decides."""
         several = self.tasks(wildcards) > 1
         return self._experiments.experiment(wildcards).settings["launcher"] if several else None
 
     def minutes(self, wildcards: Wildcards) -> int:
-        """Return the time limit of a job in minutes: that of what is left, and of any one run.
+        """Return the time limit of a job in minutes: enough for the runs, and for any single run.
 
-        A session ends before, and goes on in another job.
+        A session ends before its job ends, and continues in another job.
         """
         runs = self._plans.runs_of_job(wildcards) or self._runs(wildcards)
         limit = ceil(self._experiments.experiment(wildcards).settings["time_limit_minutes"])

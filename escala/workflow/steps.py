@@ -17,7 +17,7 @@ from escala.data import KINDS
 from escala.data.captions import CAPTIONS_FILE
 from escala.engines.environments import provide
 
-#: The module of each rule's function. Functions that are no `cli.Step` keep nothing in the store.
+#: The module of the function of each rule. Only functions that are a `cli.Step` use the store.
 MODULES = {
     **dict.fromkeys(("genomes", "codes", "clusters", "leakage"), "escala.data.genomes.steps"),
     **dict.fromkeys(("source", "arrays", "familiarity"), "escala.data.steps"),
@@ -34,12 +34,12 @@ MODULES = {
 
 
 def make(job: dict[str, Any], files: Mapping[str, Mapping[str, str | list[str]]]) -> None:
-    """Make what a rule makes.
+    """Make the outputs of a rule.
 
     Parameters
     ----------
-    job : the name of the `rule`, and its settings.
-    files : of its `input` and its `output`, by name.
+    job : the name of the rule as `rule`, and its settings.
+    files : the files of its `input` and of its `output`, by name.
     """
     settings = {name: value for name, value in job.items() if name not in ("rule", "code")}
     output, given = _paths(files["output"]), SimpleNamespace(**settings)
@@ -51,7 +51,7 @@ def function_of(rule: str) -> Callable[..., None]:
 
 
 def code_of(rule: str, settings: Mapping[str, Any]) -> str:
-    """Return a digest of the code that decides what a rule makes: of all if it is no `cli.Step`."""
+    """Return a digest of the code of a rule. It is the whole code if the rule is no `cli.Step`."""
     function = function_of(rule)
     code = (
         function.code(SimpleNamespace(**settings)) if isinstance(function, cli.Step) else project()
@@ -65,7 +65,7 @@ def _digest(paths: tuple[tuple[str, Path], ...]) -> str:
 
 
 def _paths(files: Mapping[str, str | list[str]]) -> dict[str, Any]:
-    """Return files by name, without those that are empty: a rule has none for this kind of data."""
+    """Return files by name. Leave out empty lists, which a rule has for some kinds of data."""
     return {
         name: Path(of) if isinstance(of, str) else [*map(Path, of)]
         for name, of in files.items()
@@ -81,8 +81,8 @@ def _pictures(given: SimpleNamespace, source: Path, pictures: Path, weights: Pat
 
 
 def _network(given: SimpleNamespace) -> dict[str, Any]:
-    """Return what decides the features besides the pictures and the weights."""
-    provide(DEFAULT)  # The versions are those of its environment.
+    """Return the values that decide the features, besides the pictures and the weights."""
+    provide(DEFAULT)  # The versions below are the versions of its environment.
     network = sha256_file(FOLDER / DEFAULT / "layers.py")
     return vars(given) | {"network": network} | engines.versions(DEFAULT)
 
@@ -96,7 +96,7 @@ def _network(given: SimpleNamespace) -> dict[str, Any]:
 def features(
     output: cli.Files, given: SimpleNamespace, source: Path, pictures: Path, weights: Path
 ) -> None:
-    """Compute the features of a dataset's pictures, which do not depend on their captions."""
+    """Compute the features of a dataset's pictures. They do not depend on the captions."""
     from escala.core.files import atomic
     from escala.data.captions.source import picture_files
     from escala.data.captions.vgg16 import extract
