@@ -27,7 +27,8 @@ CAPTION = (
 )
 NEEDS = "resources"
 WHAT = "Resources of each process"
-#: Columns of the table, their names, and the unit of each axis in that of the column.
+#: Columns of the table, each with the label of its axis and the unit of the axis as a multiple of
+#: the column's unit.
 SHOWN = (
     ("cpu_percent_mean", "processor (%)", 1),
     ("rss_bytes_max", "memory (MiB)", 2**20),
