@@ -1,9 +1,9 @@
-"""Name the best use of what is there, what it gains, and what is known of programs and engines.
+"""Name the best use of the resources, its gain, and what is known of programs and engines.
 
-The best use is the quickest configuration that trains the same model, set against all others that
-use no more. Where no two configurations train the same model, as with weak scaling, the largest is
-compared with its main reference. If there are only ladders, the answer is what their changes leave
-of the time.
+The best use is the quickest configuration that trains the same model. It is compared with all
+others that use no more resources. With weak scaling, no two configurations train the same model;
+then the largest configuration is compared with its main reference. An experiment with only ladders
+has another answer: the part of the time that remains after their changes.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from escala.strategies import STRATEGIES
 
 #: What is compared, in words, by `Alternative.ratio_of`.
 TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
-#: What is said of an alternative, by the verdict on the best use beside it.
+#: The verb for an alternative, by the verdict on the best use.
 _OF_ALTERNATIVE = {
     FASTER: "does not pay",
     SLOWER: "took less time",
     NOT_DISTINGUISHABLE: f"is {NOT_DISTINGUISHABLE}",
     NO_VERDICT: f"has {NO_VERDICT}",
 }
-#: Names of configurations in a sentence on those that train another model.
+#: The most names of configurations in a sentence on other models.
 _MOST_NAMED = 3
 #: How the epochs of a program are known, by `known_by` of run.json.
 _KNOWN = {
@@ -59,12 +59,12 @@ _KNOWN = {
     OUTPUT: "its epochs are known by its output",
     WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
 }
-#: What the command of a program may set, with the placeholders of which it then names one.
+#: What a program decides on if its command names none of these placeholders.
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
 
 
 def best_uses(report: Report) -> Iterator[Finding]:
-    """Answer each task, then tell what it gains and what qualifies it."""
+    """Name the best use of each task, its gain, and what limits the answer."""
     evidence = "best_use", "seconds_per_epoch"
     for answer in report.answers:
         yield Finding(first_line(answer, report.names), *evidence, task=answer.key)
@@ -101,12 +101,12 @@ def first_line(answer: BestUse, names: Names) -> str:
 
 
 def _of_time(rival: Alternative, names: Names) -> str:
-    """Return which part of the rival's time the best use takes."""
+    """Return the best use's time as a fraction of the rival's time, in words."""
     return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
 
 
 def _details(answer: BestUse, report: Report) -> Iterator[str]:
-    """Tell what the best use gains over less, what more would give, and what is left open."""
+    """Tell the gain over fewer resources, the gain of more resources, and what is not decided."""
     names, fewer, rival = report.names, answer.fewer, answer.closest
     if answer.verdict == NOT_LEARNT:
         takes = names.subject(answer.label, "takes")
@@ -139,7 +139,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
 
 
 def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
-    """Compare the times of whole runs, where those of the answer are of steps."""
+    """Compare the times of whole runs, if the answer compares times of steps."""
     rival, row = answer.closest, answer.closest.row
     if rival.ratio_of != "steps" or pd.isna(row["run_ratio"]):
         return
@@ -158,10 +158,11 @@ def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
 
 
 def _others(answer: BestUse, names: Names) -> Iterator[str]:
-    """Compare the quickest that uses more, and that of several processes, with the best use.
+    """Compare two other configurations with the best use.
 
-    These are what an experiment asks for, so they are told whatever the verdict is. Those that the
-    first line has named are left out.
+    One is the quickest configuration that uses more resources, the other is the quickest one of
+    several processes. An experiment asks for both, so any verdict is told. A configuration in the
+    first line is left out.
     """
     known = [other for other in answer.alternatives if other.verdict != UNAVAILABLE]
     groups = [[other for other in known if other.uses == "more"]]
@@ -231,10 +232,11 @@ def other_models(report: Report) -> Iterator[Finding]:
 
 
 def _scores(answer: BestUse, report: Report) -> Iterator[str]:
-    """Compare the scores of the best use with those of what it is set against.
+    """Compare the scores of the best use with the scores of the closest alternative.
 
-    Of networks it is the accuracy. Of what a program reports, the loss, which may be that of the
-    rows of one rank, counts if nothing else is reported; best values do not.
+    The score of a neural network is its accuracy. The scores of a program are its reported scores,
+    without best values. A program's loss may be of one rank's rows, so it only counts if the
+    program reports no other score.
     """
     scores, names = over_repeats(report), report.names
     for row in report.comparisons.itertuples():
@@ -267,7 +269,7 @@ def _scores(answer: BestUse, report: Report) -> Iterator[str]:
 
 
 def describe_programs(report: Report) -> Iterator[Finding]:
-    """Describe each program: how its times are known, what is unavailable, and what is its own."""
+    """Describe each program: how its times are known, what is unknown, and what it decides."""
     runs = report.tables["runs"][report.tables["runs"]["current"]]
     answering = [answer.workload for answer in report.answers[:1]]
     for workload in programs(report.tables):
@@ -281,7 +283,7 @@ def describe_programs(report: Report) -> Iterator[Finding]:
 
 
 def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
-    """Tell what is known of a program and what is not, and whether the first screen tells it."""
+    """Yield clauses on what is known and unknown of a program, each with `Finding.first`."""
     ways = [clause for way, clause in _KNOWN.items() if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
     yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{first}", False
@@ -308,7 +310,7 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
 
 
 def _divide(workload: str, report: Report) -> str:
-    """Compare the rows of an epoch of one process and of several, if the program tells them."""
+    """Compare the rows of an epoch of one process with those of several processes, if known."""
     epochs = report.table("epochs")
     epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
     rows = epochs[epochs["current"]].groupby("label", sort=False)["rows"].median().dropna()
@@ -327,7 +329,7 @@ def _divide(workload: str, report: Report) -> str:
 
 
 def engines(report: Report) -> Iterator[Finding]:
-    """Compare the engine of each best use with the quickest configuration of each other engine."""
+    """Compare each best use with the quickest configuration of every other engine."""
     names = report.names
     for answer in report.answers:
         engine = _engine(answer.names)
@@ -346,9 +348,9 @@ def engines(report: Report) -> Iterator[Finding]:
 
 
 def _engine(names: tuple) -> str | None:
-    """Return the title of a configuration's engine; None if its strategy has none, or is unknown.
+    """Return the title of a configuration's engine; None if the strategy has no engine.
 
-    Older results may name strategies that there are no more.
+    None also for a strategy that no longer exists, in older results.
     """
     strategy = STRATEGIES.get(names[2])
     if strategy is None or not strategy.engine:

@@ -21,7 +21,7 @@ _PREDICTIONS = "docs/how-to/predict-times.md"
 
 
 def core_time(report: Report) -> Iterator[Finding]:
-    """Compare the core time with that of the quickest configuration that uses less."""
+    """Compare the core time of a best use with that of the quickest one on fewer resources."""
     for answer in report.answers:
         fewer = answer.fewer
         if fewer is None or fewer.ratio_of == "target":
@@ -45,7 +45,7 @@ def core_time(report: Report) -> Iterator[Finding]:
 
 
 def energy(report: Report) -> Iterator[Finding]:
-    """Compare the least energy of an epoch with that of the main reference, or say why not."""
+    """Compare the least energy of an epoch with the main reference's, or say why it is unknown."""
     tables, configurations = report.tables, report.tables["configurations"]
     of_other_models = {*names_of_rows(configurations[configurations["other_model"].notna()])}
     table = report.table("energy")
@@ -81,7 +81,7 @@ def advice(report: Report) -> Iterator[Finding]:
     for answer in report.answers:
         texts = [_what_to_use(answer, report.names)]
         if answer.verdict == PAYS and not answer.resources.gpus:
-            # How many times the core time of a rival the best use takes at least.
+            # The least ratio of the best use's core time to that of each rival.
             least_times = {
                 rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
                 for rival in answer.rivals
@@ -109,7 +109,7 @@ def _what_to_use(answer: BestUse, names: Names) -> str:
         return ""
     if answer.verdict != TIED:
         row, from_epochs = answer.closest.row, ""
-        # This number is known where the times are of steps.
+        # This number of epochs is known if the times are of steps.
         if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
             from_epochs = f" for {with_noun(int(row['faster_from_epochs']), 'epoch')} or more"
         return f"train with {names(answer.label)}{from_epochs}"

@@ -22,7 +22,8 @@ from escala.runtime.layout import Layout
 
 _NOTE_LETTERS = 240
 #: A machine that runs nothing else changes by about a fifth within a session
-#: (docs/decisions/sessions.md). Runs of a match follow each other, so they see little of it.
+#: (docs/decisions/sessions.md). The two runs of a match follow each other, so this change hardly
+#: affects their ratio.
 _HARDLY_NOTICED = 0.25
 
 
@@ -39,7 +40,7 @@ def runs_for_times(report: Report) -> pd.DataFrame:
 
 
 def disturbances(report: Report) -> Iterator[Finding]:
-    """Tell which runs other work disturbed, and which disturbances are not seen."""
+    """Tell which runs other work disturbed, and which disturbances cannot be seen."""
     timed, evidence = runs_for_times(report), ("runs", "seconds_per_epoch")
     repeated, is_disturbed = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
@@ -76,7 +77,7 @@ def notes(report: Report) -> Iterator[Finding]:
 
 
 def evidence(report: Report) -> Iterator[Finding]:
-    """Tell what each answer rests on: sessions, paired runs, and of how many it is the best."""
+    """Tell the evidence for each answer: sessions, paired runs, and the number of alternatives."""
     names, texts = report.names, []
     for answer in report.answers:
         rival, row = answer.closest, answer.closest.row
@@ -129,7 +130,7 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
     """
     label, paired = names(row.label), row.matches
     if not row.stays_disturbed:
-        # Disturbed matches are not among those of the row.
+        # The row's number of matches leaves out disturbed matches.
         paired += row.disturbed_matches
         if row.disturbed_matches:
             yield (
@@ -159,7 +160,7 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
 
 
 def ladders(report: Report) -> Iterator[Finding]:
-    """Name ladders that disagree on equal ends, and tell how many matches each change has."""
+    """Name ladders with equal ends and different ratios. Tell the number of matches of a change."""
     rows = report.tables["ladder"]
     rows = rows[(rows["kind"] == "measured") & (rows["part"] != PRODUCT)]
     ends = rows[rows["part"] == DIRECT]
@@ -200,7 +201,7 @@ def spread(report: Report) -> Iterator[Finding]:
 
 
 def clocks(report: Report) -> Iterator[Finding]:
-    """Tell how much of a step is off the core or in no part, and how clocks slow it down."""
+    """Tell how much of a step is off the core or in no part, and how clocks slow a step down."""
     for label, parts in parts_of_steps(report):
         whole, step = parts.loc[WHOLE], f"a step of {report.names(label)}"
         off_core, unexplained = (
@@ -229,7 +230,7 @@ def clocks(report: Report) -> Iterator[Finding]:
 
 
 def pilot(report: Report) -> Iterator[Finding]:
-    """Tell how many paired runs the pilot asked for, and whether there are fewer."""
+    """Tell how many paired runs the pilot requires, and whether the experiment allows fewer."""
     comparisons = report.table("pilot").dropna(subset=["needed"])
     if not comparisons.empty:
         row = comparisons.loc[comparisons["needed"].idxmax()]
@@ -296,9 +297,9 @@ def drift(report: Report) -> Iterator[Finding]:
 
 
 def predictions(report: Report) -> Iterator[Finding]:
-    """Compare predictions and bounds with measured times, then tell bounds that were not measured.
+    """Compare predictions and bounds with measured times, then tell bounds without measured times.
 
-    Predictions are of networks, and bounds of programs.
+    Predictions are for neural networks, and bounds for programs.
     """
     table, evidence = report.table("predictions"), ("predictions", "seconds_per_epoch")
     predicted = table[table["error"].notna()]
@@ -335,7 +336,7 @@ def predictions(report: Report) -> Iterator[Finding]:
 
 
 def laws(report: Report) -> Iterator[Finding]:
-    """Tell what laws of scaling expect of further processes or threads."""
+    """Tell which speed-up laws of scaling expect with more processes or threads."""
     table = report.tables["amdahl"]
     fitted = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
     for row in among(fitted, {answer.names for answer in report.answers}).itertuples():

@@ -1,4 +1,4 @@
-"""Compose the text of the document of a scaling study, for all of its forms."""
+"""Compose the text of the document of a scaling study, for all formats."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from escala.report.study.statement import (
 )
 from escala.report.tables.views import unit
 
-#: What sites ask for: the fewest counts of nodes, the largest fraction of a run that its start may
-#: take, and the seconds of the shortest run. CSC asks for "a few minutes".
+#: Limits of sites: the fewest different numbers of nodes, the largest fraction of a run before its
+#: steps, and the seconds of the shortest run. CSC asks for "a few minutes".
 FEWEST_NODE_COUNTS, MOST_SET_UP, FEW_MINUTES = 3, 0.5, 180
 #: The most scores of a workload that the document has.
 _MOST_SCORES = 3
@@ -66,7 +66,7 @@ class Study(NamedTuple):
     ----------
     kind : a sentence that says what the document is.
     about : names and values on how it was measured.
-    script : the job script, None if there is none.
+    script : the job script, or None.
     """
 
     title: str
@@ -87,10 +87,10 @@ def study(
 
     Parameters
     ----------
-    tables : those of `escala.report.tables`.
+    tables : the tables of `escala.report.tables`.
     settings : the key `scaling` of the experiment, with all defaults.
     runs : the contents of the `run.json` files of its timing runs.
-    script : the job script in which they ran, if there is one.
+    script : the job script that started the runs, or None.
     """
     groups = tables["scaling"].groupby(SERIES, sort=False)
     series = [_series(rows, tables, settings) for _, rows in groups]
@@ -100,7 +100,7 @@ def study(
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
-    """Return what the document says on rows of the table `scaling`, those of one series."""
+    """Return what the document says on one series: its rows of the table `scaling`."""
     first, rule = rows.iloc[0], settings["rules"]
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
@@ -144,7 +144,7 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
 
 
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
-    """Return the parts of a whole run, and what it and the planned runs use, for each layout."""
+    """Return for each layout the parts of a whole run, its cost, and the cost of planned runs."""
     planned, margin = settings["planned_runs"], settings["margin"]
     unit_name = settings["unit"]["name"]
     lines = []
@@ -291,7 +291,7 @@ def _notes_on_gaps(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
 def provenance(
     tables: Tables, settings: Mapping[str, Any], runs: Sequence[Mapping]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and values on how the runs were made, in the order that a reviewer expects."""
+    """Yield names and values on the measurement, in the order that a reviewer expects."""
     ok = [run for run in runs if run["status"] == "ok"]
     dates = sorted(run["started"][:10] for run in ok)
     yield "date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else UNAVAILABLE
