@@ -150,7 +150,7 @@ def list_failures(paths: Sequence[Path], page: bool, planned: int | None = None)
     planned : the number of planned runs, if the call only reports measured runs.
     """
     if planned and planned > len(paths):
-        print(f"{len(paths)} of {planned} runs are measured; the others are left out.")
+        print(f"{len(paths)} of {planned} runs are measured; the other runs are left out.")
     runs = {path: read_result(path) for path in paths}
     failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
     folders = sorted({f"results/{run['experiment']}" for run in runs.values()})
@@ -159,9 +159,9 @@ def list_failures(paths: Sequence[Path], page: bool, planned: int | None = None)
             print(f"{path}: {run['status']}: {run['reason']}")
         retry = "; ".join(call(f"retry {folder}") for folder in folders)
         print(
-            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these, and the runs "
-            f"of the same repeats that they are compared with: {retry}; then the same command "
-            "again."
+            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only the failed runs, "
+            f"and the runs of the same repeats that they are compared with: {retry}; then the same "
+            "command again."
         )
         _say_results(paths, folders, page)
         return False

@@ -192,17 +192,18 @@ def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
     timed = "the training steps of an epoch"
     if whole_runs(tables):
-        timed += f", and of {list_names(sorted(whole_runs(tables)))} that of a whole run"
+        timed += f"; for {list_names(sorted(whole_runs(tables)))}, of a whole run"
     if only_whole_runs(tables):
         timed = "a whole run"
     return (
-        f"Training time is that of {timed}. The best use is the configuration of the least time, "
-        "and the verdict of another is on the ratio of its time to that of the best use, in direct "
-        "paired runs; no more than 5 % of best uses are named falsely. Intervals in brackets cover "
-        f"95 % each, or with fewer than {VALUES_FOR_INTERVAL} runs are the range. Those of ratios "
-        "are widened by how sessions differ. Speed-up is the time of the main reference divided by "
-        "that of the configuration. Efficiency is the speed-up divided by the cores used for each "
-        "core of the reference. Time to accuracy is training time; > means not reached."
+        f"Training time is the time of {timed}. The best use is the configuration of the least "
+        "time. Each other configuration has a verdict on the ratio of its time to the time of the "
+        "best use, in direct paired runs. At most 5 % of best uses are named falsely. In brackets "
+        f"are 95 % intervals, or ranges for fewer than {VALUES_FOR_INTERVAL} runs. Intervals of "
+        "ratios are widened by how sessions differ. Speed-up is the time of the main reference "
+        "divided by the time of the configuration. Efficiency is the speed-up divided by the cores "
+        "used for each core of the reference. Time to accuracy is training time; > means not "
+        "reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
         * bool(fit_workloads(tables))
         + " The scaling is weak: ratios are of the time for the same number of rows."

@@ -595,5 +595,5 @@ def test_estimated_times_and_extrapolated_predictions_are_marked(fair_tables, tm
     for row in rows[:3]:
         assert row["training time"].startswith("≈ ") == (row["name"] == TWO)
         assert row["predicted"] == "4.00 s (3.00–5.00)"
-    for expected in ("≈: estimated", "Hatched ones", "90 % interval"):
+    for expected in ("≈: estimated", "Hatched bands", "90 % interval"):
         assert expected in words

@@ -261,13 +261,13 @@ def _explain_marks(rows: Sequence[Row]) -> str:
             any(not math.isnan(row.ideal) for row in rows),
         "Grey bands: what the cost model predicts, with its 90 % interval for a further run.":
             bool(bands - {BOUNDS}),
-        "Hatched ones go beyond what was calibrated.": EXTRAPOLATED in bands,
-        "Grey lines without a band: estimates for more ranks than predictions were checked with.":
+        "Hatched bands go beyond the calibration.": EXTRAPOLATED in bands,
+        "Grey lines without a band: estimates for more ranks than the checked predictions have.":
             bool(estimates),
         "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to "
         "none.": BOUNDS in bands,
-        "Yellow bands: the noise floor. Times in it cannot be told from that of the main "
-        "reference.": any(not math.isnan(row.floor[0]) for row in rows),
+        "Yellow bands: the noise floor. Times in it cannot be distinguished from the "
+        "main reference.": any(not math.isnan(row.floor[0]) for row in rows),
     }  # fmt: skip
     first = (
         "Thick lines: medians with their 95 % intervals (the range for fewer than six runs); "

@@ -57,7 +57,7 @@ _KNOWN = {
     HOOK: "its epochs are known by its hook",
     SEEN: "its steps are seen as it makes them",
     OUTPUT: "its epochs are known by its output",
-    WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
+    WHOLE: "it reports no epochs, so its times are of whole runs with their start-up",
 }
 #: What a program decides on if its command names none of these placeholders.
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
@@ -115,7 +115,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
     if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
         whole, ratio = "", fewer.row["run_ratio"]
         if fewer.ratio_of == "steps" and not pd.isna(ratio):
-            whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
+            whole = f", and {ratio:.2f} {of(ratio)} the time of a whole run"
         yield (
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
@@ -152,7 +152,7 @@ def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
     if verdict != FASTER and answer.verdict == PAYS:
         least = row["faster_from_epochs"]
         if pd.isna(least):
-            yield "a whole run of no length is decided to take less time"
+            yield "for no number of epochs is a whole run decided to take less time"
         else:
             yield f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
 
@@ -298,8 +298,7 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
     ]
     yield f"not known of {quote(workload)}: {join_words(unknown)}", True
     if WHOLE in set(ok["known_by"]):
-        start = f"how much of a run of {quote(workload)} is its start, such as imports"
-        yield f"{start}, is not known", True
+        yield f"the time of {quote(workload)} to start, for example to import, is not known", True
     named = placeholders_of(ok)
     decides = [what for what, needed in _VARIED.items() if named.isdisjoint(needed)]
     if decides:

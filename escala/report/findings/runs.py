@@ -20,7 +20,7 @@ def gaps(report: Report) -> Iterator[Finding]:
     if failed:
         texts = [
             f"of {with_noun(number, 'timing run')}, {failed} did not end ok",
-            "to repeat these, and the runs that they are compared with, "
+            "to repeat the failed runs with the runs that they are compared with, "
             f"{retry_phrase(report.name)}",
         ]
     else:

@@ -58,7 +58,7 @@ def disturbances(report: Report) -> Iterator[Finding]:
     elif len(timed) and timed["disturbed"].notna().all():
         yield Finding("no disturbance was detected", *evidence)
         if timed["kernel_slowdown"].isna().all():
-            text = "only cores that others used are counted: a slower clock is not seen"
+            text = "only work of others on cores is counted: a slower clock is not seen"
             yield Finding(text, *evidence)
         yield Finding("other work on a GPU or on a network is not seen", *evidence)
     if len(unknown):
@@ -135,7 +135,7 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
         if row.disturbed_matches:
             yield (
                 f"of {paired} paired runs of {label}, {row.disturbed_matches} stayed disturbed and "
-                "count no more, whatever their times"
+                "do not count, whatever their times"
             )
     if paired < runs_ok:
         yield (
@@ -307,7 +307,7 @@ def predictions(report: Report) -> Iterator[Finding]:
     if len(with_interval):
         text = (
             f"of {with_noun(int(with_interval['runs'].sum()), 'run')} that the cost model did not "
-            f"see, {int(with_interval['covered'].sum())} took a time within its intervals"
+            f"see, {int(with_interval['covered'].sum())} took a time within the intervals"
         )
         yield Finding(text, *evidence)
     if len(predicted):
@@ -315,21 +315,21 @@ def predictions(report: Report) -> Iterator[Finding]:
         text = (
             f"the largest error of the cost model is that of {report.names(worst['label'])}: the "
             f"predicted time is {100 * abs(worst['error']):.0f} % "
-            f"{'above' if worst['error'] > 0 else 'below'} the measured one"
+            f"{'above' if worst['error'] > 0 else 'below'} the measured time"
         )
         yield Finding(text, *evidence)
     bounds = table[table["basis"] == "bounds"]
     if len(measured := bounds[bounds["runs"] > 0]):
         text = (
             f"of {with_noun(int(measured['runs'].sum()), 'run')} of programs, "
-            f"{int(measured['covered'].sum())} took a time within the bounds that were estimated "
-            "without them"
+            f"{int(measured['covered'].sum())} took a time within the bounds, which were "
+            "estimated without these runs"
         )
         yield Finding(text, *evidence)
     for row in bounds[(bounds["runs"] == 0) & (bounds["ranks"] > 1)].itertuples():
         yield Finding(
             f"a step of {report.names(row.label)}, not measured, is estimated to take between "
-            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of(row.ratio_high)} that of one "
+            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of(row.ratio_high)} a step of one "
             "process",
             "predictions",
         )

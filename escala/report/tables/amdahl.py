@@ -40,10 +40,10 @@ _EVALUATION = ("validation", "evaluation")
 #: The quantity in which the points of a law differ.
 RANKS, THREADS = "ranks", "threads"
 #: Why there is no law.
-_WEAK = "the scaling is weak: these laws are of a fixed amount of work"
+_WEAK = "the scaling is weak: these laws hold for a fixed amount of work"
 _BOTH = "both ranks and threads differ from the reference's"
-_ENGINES = "the reference has another engine: the ratio is not that of ranks alone"
-_VARIANTS = "the reference has another variant: the ratio is not that of ranks alone"
+_ENGINES = "the reference has another engine, so the ratio shows more than the ranks"
+_VARIANTS = "the reference has another variant, so the ratio shows more than the ranks"
 #: Laws are extrapolated to this multiple of the cores of their largest point.
 EXTRAPOLATED = 2
 _OF_SPEEDUP = (

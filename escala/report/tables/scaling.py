@@ -220,10 +220,13 @@ def verdict(
     """
     rule = study["rules"]
     if study["kind"] == WEAK and rule["same_input"]:
-        why = "the rule asks for the same input for all sizes, and that of weak scaling grows"
+        why = "the rule asks for the same input for all sizes, and weak scaling increases the input"
         return {"passes": None, "rule_reason": why}
     if efficiency.estimate is None:
-        return {"passes": None, "rule_reason": reason or "it has not more cores"}
+        return {
+            "passes": None,
+            "rule_reason": reason or "it has no more cores than the smaller size",
+        }
     if matches < VALUES_FOR_INTERVAL or efficiency.low is None:
         why = f"a verdict needs {VALUES_FOR_INTERVAL} paired runs, and there are {matches}"
         return {"passes": None, "rule_reason": why}
