@@ -1,4 +1,4 @@
-"""Make what a rule makes: `python -m scripts.step JOB FILES`.
+"""Make the output of a rule: `python -m scripts.step JOB FILES`.
 
 JOB and FILES are JSON, or `@` and the name of a JSON file. A job is the name of the `rule` and
 settings. FILES are the files of the rule's `input` and `output`, by name

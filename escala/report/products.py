@@ -1,4 +1,4 @@
-"""List the files and the settings of which the report of an experiment is made."""
+"""List the files of an experiment's report, and the settings to make them."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def words(made):
 
 
 OF_CLOCKS = ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo",
-             "Step against that of the timing runs: single 1x1"]  # fmt: skip
+             "Step divided by the step of timing runs: single 1x1"]  # fmt: skip
 RANK_1 = "horovod-mpi 1x2, rank 1"
 #: Tables, figures of them, and what these show and do not show.
 SHOWN = [

@@ -97,7 +97,7 @@ def draw(tables: common.Tables) -> Figure:
     slow = [f"{row.label} {row.slowdown:.2f}" for row in with_timing.itertuples()]
     gaps = parts[parts["kind"] == "unavailable"].groupby("label", sort=False)["part"].unique()
     notes = [
-        *[f"Step against that of the timing runs: {', '.join(slow)}."] * bool(slow),
+        *[f"Step divided by the step of timing runs: {', '.join(slow)}."] * bool(slow),
         *(f"Unavailable: {label}: {', '.join(names)}." for label, names in gaps.items()),
     ]
     common.finish(figure, [WHAT, describe_data(parts)], [*notes, *why])

@@ -37,7 +37,7 @@ def draw(tables: common.Tables) -> Figure:
     """
     pooled, notes = confusion_matrices.select_table(tables, "pooled")
     if pooled.empty:
-        return common.without_data(WHAT, tables, confusion_matrices.LACKING)
+        return common.without_data(WHAT, tables, confusion_matrices.MISSING)
     row = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)
     classes = pooled.groupby(["dataset", "workload"])["class"].nunique().max()
     lowest = np.floor(20 * pooled[SCORES].min().min()) / 20

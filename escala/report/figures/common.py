@@ -244,7 +244,7 @@ def error_bars(middle: float, low: float, high: float) -> list[list[float]]:
 def select(
     tables: Tables, most: int = MOST, by_steps: bool = False
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """Return the tables of the configurations that a figure shows, and notes on the others.
+    """Return the tables of the configurations in a figure, and notes on those left out.
 
     Parameters
     ----------
@@ -283,29 +283,29 @@ def gaps(runs: pd.DataFrame) -> list[str]:
     return [f"Without result: {'; '.join(parts[:MOST] + more)}. Reasons are in runs.csv."]
 
 
-def without_data(what: str, tables: Tables, lacking: str) -> Figure:
+def without_data(title: str, tables: Tables, missing: str) -> Figure:
     """Return a figure with a title, and the reason why the runs have no data for it.
 
     Parameters
     ----------
-    what : the title.
-    lacking : the data that are missing in the runs that ended ok.
+    title : of the figure.
+    missing : the data that are missing in the runs that ended ok.
     """
     runs = tables["runs"]
-    why = f"No run that ended ok has {lacking}."
+    why = f"No run that ended ok has {missing}."
     if not views.any_ok(tables):
         reasons = add_labels(runs, runs)[["label", "status", "reason"]].drop_duplicates()
         why = "No run ended ok. " + "; ".join(
             f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
             for label, status, reason in reasons.itertuples(index=False)
         )
-    return empty(what, describe_data(runs), why)
+    return empty(title, describe_data(runs), why)
 
 
-def empty(what: str, data: str, why: str) -> Figure:
+def empty(title: str, data: str, why: str) -> Figure:
     """Return a figure with a title and, in place of axes, the reason why there are none."""
     figure = new(8, 1.6)
-    finish(figure, [what, data])
+    finish(figure, [title, data])
     wrapped = wrap(textwrap.shorten(why, 600, placeholder=" …"), 7, LABEL)
     figure.text(0.5, 0.35, wrapped, ha="center", va="center", fontsize=LABEL)
     return figure

@@ -40,14 +40,14 @@ MOST = 12
 #: With at most this many classes, a matrix has the names of classes and a number in each cell.
 MOST_NAMED = 30
 #: The data that these figures need, in words.
-LACKING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
+MISSING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
 
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the fraction of the true class."""
     confusion, notes = select_table(tables, "confusion")
     if confusion.empty:
-        return common.without_data(WHAT, tables, LACKING)
+        return common.without_data(WHAT, tables, MISSING)
     classes = confusion.groupby(["dataset", "workload"])["true_class"].nunique().max()
     # Names below the columns are rotated, so their lines take more than their height.
     lines = height_of(map(class_name, confusion["true_class"].unique()))

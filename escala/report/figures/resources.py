@@ -18,12 +18,12 @@ from escala.report.tables.views import add_labels
 
 CATEGORY = "Resources"
 CAPTION = (
-    "What each process of a configuration used during the training steps of one epoch, in a run of "
-    "its own that is not timed: processor (100 % is one core), memory, running threads, and how "
-    "often it was taken off its core. Bytes sent and received are those of the network's "
-    "interface, which processes share. Of layouts on several numbers of nodes, these are means "
-    "over the processes by the number of nodes, and bars are the range over processes. The numbers "
-    "are in the table ``resources``."
+    "What each process of a configuration used during the training steps of one epoch, in a "
+    "separate run that is not timed: processor (100 % is one core), memory, running threads, and "
+    "how often the process was taken off its core. Bytes sent and received are those of the "
+    "network interface, which processes of a node share. For layouts on several numbers of nodes, "
+    "points are means over the processes by the number of nodes, and bars are the range over "
+    "processes. The numbers are in the table ``resources``."
 )
 NEEDS = "resources"
 WHAT = "Resources of each process"

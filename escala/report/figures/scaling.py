@@ -18,14 +18,14 @@ from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
 CAPTION = (
-    "Time of an epoch by the number of nodes, or of processes on one node, on logarithmic axes. A "
-    "line is for a strategy, variant, network with its measured rate in Mbit/s, and number of "
-    "processes a node. Points are medians. Bars are 95 % intervals, or the range for fewer than "
-    "six runs. A cross is an estimate from runs that were cut short. A hollow point is for "
-    "processes that shared cores. The grey line is the main reference on one node. A scaling study "
-    "also has the speed-up over its baseline, the smallest measured layout, as an estimate over "
-    "paired runs. The study leaves out sizes whose processes share cores. With weak scaling an "
-    "epoch grows with the processes, and the speed-up is that of the rows per second. Dashed: "
+    "Time of an epoch by the number of nodes, or of processes on one node, on logarithmic axes. "
+    "Each strategy, variant, network and number of processes a node has a line; the network's name "
+    "shows its measured rate in Mbit/s. Points are medians. Bars are 95 % intervals, or the range "
+    "for fewer than six runs. A cross is an estimate from runs that were cut short. A hollow point "
+    "is for processes that shared cores. The grey line is the main reference on one node. A "
+    "scaling study also has the speed-up over its baseline, the smallest measured layout, as an "
+    "estimate over paired runs. The study leaves out sizes whose processes share cores. With weak "
+    "scaling an epoch grows with the processes, and the speed-up compares rows per second. Dashed: "
     "ideal scaling from the baseline. Dotted: times that a cost model predicts, if there are "
     "predictions, with 90 % intervals."
 )

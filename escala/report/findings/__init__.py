@@ -93,7 +93,7 @@ def section_findings(section: str, report: Report) -> list[Finding]:
 def write(
     findings: Callable[[Report], Iterator[Finding]], report: Report, spoken: Report
 ) -> Iterator[Finding]:
-    """Yield findings as sentences with names of configurations, and the same in words.
+    """Yield findings as sentences, with names of configurations and in words.
 
     The first sentence on a task begins with it, unless names do.
     """

@@ -86,7 +86,7 @@ def first_line(answer: BestUse, names: Names) -> str:
             f"{answer.learning.accuracy:.2f}, and naming the largest class for every row "
             f"reaches {answer.learning.largest_class:.2f}"
         )
-    part_of_time = _of_time(rival, names)
+    part_of_time = _fraction_of_time(rival, names)
     if answer.verdict == PAYS:
         return f"best use of {there}: {best}, at {part_of_time}"
     takes = f"{names.subject(answer.label, 'takes')} {part_of_time}"
@@ -100,7 +100,7 @@ def first_line(answer: BestUse, names: Names) -> str:
     return f"no verdict from {from_runs}: {takes}"
 
 
-def _of_time(rival: Alternative, names: Names) -> str:
+def _fraction_of_time(rival: Alternative, names: Names) -> str:
     """Return the best use's time as a fraction of the rival's time, in words."""
     return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
 
@@ -110,7 +110,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
     names, fewer, rival = report.names, answer.fewer, answer.closest
     if answer.verdict == NOT_LEARNT:
         takes = names.subject(answer.label, "takes")
-        yield f"by its times alone, {takes} {_of_time(rival, names)}"
+        yield f"by its times alone, {takes} {_fraction_of_time(rival, names)}"
     is_decided = answer.verdict in (PAYS, MORE_DOES_NOT_PAY, TIED)
     if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
         whole, ratio = "", fewer.row["run_ratio"]
@@ -120,11 +120,11 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
         )
-    yield from _others(answer, names)
+    yield from _compare_others(answer, names)
     if is_decided:
-        yield from _whole_runs(answer, names)
+        yield from _compare_whole_runs(answer, names)
     if answer.verdict == PAYS:
-        yield from _scores(answer, report)
+        yield from _compare_scores(answer, report)
     too_few = rival.ratio.matches < rival.row["needed"] and not rival.row["stays_disturbed"]
     if answer.verdict == NO_VERDICT and too_few:
         yield (
@@ -138,7 +138,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         yield f"not compared is {names(failed[0].label)}{more}: {why}"
 
 
-def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
+def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
     """Compare the times of whole runs, if the answer compares times of steps."""
     rival, row = answer.closest, answer.closest.row
     if rival.ratio_of != "steps" or pd.isna(row["run_ratio"]):
@@ -157,7 +157,7 @@ def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
             yield f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
 
 
-def _others(answer: BestUse, names: Names) -> Iterator[str]:
+def _compare_others(answer: BestUse, names: Names) -> Iterator[str]:
     """Compare two other configurations with the best use.
 
     One is the quickest configuration that uses more resources, the other is the quickest one of
@@ -185,7 +185,7 @@ def _others(answer: BestUse, names: Names) -> Iterator[str]:
 def without_best_use(report: Report) -> Iterator[Finding]:
     """Compare the largest configuration of each task with its main reference.
 
-    Without any comparison, tell what the changes of ladders leave of the time.
+    Without any comparison, tell the time that remains after the changes of ladders.
     """
     if report.answers:
         return
@@ -231,7 +231,7 @@ def other_models(report: Report) -> Iterator[Finding]:
         yield Finding(text, "configurations", "seconds_per_epoch")
 
 
-def _scores(answer: BestUse, report: Report) -> Iterator[str]:
+def _compare_scores(answer: BestUse, report: Report) -> Iterator[str]:
     """Compare the scores of the best use with the scores of the closest alternative.
 
     The score of a neural network is its accuracy. The scores of a program are its reported scores,
@@ -262,7 +262,7 @@ def _scores(answer: BestUse, report: Report) -> Iterator[str]:
             what = "scores" if is_program else f"accuracy within {first['bound']:g}"
             phrase = (
                 f"the same {what} in all {in_words(first['matches'])} paired runs; up to "
-                f"{100 * first['beyond_bound_fraction']:.0f} % of others may differ"
+                f"{100 * first['beyond_bound_fraction']:.0f} % of other pairs may differ"
             )
         yield f"{names(row.label)} and {names(row.reference_label)} train to {phrase}"
         return
@@ -276,13 +276,15 @@ def describe_programs(report: Report) -> Iterator[Finding]:
         ok = runs[(runs["workload"] == workload) & (runs["status"] == "ok")]
         if ok.empty:
             continue
-        for text, first in _state(workload, ok, report.tables["scores"]):
+        for text, first in _describe_program(workload, ok, report.tables["scores"]):
             yield Finding(text, "runs", first=first and workload in answering)
         if ok["ranks"].max() > 1:
-            yield Finding(_divide(workload, report), "epochs")
+            yield Finding(_compare_rows(workload, report), "epochs")
 
 
-def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
+def _describe_program(
+    workload: str, ok: pd.DataFrame, scores: pd.DataFrame
+) -> Iterator[tuple[str, bool]]:
     """Yield clauses on what is known and unknown of a program, each with `Finding.first`."""
     ways = [clause for way, clause in _KNOWN.items() if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
@@ -308,7 +310,7 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
         yield f"{text}: its command {does_not_name} {missing}", False
 
 
-def _divide(workload: str, report: Report) -> str:
+def _compare_rows(workload: str, report: Report) -> str:
     """Compare the rows of an epoch of one process with those of several processes, if known."""
     epochs = report.table("epochs")
     epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
@@ -331,12 +333,12 @@ def engines(report: Report) -> Iterator[Finding]:
     """Compare each best use with the quickest configuration of every other engine."""
     names = report.names
     for answer in report.answers:
-        engine = _engine(answer.names)
+        engine = _title_of_engine(answer.names)
         if answer.workload in programs(report.tables) or engine is None:
             continue
         quickest: dict[str, Alternative] = {}
         for other in sorted(answer.alternatives, key=lambda other: -other.ratio.value):
-            other_engine = _engine(other.names)
+            other_engine = _title_of_engine(other.names)
             if other_engine not in (None, engine) and other.verdict != UNAVAILABLE:
                 quickest.setdefault(other_engine, other)
         for other_engine, other in quickest.items():
@@ -346,7 +348,7 @@ def engines(report: Report) -> Iterator[Finding]:
             yield Finding(f"{verdict}{takes}", "best_use", "speedup", task=answer.key)
 
 
-def _engine(names: tuple) -> str | None:
+def _title_of_engine(names: tuple) -> str | None:
     """Return the title of a configuration's engine; None if the strategy has no engine.
 
     None also for a strategy that no longer exists, in older results.

@@ -50,7 +50,7 @@ class Report:
         self._spoken: dict[bool, Report] = {}
 
     def in_words(self, with_tasks: bool = True) -> Report:
-        """Return the report whose sentences are in words, made once.
+        """Return the report with sentences in words. The report is made once.
 
         With one answer, names lose their brackets if the answer's configurations stay distinct.
 
@@ -146,7 +146,7 @@ class Report:
         for answer in self.answers:
             task = f", {answer.task}" * bool(answer.task)
             verdicts[answer.names] = of_best_use.get(answer.verdict, "least time") + task, None
-        # The best use of one task may be slower than that of another: it keeps its verdict.
+        # A best use keeps its verdict, even if another task has a quicker one.
         for other in (other for answer in self.answers for other in answer.alternatives):
             verdict = "slower" if other.verdict == FASTER else other.verdict
             if verdict == NO_VERDICT and 0 < other.ratio.matches < VALUES_FOR_INTERVAL:

@@ -67,7 +67,7 @@ def learns(report: Report) -> Iterator[Finding]:
                 f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
                 f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
                 f"{model.largest_class:.2f}",
-                f"the times of {subject} are those of a network that does not learn",
+                f"the times of {subject} are of a model that does not learn",
             ]
         model = judged[best]
         if model.baseline is not None and model.baseline > model.high:

@@ -178,7 +178,7 @@ def ladders(report: Report) -> Iterator[Finding]:
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
     text = f"each change of a ladder is measured in {number} paired run{'' if most == 1 else 's'}"
     if fewest < VALUES_FOR_INTERVAL:
-        text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
+        text += f"; an interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield Finding(text, "ladder", "ladder")
 
 
@@ -209,7 +209,7 @@ def clocks(report: Report) -> Iterator[Finding]:
         )
         texts = [
             f"of {step}, at most {off_core:.1f} % is off the core: its threads were ready, and "
-            "others ran"
+            "other threads ran"
             if pd.notna(off_core)
             else f"how much of {step} is off the core is unavailable",
             f"of {step}, {unexplained:.1f} % is in none of its parts"
@@ -271,7 +271,7 @@ def noise(report: Report) -> Iterator[Finding]:
 
 
 def drift(report: Report) -> Iterator[Finding]:
-    """Tell whether the machine drifted in the sessions that were judged, if there are any."""
+    """Tell whether the machine drifted in the sessions with enough runs for a judgement."""
     sessions = report.tables["drift"]
     judged = sessions[sessions["kind"] == "measured"]
     if judged.empty:

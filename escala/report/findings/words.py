@@ -235,7 +235,7 @@ def _describe(
     words_for_layouts: Mapping[Configuration, str],
     others: Sequence[Configuration],
 ) -> str:
-    """Describe a configuration, and in brackets what tells it from others of equal layout."""
+    """Describe a configuration, and in brackets its differences from others of equal layout."""
     words = words_for_layouts[one]
     alike = [other for other in others if words_for_layouts[other] == words]
     texts = {

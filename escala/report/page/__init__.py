@@ -180,7 +180,7 @@ def _draw(
     drawings: Drawings,
     first: str,
 ) -> Iterator[Drawing]:
-    """Yield the figures: the first one, those that findings name, others; inline what fits."""
+    """Yield the first figure, then figures that findings name, then others. Inline what fits."""
     in_order = [finding for of_section in findings.values() for finding in of_section]
     size = 0
     for name in dict.fromkeys([first, *(finding.figure for finding in in_order), *figures]):

@@ -50,7 +50,7 @@ class Series(NamedTuple):
     heading : names the series.
     statement : a paragraph to paste.
     tables : tables of text, by their captions.
-    notes : what is unavailable and why, and what weakens the series.
+    notes : unavailable values with their reasons, and what limits the series.
     """
 
     heading: str
@@ -209,7 +209,7 @@ def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 
 
 def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    """Yield what is unavailable and why, and what weakens the series."""
+    """Yield unavailable values with their reasons, and what limits the series."""
     measured = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].astype(bool)]
     counts = sorted(measured["nodes"].unique())
     if len(counts) < FEWEST_NODE_COUNTS:
@@ -218,7 +218,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     start = measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]
     for row in records(measured[start > MOST_SET_UP * measured["wall_seconds"]]):
         yield (
-            f"Set-up and what is not accounted for are more than half of a whole run on "
+            f"Set-up and unaccounted time are more than half of a whole run on "
             f"{in_words(row)}. Sites ask for runs in which the start does not dominate: train for "
             "more epochs."
         )

@@ -84,7 +84,7 @@ def largest_passing(rows: pd.DataFrame) -> dict | None:
 
 
 def rule_in_words(rule: Mapping) -> str:
-    """Return what a rule asks for."""
+    """Return in words what a rule requires."""
     times = "whole runs" if rule["time"] == RUN else "training steps"
     needed = rule["efficiency"]
     if rule["against"] == BASELINE:

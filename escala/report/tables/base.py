@@ -184,7 +184,7 @@ def kind(run: Measurement) -> str:
 
 
 def seconds_per_epoch(run: Measurement) -> float:
-    """Return the training seconds of an epoch, extrapolated if it was cut to some of its steps."""
+    """Return the training seconds of an epoch, extrapolated if the epoch was cut to some steps."""
     spent, epochs = run["seconds"]["train"], run["epochs"]
     if not is_cut(run):
         return spent / len(epochs)

@@ -1,4 +1,4 @@
-"""The table of the best use: the quickest configuration against all that train the same model.
+"""The table of the best use: the quickest configuration against others that train its model.
 
 The answer of the page, the advice and the study read this table, so they name the same
 configuration and verdict. Configurations that train another model have no row. The table

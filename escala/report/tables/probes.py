@@ -168,11 +168,11 @@ def _against_timing_runs(
     runs: Sequence[Measurement],
     references: Sequence[Measurement],
 ) -> dict:
-    """Return the columns that set runs with clocks against timing runs of their session.
+    """Return the columns that compare runs with clocks with timing runs of their session.
 
     Parameters
     ----------
-    runs : with clocks, of one configuration and session.
+    runs : runs with clocks, of one configuration and session.
     references : the references of these runs in their matches.
     """
 
@@ -197,7 +197,7 @@ def _against_timing_runs(
 
 
 def _step_seconds(run: Measurement) -> float:
-    """Return the mean seconds of a step, with all that is timed around it."""
+    """Return the training seconds divided by the number of steps."""
     return run["seconds"]["train"] / sum(epoch["steps"] for epoch in run["epochs"])
 
 
@@ -414,7 +414,7 @@ def _ratios(
 def _to_target(joules_per_epoch: float, timed: Sequence[Measurement]) -> dict[str, Any]:
     """Return the energy until the target accuracy, from the epochs that timing runs needed.
 
-    A run that did not reach it counts as one that never does.
+    A run that did not reach the target counts as a run that never reaches it.
     """
     target = next((run["training"]["target_accuracy"] for run in timed), None)
     whole = [run for run in timed if not base.is_cut(run)] if target else []

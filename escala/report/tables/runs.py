@@ -35,7 +35,7 @@ _TRAINING = (
     "stopped_early", "parameters", "train_rows", "test_rows",
 )  # fmt: skip
 
-#: Core time and page faults of a step, and the kernel's part of that time.
+#: Core time and page faults of a step, and the fraction of core time that the kernel takes.
 IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 _WITHOUT_INTERVAL = (
     *(f"{part}_seconds" for part in base.PARTS),
@@ -124,8 +124,9 @@ def _program(run: Measurement) -> dict:
     notes = list(program["notes"])
     if read := program.get("read"):
         notes.append(
-            f"it read {name_first(read)}, which are not among its files, so a change is "
-            "not noticed. Remedy: name them under files, or large data under paths of its dataset"
+            f"it read {name_first(read)}, which are not among its files, so a change in them "
+            "is not noticed. Remedy: name these files under files, or large data under paths "
+            "of the dataset"
         )
     words = []
     for word in program["command"]:

@@ -34,7 +34,7 @@ from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, runs_for_ratios
 
-#: Parts of a run before its training steps, and after them.
+#: Parts of a run before its training steps, and after its training steps.
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _AFTER = ("averaging", "evaluation", "save")
 PASSES, FAILS, NOT_DECIDED = "passes", "fails", "not decided"
@@ -97,7 +97,7 @@ def _series(configurations: Collection[tuple], study: Mapping) -> Iterator[_Seri
     """Yield the series of a study among the configurations that were run."""
     layouts = set(layouts_of(study))
     for strategy in study["strategies"]:
-        # By dataset, workload and variant.
+        # The sizes of a series, by dataset, workload and variant.
         with_one_rank: dict[tuple, list[tuple]] = {}
         with_several: dict[tuple, list[tuple]] = {}
         for names in configurations:
@@ -237,11 +237,11 @@ def verdict(
 
 
 class _Gain(NamedTuple):
-    """How many times as fast a size is as another, over their matches.
+    """The speed of a size divided by the speed of another size, over their matches.
 
     Attributes
     ----------
-    reason : why there is no match; None if there is one.
+    reason : why the two sizes have no match; None with a match.
     """
 
     factor: Interval
@@ -321,7 +321,7 @@ def _resources(runs: Sequence[Measurement]) -> dict:
     Memory and bytes are of the node with the largest value. Processes of a node share a network
     interface, so the bytes of a node count once. Within a node ranks exchange through memory.
     """
-    # One value for each run in which it is known.
+    # For each quantity, the values of the runs in which the quantity is known.
     values: dict[str, list[float]] = {
         "node_memory_bytes": [], "sent_bytes_per_step": [], "core_percent": [], "gpu_percent": []
     }  # fmt: skip

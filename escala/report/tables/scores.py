@@ -83,7 +83,7 @@ def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         }
 
 
-#: The score of every classification. A workload that defines scores has those instead.
+#: The score of every classification. A workload that defines scores has its scores instead.
 ACCURACY = "accuracy"
 #: Two accuracies count as the same if they differ by at most this. Other scores have an unknown
 #: unit, and count as the same only if they are equal.
@@ -232,7 +232,7 @@ def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement])
 
 
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield differences of precision and recall from a reference's on the same rows, by class."""
+    """Yield the differences of precision and recall to a reference on the same rows, by class."""
     groups = base.by_configuration(evidence.scored_by_class)
     splits = {Path(path).parent: read_json(Path(path)) for path in evidence.dataset_files}
     folders = {(split["dataset"], split["split_seed"]): folder for folder, split in splits.items()}
@@ -260,9 +260,9 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def _rows_of_matches(matches: Matches, folders: Mapping[tuple, Path]) -> np.ndarray:
     """Return label, both predicted classes and number of the genome of each row, shape (4, rows).
 
-    A row occurs once for each match that tested it. A genome has the same number in every split.
-    Rows that SMOTEN made, or that are not from a genome, each have a different negative number, the
-    same in every repeat of a split.
+    A tested row occurs once for each match. A genome has the same number in every split. Rows that
+    SMOTEN made, or that are not from a genome, each have a different negative number, the same in
+    every repeat of a split.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class _Series(NamedTuple):
 
     Attributes
     ----------
-    rung : an `escala.experiment.Rung` as a mapping; that of the ends has no number.
+    rung : an `escala.experiment.Rung` as a mapping; the rung of the ends has no number.
     runs : all measurements of the series.
     before, after : seconds of an epoch in each match, shape (matches,).
     refused : why further matches have no ratio.

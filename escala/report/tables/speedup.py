@@ -133,7 +133,7 @@ class Comparison:
 
 
 def runs_for_ratios(evidence: Evidence) -> dict[tuple, list[Measurement]]:
-    """Return the runs whose times count, those of the history included, by configuration."""
+    """Return the runs whose times count, with the history's runs, by configuration."""
     return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.history_runs)))
 
 
@@ -205,13 +205,13 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def on_same_nodes(one: Measurement, other: Measurement) -> bool:
-    """Return whether all nodes of one run are among those of the other."""
+    """Return whether all nodes of one run are among the nodes of the other run."""
     mine, theirs = (set(run["ranks"]["hosts"]) for run in (one, other))
     return mine <= theirs or theirs <= mine
 
 
 def seconds_apart(one: Measurement, other: Measurement) -> float:
-    """Return the seconds from the start of one run to that of the other."""
+    """Return the seconds from the start of one run to the start of the other run."""
     starts = [datetime.fromisoformat(run["started"]) for run in (one, other)]
     return abs((starts[0] - starts[1]).total_seconds())
 

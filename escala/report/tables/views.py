@@ -163,7 +163,7 @@ def is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
 
 
 def names_of_rows(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
-    """Yield the values of some columns for each row; by default, these name its configuration."""
+    """Yield the values of some columns for each row; by default, the row's configuration."""
     return frame[list(columns)].itertuples(index=False, name=None)
 
 
