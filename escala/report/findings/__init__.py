@@ -95,7 +95,7 @@ def write(
 ) -> Iterator[Finding]:
     """Yield findings as sentences, with names of configurations and in words.
 
-    The first sentence on a task begins with it, unless names do.
+    The first sentence on a task begins with the task, unless names of configurations tell it.
     """
     for finding, other in zip(findings(report), findings(spoken), strict=True):
         heading = "" if finding.first else spoken.headings.get(finding.task, "")
