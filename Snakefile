@@ -18,8 +18,8 @@ include: "rules/predict.smk"
 include: "rules/calibrate.smk"
 
 
-# An experiment in three calls: what needs no measuring, the runs, and the report of those there are.
-# On a cluster the first and the last are for the login node, the second for a job.
+# An experiment in three calls: the work before the measurement, the runs, and the report of the runs.
+# On a cluster the first and the third call are for the login node, the second call is for a job.
 rule prepare:
     input:
         EXPERIMENT.largest.dataset_files(),

@@ -1,10 +1,10 @@
 # Acquire data from the source that the dataset names.
 #
-# REQUIRED INPUTS: none, or those that the source names: files, a folder, lists of accessions, a
+# REQUIRED INPUTS: none, or the inputs that the source names: files, a folder, lists of accessions, a
 #   lock file, or NCBI over the network.
 # OUTPUTS in results/{experiment}/data/{dataset}/:
 #   sequences/{class}.fasta, lock.tsv    genomes: accession, length and SHA-256 of each record
-#   source/                              other kinds: with lock.tsv: file, bytes and SHA-256
+#   source/                              other kinds, with lock.tsv: path, bytes and SHA-256 of files
 #
 # The lock file, committed and named in the config as `source.lock`, makes the same config give the
 # same bytes a year later. A download is kept in `.partial` until it is complete. Snakemake does not

@@ -10,7 +10,7 @@
 #   results/{experiment}/plans.json                      configurations and epochs, for advice
 #   results/{experiment}/advice.json, advice.md          which configuration to use
 #
-# No run of the experiment itself is needed. Advice takes memory and speed-ups from those that exist.
+# No run of the experiment itself is needed. Advice takes memory and speed-ups from runs that exist.
 # The report shows predictions alongside what was measured, as soon as predictions.json exists.
 
 from escala.analysis.cost_model.works import plan_works, plans

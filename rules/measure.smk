@@ -2,26 +2,27 @@
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/    the splits of the repeats
-#   .escala/plans/{experiment}/…/plan.json              what there is to measure; this call writes it
+#   .escala/plans/{experiment}/…/plan.json              the runs to measure; this call writes the file
 # OUTPUTS:
-#   results/{experiment}/measurements.json    a row for each run that there is
-#   results/{experiment}/nodes-{nodes}/measurements.json   the same of the runs on so many nodes, if the
-#                                             experiment has a job for each number of nodes (jobs_by_nodes)
-#   results/{experiment}/pilot.json           of an experiment with a `pilot`: the number of repeats that it
-#                                             asks for
+#   results/{experiment}/measurements.json    a row for each measured run
+#   results/{experiment}/nodes-{nodes}/measurements.json   the rows of the runs on this number of nodes, if
+#                                             each number of nodes has a job (jobs_by_nodes)
+#   results/{experiment}/pilot.json           of an experiment with a `pilot`: the number of repeats that the
+#                                             pilot requires
 # FURTHER OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
 #   rep{n}/run.json        one timing run; its logs, step times and model are alongside it
-#   {series}.rep{n}/run.json one side of a rung of a ladder, the same
+#   {series}.rep{n}/run.json a run of a rung of a ladder, with the same files
 #   {probe}/run.json       one probe run; a timeline has timeline.json and trace.json alongside it,
 #                          data of other probes are in run.json or in ranks/*.{probe}.*
 #   duplicate.rep{n}/run.json  the second run of a reference, for the noise floor
-#   {probe}.rep{n}/run.json  the same of a probe with `repeats`
+#   {probe}.rep{n}/run.json  a run of a probe with `repeats`
 #
-# A session is one job, which has its machine to itself. It leaves out what stands, and measures the
-# other runs with those that they are compared with: repeat after repeat, in an order that is drawn for
-# each of them, so the machine's drift affects all configurations equally. Rungs of ladders come after
-# the repeats, each a series of its own. Probe runs come last; those of a probe with `repeats` are
-# spread among the repeats. A run that fails is a result: its run.json says so, and the others go on.
+# A session is one job, which has its machine to itself. It leaves out runs that have a valid result,
+# and measures the other runs together with their references, repeat after repeat. The order is drawn
+# for each repeat, so the machine's drift affects all configurations equally. Rungs of ladders come
+# after the repeats, in a series for each rung. Probe runs come last, except that runs of a probe with
+# `repeats` are spread among the repeats. A run that fails is a result: its run.json says so, and the
+# other runs go on.
 
 
 rule measure:
@@ -29,7 +30,7 @@ rule measure:
         plan=PLANS.session_plan,
         splits=PLANS.splits_of,
     output:
-        # Of a session that ends early, the earlier table stays.
+        # If a session ends early, the earlier table stays.
         update("results/{experiment}/measurements.json"),
     log:
         "results/{experiment}/logs/measure.log",
@@ -39,19 +40,19 @@ rule measure:
     resources:
         nodes=JOBS.nodes,
         tasks=JOBS.tasks,
-        # For the plugin: several tasks, which a run starts itself.
+        # For the plugin: the job has several tasks, and a run starts them.
         mpi=JOBS.launcher,
         cpus_per_task=JOBS.cores_per_task,
         slurm_extra=JOBS.slurm_extra,
         # All the memory of its nodes (escala.runtime.slurm.use_environment).
         mem_mb=0,
-        # The profile of a cluster has one of these, so that no two jobs measure the same run.
+        # A cluster's profile has one unit of it, so that two jobs never measure the same run.
         session=1,
         runtime=JOBS.minutes,
     message:
         "Measure {wildcards.experiment}"
-    # Snakemake sets numbers of threads, which each configuration sets itself. With exec the script
-    # replaces the shell, and notices when Snakemake is killed.
+    # Each configuration sets its numbers of threads, so the numbers of Snakemake are removed. With
+    # exec the command replaces the shell, and notices when Snakemake is killed.
     shell:
         """
         unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS \
@@ -60,7 +61,7 @@ rule measure:
         """
 
 
-# The runs on so many nodes, and those that they are compared with, as a session of their own.
+# A separate session for the runs on one number of nodes, with their references.
 use rule measure as measure_on_nodes with:
     output:
         update("results/{experiment}/nodes-{nodes}/measurements.json"),
@@ -93,7 +94,7 @@ if EXPERIMENT.settings["jobs_by_nodes"] and internals.jobs_on_cluster(workflow):
             "python -m escala.command measure {input.plan:q} --table --in-call 2>&1 | tee -i {log:q}"
 
 
-# One run, with those that it is compared with. Its file stays while others are measured.
+# One run, with its references. The file of the run stays while the references are measured.
 use rule measure as run with:
     input:
         plan=PLANS.run_plan,

@@ -3,15 +3,15 @@
 # REQUIRED INPUTS:
 #   the file that predict.inputs names: FASTA for genomes, plain or gzipped
 #   results/{experiment}/runs/…/rep{n}/run.json        the model is alongside it
-#   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
+#   results/{experiment}/data/{dataset}/split{seed}/    the arrays that the model was trained on
 # OUTPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    content of the training rows
-#   results/{experiment}/runs/{configuration}/rep{n}/length_errors.json    alongside the model: how often
-#                                          it is wrong about test pieces of each length (genomes only)
+#   results/{experiment}/runs/{configuration}/rep{n}/length_errors.json    how often the model is wrong about
+#                                          test pieces of each length (genomes only); alongside it
 #   results/{experiment}/predictions/{configuration}/rep{n}/{query}.tsv
 #
 # No experiment requests these files: name the file you want, or call `escala predict --run RUN FILE`.
-# A table that cannot be made again stays as it was.
+# If a table cannot be made again, the old table stays.
 
 PREDICTIONS = f"results/{{experiment}}/predictions/{NAMES}/{{repeat}}"
 

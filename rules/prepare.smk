@@ -2,10 +2,10 @@
 #
 # REQUIRED INPUTS in results/{experiment}/data/{dataset}/:
 #   sequences/{class}.fasta       of genomes
-#   source/                       or what else `preparation_inputs` of another kind names; of pictures with
-#                                 captions also their folder and the file of the weights
-# OUTPUTS there, for every kind:
-#   split{seed}/dataset.json      and alongside it the arrays, whose digests it holds
+#   source/                       of other kinds, or the files that their `preparation_inputs` names;
+#                                 pictures with captions also need their folder and the weights
+# OUTPUTS in the same folder, for every kind:
+#   split{seed}/dataset.json      with the digests of the arrays, which are alongside it
 # FURTHER OUTPUTS for genomes:
 #   codes.npy                     uint8, the codes of all kept records
 #   records.tsv, classes.csv      the kept records, with their starts; counts of each class
@@ -14,7 +14,7 @@
 # FURTHER OUTPUTS for pictures with captions:
 #   features/                     the features of all listed pictures
 #
-# The split comes before the balancing, so that nothing derived from a test row is trained on. If an
+# The split comes before the balancing, so that no training row is derived from a test row. If an
 # experiment chooses the opposite order, the dataset is marked as leaky.
 
 

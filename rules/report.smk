@@ -13,8 +13,8 @@
 #   results/{experiment}/run_figures/{configuration}.{measurement}.{figure}.svg
 #   results/{experiment}/summary.md, index.html
 #
-# Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
-# sessions/ alongside run.json, are read with it.
+# Tables and figures show a failed run as a gap with its name. A report also reads the
+# older measurements of a run, which are in sessions/ alongside run.json.
 
 
 wildcard_constraints:
@@ -71,7 +71,7 @@ rule page:
 
 rule figure_of_run:
     input:
-        # It names the run.
+        # The table names the run.
         lambda wildcards: measurements_of(experiment(wildcards)),
         dataset=test_split,
     output:

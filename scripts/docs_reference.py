@@ -20,11 +20,11 @@ from escala.experiment import schema as experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
-#: The heading of what several sections describe alike.
+#: The heading of keys with the same description in several sections.
 SEVERAL = "Keys of several sections"
 NUMBERS = (
-    "A column without a type is a number, or empty. `?` behind a type: it may be empty. "
-    "`…_low…` and `…_high…` are the ends of a 95 % interval, unless another one is named. "
+    "A column without a type is a number, or empty. `?` behind a type: the value may be empty. "
+    "`…_low…` and `…_high…` are the ends of a 95 % interval, unless another interval is named. "
     "Units are in the names."
 )
 _TYPES = {"string": "text", "array": "list", "object": "keys", "boolean": "true or false"}
@@ -35,7 +35,7 @@ _LIMITS = {
     "exclusiveMaximum": "< {exclusiveMaximum}",
     "maxLength": "at most {maxLength} characters",
 }
-#: Columns of a help text, and what every one has.
+#: The width of a help text, and the option that every help text has.
 WIDTH, HELP = 100, re.compile(r"  -h, --help .*\n")
 
 
@@ -69,13 +69,15 @@ def pages() -> dict[str, str]:
     parts = {
         "configuration.md": [
             "# Configuration",
-            GENERATED.format("schemas/config.schema.yaml", "it or the declaration of the plug-in"),
+            GENERATED.format(
+                "schemas/config.schema.yaml", "the schema or the declaration of the plug-in"
+            ),
             "`?` behind a type: the value may be null.",
             *describe(_sections(settings, settings, ""), settings),
         ],
         "tables.md": [
             "# Result tables",
-            GENERATED.format("schemas/tables/*.schema.yaml", "them"),
+            GENERATED.format("schemas/tables/*.schema.yaml", "these files"),
             NUMBERS,
             *describe(((table["title"], table) for table in columns), {}),
         ],
@@ -99,16 +101,16 @@ def commands() -> str:
     for name, parser in command.parsers().items():
         parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
         text = HELP.sub("", parser.format_help()).rstrip()
-        # The options say what an automatic line of usage repeats.
+        # An automatic line of usage only repeats the options.
         text = text if parser.usage else text.partition("\n\n")[2]
         lines += ["", f"## escala {name}", "", "```text", text, "```"]
     return "\n".join(lines) + "\n"
 
 
 def describe(sections: Iterable[tuple[str, dict]], root: dict) -> Iterator[str]:
-    """Yield the parts of a page: of each section, its heading and the keys of an object.
+    """Yield the parts of a page: the heading and the keys of each section.
 
-    What several sections describe alike is described once, at the begin of the page.
+    Keys with the same description in several sections are described once, at the begin of the page.
 
     Parameters
     ----------
@@ -158,9 +160,9 @@ def _sections(node: dict, root: dict, path: str) -> Iterator[tuple[str, dict]]:
 
 
 def _keys(node: dict, root: dict, indent: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each key of an object, and the lines that describe it and the keys in it.
+    """Yield each key of an object, with the lines on the key and on the keys in its value.
 
-    A column stands with the ends of its interval. What a heading names is left out.
+    A column and the ends of its interval have one line. A key with a constant value is left out.
     """
     properties = node["properties"]
     for key, child in properties.items():
@@ -186,7 +188,7 @@ def _keys(node: dict, root: dict, indent: str = "") -> Iterator[tuple[str, str]]
 
 
 def _inner(node: dict, root: dict, indent: str) -> Iterator[str]:
-    """Yield the lines of the keys in a value, or of each of its forms."""
+    """Yield the lines of the keys in a value, or in each alternative of a value."""
     if forms := [form for form in node.get("oneOf", ()) if "title" in form]:
         for form in forms:
             kind = form["properties"]["type"]
@@ -199,7 +201,7 @@ def _inner(node: dict, root: dict, indent: str) -> Iterator[str]:
 
 
 def _resolve(node: dict, root: dict) -> dict:
-    """Return a schema with what its `$ref` names merged in; its own keys win."""
+    """Return a schema merged with the target of its `$ref`. The schema's keys win."""
     if "$ref" not in node:
         return node
     target = root
@@ -211,7 +213,7 @@ def _resolve(node: dict, root: dict) -> dict:
 def _type(node: dict, root: dict) -> str:
     """Return the type of a value, or the values that its description does not name.
 
-    It is empty for most columns, a number or nothing.
+    The result is empty for a column whose value is a number or nothing.
     """
     if "enum" in node:
         values = [value for value in node["enum"] if value is not None]

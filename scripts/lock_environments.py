@@ -1,6 +1,6 @@
 """Write `envs/NAME-requirements.txt` of each engine from `uv.lock`, or check these files.
 
-An environment holds the extras and the packages that `engine.yaml` names, and what these need.
+An environment has the extras and the packages that `engine.yaml` names, and their dependencies.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def main() -> None:
         if not check:
             file.write_text(text, encoding="utf-8")
         elif not file.is_file() or file.read_text(encoding="utf-8") != text:
-            reason, remedy = "is not what uv.lock has", "python scripts/lock_environments.py"
+            reason, remedy = "differs from uv.lock", "python scripts/lock_environments.py"
             raise InputError(file, None, reason, remedy)
 
 
 def lock(engine: str) -> str:
     """Return the lines of the packages of an engine's environment, each with its hashes.
 
-    A framework that has builds of its own for processors and for each CUDA has no hash, and the
-    libraries that its build brings have no line.
+    A framework with separate builds for processors and for each CUDA has no hash. Libraries that
+    are part of such a build have no line.
     """
     environment = ENGINES[engine].environment
     call = ["uv", "export", "--frozen", "--offline", "--quiet", "--no-annotate", "--no-header"]
@@ -63,7 +63,7 @@ def lock(engine: str) -> str:
 
 
 def list_needed(extras: Iterable[str], packages: Iterable[str]) -> set[str]:
-    """Return the names of packages, and of all that some extras and they need."""
+    """Return the names of packages, of the packages of extras, and of all dependencies."""
     edges: dict[str, set[str]] = defaultdict(set)
     for package in tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]:
         edges[package["name"]] |= {other["name"] for other in package.get("dependencies", ())}

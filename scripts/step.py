@@ -1,7 +1,8 @@
-"""Make what a rule makes: `python -m scripts.step JOB FILES`.
+"""Make the output of a rule: `python -m scripts.step JOB FILES`.
 
-Both are JSON, or `@` and the name of a file with it. A job is the name of the `rule` and settings;
-files are those of its `input` and its `output` by name (`escala/workflow/steps.py`).
+JOB and FILES are JSON, or `@` and the name of a JSON file. A job is the name of the `rule` and
+settings. FILES are the files of the rule's `input` and `output`, by name
+(`escala/workflow/steps.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ def main() -> None:
     parser = Parser(description=__doc__, prog="step")
     parser.add_argument("job", type=cli.json_or_file)
     parser.add_argument("files", type=cli.json_or_file)
-    given = parser.parse_args()
-    steps.make(given.job, given.files)
+    arguments = parser.parse_args()
+    steps.make(arguments.job, arguments.files)
 
 
 if __name__ == "__main__":

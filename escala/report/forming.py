@@ -1,4 +1,4 @@
-"""The answer as it forms: what the repeats measured so far say, printed after each of them."""
+"""Print the answer from the repeats measured so far, after each repeat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READ = ("runs", "configurations", "noise", "speedup", "best_use")
 
 
 class Forming:
-    """Prints the answer so far after each repeat of a session, when its last run has ended.
+    """Prints the answer so far whenever the last run of a repeat has ended.
 
     Parameters
     ----------
@@ -34,17 +34,18 @@ class Forming:
         self._clock = clock
         # The complete repeats at the last call of `tell`.
         self._known: set[int] | None = None
-        # The time of that call, and the seconds of the runs that were left.
+        # The time of the last call of `tell`, and the seconds of the runs that were left then.
         self._before: tuple[float, float] | None = None
 
     def tell(self, plan: Plan, waiting: Sequence[PlannedRun]) -> None:
-        """Print the answer if there is a complete repeat more than at the last call.
+        """Print the answer if a repeat was completed since the last call.
 
-        At the first call the complete ones were measured before, and nothing is printed.
+        The first call prints nothing: the repeats that are then complete were measured earlier.
 
         Parameters
         ----------
-        plan : what is asked for so far; with its pilot as long as that may add repeats.
+        plan : the runs requested so far. The plan has its pilot as long as the pilot may add
+            repeats.
         waiting : the runs that are left.
         """
         left = [planned.run for planned in waiting]
@@ -58,13 +59,13 @@ class Forming:
                 say(text)
 
     def _answer(self, plan: Plan, complete: list[Run], left: Collection[Run]) -> list[str]:
-        """Return what the page would say of complete repeats, and how long the others take."""
+        """Return the page's answer from complete repeats, and how long the other repeats take."""
         name, pilot = plan.experiment, Path(f"results/{plan.experiment}/pilot.json")
         is_decided = plan.pilot is None and pilot.exists()
         try:
             files = [Path(run.file) for run in complete]
             lines = answer(files, plan.references, pilot if is_decided else None)
-        except Exception as error:  # a line on progress must not end a measurement
+        except Exception as error:  # a message on progress must not end a measurement
             lines = []
             say(f"{name}: no answer so far: {error}")
         at_least = "at least " if plan.pilot else ""
@@ -79,12 +80,12 @@ class Forming:
         return [f"{heading}, provisional: {text}" for text in lines]
 
     def _time_left(self, left: Collection[Run]) -> str:
-        """Say how long the runs that are left take, at the pace since the last call."""
+        """Return in words how long the runs that are left take, at the pace since the last call."""
         seconds, unknown = _seconds(left)
         now, pace = self._clock(), 1.0
         if self._before:
             before, seconds_before = self._before
-            # What is between the runs takes time, too.
+            # Work between the runs takes time, too.
             if seconds_before > seconds:
                 pace = max((now - before) / (seconds_before - seconds), 1.0)
         self._before = now, seconds
@@ -97,7 +98,7 @@ class Forming:
 
 
 def _seconds(left: Collection[Run]) -> tuple[float, int]:
-    """Return the seconds that runs took before, and the number of runs of unknown time."""
+    """Return the seconds of earlier measurements of runs, and the number of runs without one."""
     median = estimate.medians(left)
     known = [seconds for run in left if (seconds := median(run)) is not None]
     return sum(known), len(left) - len(known)
@@ -111,9 +112,9 @@ def _runs_to_compare(runs: Iterable[Run]) -> list[Run]:
 def answer(
     run_files: Sequence[Path], references: Sequence[Reference], pilot_file: Path | None = None
 ) -> list[str]:
-    """Return what the page would answer for each task, with its interval.
+    """Return the page's answer to each task, with the interval of its ratio.
 
-    A ratio of fewer than two paired runs has none, and is left out.
+    A ratio of fewer than two paired runs has no interval, and its answer is left out.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The measurements of experiments as rows of a history, and their addition to it."""
+"""Make rows of a history from the measurements of experiments, and add them to the history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from escala.report.tables.runs import row as table_row
 Row = dict[str, Any]
 #: What the two runs of a ratio have in common, besides the repeat and the session.
 _TASK = ("experiment", "dataset", "workload", "series")
-#: Packages whose versions a history names of a program; one digest stands for its other packages.
+#: A history has a program's versions of these packages, and one digest for all other packages.
 _FRAMEWORKS = {
     *(name for engine in ENGINES.values() for name in engine.distributions),
     "mpi4py", "lightning", "transformers", "accelerate", "scikit-learn", "xgboost",
@@ -61,8 +61,8 @@ class Added(NamedTuple):
 def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     """Add all runs of experiments to a history, as a file for each session.
 
-    A run that the history already holds is written again only if it now has a ratio, because its
-    reference was measured since. It still counts as one run.
+    A run that the history already has is written again only if it has a new ratio, because its
+    reference was measured in the meantime. Such a run still counts once.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def run_files(experiment: Path) -> list[Path]:
 def rows(files: Iterable[Path]) -> SessionRows:
     """Return the rows of measurements, by their session, from run.json files.
 
-    A measurement that several files hold, such as the newest one of a run, has one row. A row has
-    the ratio to the measurement of one process in its session, if there is one.
+    A measurement in several files has one row; the newest measurement of a run is an example. A row
+    has the ratio to one process of the same session, if one process was measured.
     """
     runs: dict[str, dict] = {}
     unreadable: dict[Path, InputError] = {}
@@ -146,7 +146,7 @@ def rows(files: Iterable[Path]) -> SessionRows:
 
 
 def _row(run: dict, digest: str) -> Row:
-    """Return the row of a measurement in the history, still without its ratio."""
+    """Return the row of a measurement in the history, without its ratio."""
     left_out = dict.fromkeys(history.FOLDER_COLUMNS)
     columns = table_row(run | left_out)
     return {
@@ -165,7 +165,7 @@ def _row(run: dict, digest: str) -> Row:
 def _versions(run: dict) -> str:
     """Return the versions of a run as one text; texts are equal exactly if all versions are.
 
-    A program has all packages of its interpreter: a digest stands for most of them.
+    A program has all packages of its interpreter. A digest stands for most packages.
     """
     versions = comparable.versions(run)
     if "program" in run:

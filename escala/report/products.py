@@ -1,4 +1,4 @@
-"""List the files and the settings of which the report of an experiment is made."""
+"""List the files of an experiment's report, and the settings to make them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN_FIGURE = f"results/{{experiment}}/run_figures/{RUN_FIGURE_NAME}"
 def figure_names(e: Experiment) -> list[str]:
     """Return the names of the figures that are drawn from an experiment's tables."""
     workloads = [e.settings.knows[workload] for _, workload in e.tasks]
-    # What figures need, by `needs` of their declaration.
+    # Whether the experiment has what figures need, by the `needs` of figures.
     has = {
         "classes": any(not work.is_program and work.scores is None for work in workloads),
         "comparisons": any(e.references_of(run) for run in e.runs),
@@ -51,7 +51,7 @@ def tables(e: Experiment) -> list[str]:
 
 
 def files(e: Experiment) -> list[str]:
-    """Return the files of an experiment's report that show all its runs."""
+    """Return the files of an experiment's report, without figures of single runs."""
     names = ["index.html", "summary.md", "figures", *STUDY_FILES * ("scaling" in e.settings)]
     return [*(f"results/{e.name}/{name}" for name in names), *tables(e)]
 

@@ -1,4 +1,4 @@
-"""The steps of rules that report the runs of an experiment: each is a function with its name."""
+"""Functions for the rules that report the runs of an experiment. A function has the rule's name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB_SCRIPT = "job.sh"
 
 def page(
     output: dict[str, Path],
-    given: SimpleNamespace,
+    settings: SimpleNamespace,
     measurements: Path,
     datasets: Sequence[Path] = (),
     predictions: Sequence[Path] = (),
@@ -34,9 +34,10 @@ def page(
 
     Parameters
     ----------
-    given : the result of `escala.report.products.settings`, and `run_figures`, the figures of runs.
+    settings : the result of `escala.report.products.settings`, and `run_figures`, the figures of
+        runs.
     measurements : the table of a session.
-    others : inputs of the rule that are needed, and read by other names.
+    others : further inputs of the rule, whose paths follow from `datasets` and `settings`.
     """
     from escala.report import tables
     from escala.report.figures import common, figure
@@ -49,63 +50,63 @@ def page(
         dataset_files=datasets,
         probe_files=table.probe_runs(rows),
         series_files=table.series_runs(rows),
-        rungs=given.rungs,
-        references=given.references,
-        scaling=given.scaling,
-        probe_settings=given.probe_settings,
+        rungs=settings.rungs,
+        references=settings.references,
+        scaling=settings.scaling,
+        probe_settings=settings.probe_settings,
         predictions_file=next(iter(predictions), None),
-        pilot_file=given.pilot and Path(given.pilot),
+        pilot_file=settings.pilot and Path(settings.pilot),
         history_files=history,
     )
     tables.write(frames, folder / "tables")
     frames = tables.read(folder / "tables")
     figures = {}
-    for name in given.figures:
+    for name in settings.figures:
         start, file = perf_counter(), folder / "figures" / f"{name}.svg"
         with common.style():
             common.save(figure(name).draw(frames), file)
         figures[name] = file.read_text(encoding="utf-8")
         print(f"figure {name}: {perf_counter() - start:.1f} s", flush=True)
-    traces = [Path(run).with_name(TRACE) for run in given.traced]
-    links = [*map(Path, given.run_figures), *filter(Path.exists, traces)]
+    traces = [Path(run).with_name(TRACE) for run in settings.traced]
+    links = [*map(Path, settings.run_figures), *filter(Path.exists, traces)]
     links = [path.relative_to(folder).as_posix() for path in links]
     files = [f"figures/{name}.svg" for name in figures] + [f"tables/{name}.csv" for name in frames]
-    about = frames, given.experiment, given.title
-    write_text(output["summary"], summary(*about, files, given.question))
-    write_text(output["page"], page(*about, figures, files + links, given.question))
+    about = frames, settings.experiment, settings.title
+    write_text(output["summary"], summary(*about, files, settings.question))
+    write_text(output["page"], page(*about, figures, files + links, settings.question))
 
 
 def figure_of_run(
-    output: dict[str, Path], given: SimpleNamespace, dataset: Path | None = None
+    output: dict[str, Path], settings: SimpleNamespace, dataset: Path | None = None
 ) -> None:
-    """Draw one figure of one run as SVG, of the test rows of its split if it shows rows."""
+    """Draw a figure of one run as SVG. Figures of test rows need the `dataset` of the split."""
     from escala.report.figures import common, figure
 
-    file = Path(given.run).with_name(DECLARED[given.figure].file)
-    pictures = Path(given.pictures) if given.pictures else None
+    file = Path(settings.run).with_name(DECLARED[settings.figure].file)
+    pictures = Path(settings.pictures) if settings.pictures else None
     files = OfRun(file if file.exists() else None, dataset and dataset.parent, pictures)
     with common.style():
-        drawn = figure(given.figure).draw(read_json(Path(given.run)), files)
+        drawn = figure(settings.figure).draw(read_json(Path(settings.run)), files)
         common.save(drawn, output["figure"])
 
 
 def study_document(
     output: dict[str, Path],
-    given: SimpleNamespace,
+    settings: SimpleNamespace,
     tables: list[Path],
     figures: Path,
     measurements: Path,
     job: Sequence[Path] = (),
 ) -> None:
-    """Write the document of a scaling study, also as PDF where Chromium is."""
+    """Write the document of a scaling study, also as PDF if Chromium is installed."""
     from escala.analysis.measurements import read_run
     from escala.report import study
     from escala.report.tables import read
 
     document = study.study(
         read(tables[0].parent),
-        given.title,
-        given.scaling,
+        settings.title,
+        settings.scaling,
         [read_run(path) for path in table.timing_runs(table.read(measurements))],
         job_script(output["page"].with_name(JOB_SCRIPT)),
     )
@@ -115,27 +116,27 @@ def study_document(
 
 
 def job_script(file: Path) -> str | None:
-    """Return the text of a job script, with `.` as its folder; None without.
+    """Return the text of a job script, with `.` as its folder; None if there is no script.
 
-    The document goes to others, who submit the script in the folder of their project.
+    Readers of the document submit the script in the folder of their project.
     """
     if not file.exists():
         return None
     return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", file.read_text(encoding="utf-8"))
 
 
-def check_runs(output: dict[str, Path], given: SimpleNamespace, **files: Path) -> None:
-    """List the runs of the table of a session that did not end ok, and fail if there are any.
+def check_runs(output: dict[str, Path], settings: SimpleNamespace, **files: Path) -> None:
+    """List the runs of a session's table that did not end ok, and fail if there are any.
 
     Parameters
     ----------
-    given : `page`, whether the call makes the page. A report of the runs that are there also gives
-        `table`, and `all`, the number of runs that are planned.
-    files : `table`, unless it is given.
+    settings : `page`, whether the call makes the page. A call that only reports measured runs also
+        sets `table`, and `all`, the number of planned runs.
+    files : `table`, unless the settings have it.
     """
-    file = files.get("table") or Path(given.table)
+    file = files.get("table") or Path(settings.table)
     paths = [Path(row["file"]) for row in table.read(file)]
-    if not list_failures(paths, given.page, getattr(given, "all", None)):
+    if not list_failures(paths, settings.page, getattr(settings, "all", None)):
         raise SystemExit(1)
 
 
@@ -144,12 +145,12 @@ def list_failures(paths: Sequence[Path], page: bool, planned: int | None = None)
 
     Parameters
     ----------
-    paths : their `run.json`.
+    paths : the files `run.json`.
     page : whether the call made the page of these runs.
-    planned : how many runs there would be, if all were measured.
+    planned : the number of planned runs, if the call only reports measured runs.
     """
     if planned and planned > len(paths):
-        print(f"{len(paths)} of {planned} runs are measured; the others are left out.")
+        print(f"{len(paths)} of {planned} runs are measured; the other runs are left out.")
     runs = {path: read_result(path) for path in paths}
     failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
     folders = sorted({f"results/{run['experiment']}" for run in runs.values()})
@@ -158,9 +159,9 @@ def list_failures(paths: Sequence[Path], page: bool, planned: int | None = None)
             print(f"{path}: {run['status']}: {run['reason']}")
         retry = "; ".join(call(f"retry {folder}") for folder in folders)
         print(
-            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these, and the runs "
-            f"of the same repeats that they are compared with: {retry}; then the same command "
-            "again."
+            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only the failed runs, "
+            f"and the runs of the same repeats that they are compared with: {retry}; then the same "
+            "command again."
         )
         _say_results(paths, folders, page)
         return False
@@ -178,7 +179,7 @@ def list_failures(paths: Sequence[Path], page: bool, planned: int | None = None)
 
 
 def _say_results(paths: Sequence[Path], folders: list[str], page: bool) -> None:
-    """Print where the runs are, or the answer and the report if the call made the page."""
+    """Print where the runs are. If the call made the page, print the answer and the report."""
     for document in (Path(folder, "study.html") for folder in folders):
         if document.exists():
             print(f"Scaling study to hand in: {document}, and study.pdf, .md and .tex next to it.")

@@ -27,7 +27,7 @@ from escala.report.tables.views import (
     whole_runs,
 )
 
-#: Sections of which the first screen has some sentences.
+#: Sections from which the first screen takes some sentences.
 BRIEF = ("why", "sure", "cost", "next", "scores")
 
 
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
     Attributes
     ----------
-    details : findings on what it gains, and what qualifies it.
+    details : findings on the gain of the best use, and on what limits the answer.
     """
 
     finding: Finding
@@ -53,10 +53,10 @@ class FirstScreen(NamedTuple):
 
     Attributes
     ----------
-    answers : that to the question of the experiment, and one for each task.
-    brief : some sentences of each section of `BRIEF` that has any, by the section. These are, for
-        each answer, the first finding that names it; or the first of the section, if none names an
-        answer; and the findings that are `first`.
+    answers : the answer to the question of the experiment, then an answer to each task.
+    brief : some sentences of each section of `BRIEF`, by section. For each answer it is the first
+        finding that names the answer. If no finding names an answer, it is the section's first
+        finding. Findings with `first` follow.
     """
 
     question: str
@@ -72,12 +72,12 @@ def all_findings(report: Report) -> dict[str, list[Finding]]:
 def first_screen(
     report: Report, findings: Mapping[str, Sequence[Finding]], question: str = "time"
 ) -> FirstScreen:
-    """Return the question, the answers, and what they rest on.
+    """Return the question, the answers, and the evidence for the answers.
 
     Parameters
     ----------
     findings : the result of `all_findings`.
-    question : that of the experiment, `time` or one of `QUESTIONS`.
+    question : the question of the experiment: `time` or one of `QUESTIONS`.
     """
     of_tasks = [finding for finding in findings["answer"] if finding.task]
     answers = [
@@ -93,13 +93,13 @@ def first_screen(
     brief = {}
     for section in BRIEF:
         chosen = []
-        # Of scores the first screen tells only what makes the times say little.
+        # On scores, the first screen only warns that times say little.
         if section != "scores":
             for answer in report.answers:
                 naming = [one for one in findings[section] if quote(answer.label) in one.text]
                 chosen += naming[:1]
             chosen = chosen or list(findings[section][:1])
-        # What is not known of the answers is part of how sure they are.
+        # Unknown facts about an answer belong to the section on how sure the answer is.
         candidates = [*findings[section], *(findings["answer"] if section == "sure" else ())]
         chosen += [finding for finding in candidates if finding.first and not finding.task]
         if chosen:
@@ -127,7 +127,7 @@ def question_of(report: Report) -> str:
     )
     if not comparisons:
         return f"How much of the time of training {workloads} on {datasets} does each change save?"
-    # What a program reads is not known.
+    # It is not known which data a program reads.
     on = "" if all_programs(report.tables) else f" on {datasets}"
     if not report.answers:
         return f"What does training {workloads}{on} in parallel take?"
@@ -143,7 +143,7 @@ def summary(
 
     Parameters
     ----------
-    tables : those of `escala.report.tables`.
+    tables : the tables of `escala.report.tables`.
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
     question : as in `escala.report.summary`.
@@ -182,7 +182,7 @@ def summary(
 
 
 def _evidence(finding: Finding, files: Collection[str]) -> str:
-    """Return links to the table and the figure of a finding, as far as they are among the files."""
+    """Return links to the table and the figure of a finding, if they are among the files."""
     paths = {"table": f"tables/{finding.table}.csv", "figure": f"figures/{finding.figure}.svg"}
     links = [f"[{name}]({file})" for name, file in paths.items() if file in files]
     return f" ({', '.join(links)})" if links else ""
@@ -192,17 +192,18 @@ def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
     timed = "the training steps of an epoch"
     if whole_runs(tables):
-        timed += f", and of {list_names(sorted(whole_runs(tables)))} that of a whole run"
+        timed += f"; for {list_names(sorted(whole_runs(tables)))}, of a whole run"
     if only_whole_runs(tables):
         timed = "a whole run"
     return (
-        f"Training time is that of {timed}. The best use is the configuration of the least time, "
-        "and the verdict of another is on the ratio of its time to that of the best use, in direct "
-        "paired runs; no more than 5 % of best uses are named falsely. Intervals in brackets cover "
-        f"95 % each, or with fewer than {VALUES_FOR_INTERVAL} runs are the range. Those of ratios "
-        "are widened by how sessions differ. Speed-up is the time of the main reference divided by "
-        "that of the configuration. Efficiency is the speed-up divided by the cores used for each "
-        "core of the reference. Time to accuracy is training time; > means not reached."
+        f"Training time is the time of {timed}. The best use is the configuration of the least "
+        "time. Each other configuration has a verdict on the ratio of its time to the time of the "
+        "best use, in direct paired runs. At most 5 % of best uses are named falsely. In brackets "
+        f"are 95 % intervals, or ranges for fewer than {VALUES_FOR_INTERVAL} runs. Intervals of "
+        "ratios are widened by how sessions differ. Speed-up is the time of the main reference "
+        "divided by the time of the configuration. Efficiency is the speed-up divided by the cores "
+        "used for each core of the reference. Time to accuracy is training time; > means not "
+        "reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
         * bool(fit_workloads(tables))
         + " The scaling is weak: ratios are of the time for the same number of rows."
@@ -213,8 +214,8 @@ def explanation(tables: Tables) -> str:
 def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the rows of the table of configurations.
 
-    A row has times, ratios and scores of a configuration, with their intervals, and the verdict of
-    its comparison with the best use.
+    A row has times, ratios and scores of a configuration with intervals, and the verdict on the
+    configuration against the best use.
     """
     tables, configurations = report.tables, report.table("configurations")
     speedup = tables["speedup"].query("basis == 'epoch'").set_index(list(CONFIGURATION), drop=False)
@@ -222,7 +223,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
     in_words = Names(name_in_words(tables))
-    # These have scores that their workload defines, in place of the accuracy.
+    # Configurations with scores that their workload defines have no accuracy.
     with_other_scores = set(names_of_rows(tables["scores"]))
     fitted = fit_workloads(tables)
     targets = (configurations["time_to_target_kind"] != "unavailable").any()

@@ -6,7 +6,7 @@ from escala.data.paths import expand_path, require_past
 from escala.predict import LENGTH_ERRORS
 from escala.workflow import steps
 
-#: How `scripts.step` is called: by files, as what is in them may be long or private.
+#: The call of `scripts.step`. Its arguments are files, because JSON may be long or private.
 STEP = """
         python -m scripts.step @/dev/fd/3 @/dev/fd/4 \\
             3<<<{params.job:q} 4<<<{params.files:q} 2>&1 | tee -i {log:q}
@@ -26,7 +26,7 @@ def files(wildcards, input, output):
 
 
 def job(rule, settings=lambda wildcards: {}):
-    """Return a function of wildcards that gives a job as JSON, without its files.
+    """Return a function of wildcards that returns a job as JSON, without files.
 
     Snakemake makes the outputs again if this text changes.
     """
@@ -66,7 +66,7 @@ def source_files(wildcards):
 
 
 def extraction_files(wildcards):
-    """Return what the features of a dataset's pictures are computed from, by name."""
+    """Return the files to compute the features of a dataset's pictures from, by name."""
     extraction = settings_result(wildcards, "extraction")
     if not extraction:
         raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
@@ -82,7 +82,7 @@ def preparation_inputs(wildcards):
 
 
 def familiarity_of(wildcards):
-    """Return the familiarity of the rows that a run was trained on, if its kind has it."""
+    """Return the familiarity of a run's training rows, if the kind of the data has it."""
     run, e = run_of(wildcards), experiment(wildcards)
     if not kind_of(dataset(wildcards)).has("familiarity"):
         return []
@@ -90,7 +90,7 @@ def familiarity_of(wildcards):
 
 
 def length_errors_of(wildcards):
-    """Return the file on a run's errors by length, if its kind cuts fragments."""
+    """Return the file on a run's errors by length, if the kind of the data cuts fragments."""
     if not kind_of(dataset(wildcards)).has("fragments"):
         return []
     return f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}".format(**wildcards)

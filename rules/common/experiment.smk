@@ -1,5 +1,5 @@
 # The call of Snakemake: its experiments, the grammar of paths, and what happens at start and end.
-# What these names do is in escala/workflow/.
+# The modules of escala/workflow/ say what these names do.
 
 import atexit
 import json
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from escala.core import environment
 from escala.core.errors import InputError
 
-# Before other libraries are imported, because PYTHONPATH may hold foreign ones.
+# This comes before other imports, because PYTHONPATH may name foreign libraries.
 try:
     environment.prepare(ROOT)
     environment.require_work_folder(WORKDIR)
@@ -50,7 +50,7 @@ if workflow.is_main_process:
 internals.note(workflow)
 EXPERIMENTS = Experiments(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = EXPERIMENTS.default
-# The jobs that a call submits are jobs of their own. The executor removes the variable.
+# A job that this call submits has another allocation: the executor removes the variable.
 ALLOCATED = Allocated(
     slurm.job_number() if workflow.is_main_process else None, lambda: workflow.local_exec
 )
@@ -76,8 +76,8 @@ drop_missing = LIFECYCLE.drop_missing
 run_of, split_of, kind_with = EXPERIMENTS.run, EXPERIMENTS.split, EXPERIMENTS.kind_with
 settings_result = EXPERIMENTS.settings_result
 
-# A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
-# then the name of the run is energy.rep1.
+# The name of a ladder's rung stands before the repeat: forward-2.rep1. So does the name of a probe
+# with repeats: energy.rep1.
 PROBE_NAMES = "|".join(PROBES)
 REPEATS = rf"((?!({PROBE_NAMES})\.)[A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*"
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
@@ -106,7 +106,7 @@ CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 
 
 def measurements_of(e):
-    """Return the table of measurements of an experiment; for a report alone, of measured runs."""
+    """Return an experiment's table of measurements; for a mere report, of the runs measured so far."""
     return PLANS.present_table(e) if LIFECYCLE.reports_only() else table_of(e.name)
 
 
@@ -119,7 +119,7 @@ onstart:
 
 onerror:
     LIFECYCLE.fail()
-    # Snakemake would end as after a failed run.
+    # Otherwise Snakemake would end as after a failed run.
     interrupts.end_if_received()
 
 

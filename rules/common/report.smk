@@ -14,7 +14,7 @@ predictions_if_any, job_if_any = map(experiments.if_any, ("predictions.json", "j
 
 
 def figures_of_runs(e):
-    """Return the figures of the first run of each dataset and workload that was measured, as SVG."""
+    """Return the figures of the first measured run of each dataset and workload, as SVG."""
     return products.figures_of_runs(e, [run for run in e.runs if drop_missing([run.file])])
 
 

@@ -165,7 +165,7 @@ def words(made):
 
 
 OF_CLOCKS = ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo",
-             "Step against that of the timing runs: single 1x1"]  # fmt: skip
+             "Step divided by the step of timing runs: single 1x1"]  # fmt: skip
 RANK_1 = "horovod-mpi 1x2, rank 1"
 #: Tables, figures of them, and what these show and do not show.
 SHOWN = [
@@ -595,5 +595,5 @@ def test_estimated_times_and_extrapolated_predictions_are_marked(fair_tables, tm
     for row in rows[:3]:
         assert row["training time"].startswith("≈ ") == (row["name"] == TWO)
         assert row["predicted"] == "4.00 s (3.00–5.00)"
-    for expected in ("≈: estimated", "Hatched ones", "90 % interval"):
+    for expected in ("≈: estimated", "Hatched bands", "90 % interval"):
         assert expected in words

@@ -440,7 +440,7 @@ def test_the_largest_error_of_predictions_has_a_direction(frames, error, directi
     frames["predictions"] = frames["configurations"][list(CONFIGURATION)].assign(
         **errors, runs=7, covered=6, basis="predicted"
     )
-    assert f"the predicted time is 25 % {direction} the measured one" in _text(frames, "sure")
+    assert f"the predicted time is 25 % {direction} the measured time" in _text(frames, "sure")
 
 
 # Parts of a step.
@@ -597,7 +597,7 @@ def test_runs_that_stay_disturbed_are_named_and_slow_ones_are_not(frames):
     assert quote(because) in _text(frames, "sure")
     assert "Leave the machine idle" in _text(frames, "next")
     _disturb(slow, train_seconds_per_epoch=30.0)
-    assert "No disturbance was detected. Only cores" in _text(slow, "sure")
+    assert "No disturbance was detected. Only work of others" in _text(slow, "sure")
     slow["runs"]["kernel_slowdown"] = 1.02
     assert "No disturbance was detected. Other work on a GPU" in _text(slow, "sure")
     assert "sessions" in _text(slow, "next") and "Leave the machine idle" not in _text(slow, "next")

@@ -2,18 +2,18 @@
 
 A module declares its figure by constants, which are read without an import (`escala.core.files`):
 
-- `CATEGORY`: its heading in the report, one of `CATEGORIES`;
+- `CATEGORY`: the heading of the figure in the report, one of `CATEGORIES`;
 - `CAPTION`: the text below it on the page and in the report, with literals between two backticks;
-- `NEEDS`: what an experiment must have for this figure, one of `OCCASIONS`; without it, the figure
-  is always drawn. `comparisons` are those of a configuration with a reference, and not those of a
-  ladder. `sizes` are layouts of several nodes or a scaling study. The name of a probe stands for
-  runs of this probe;
+- `NEEDS`: what an experiment must have for this figure, one of `OCCASIONS`. A figure without
+  `NEEDS` is always drawn. `comparisons` compare a configuration with a reference; changes of a
+  ladder do not count. `sizes` are layouts of several nodes or a scaling study. The name of a probe
+  stands for runs of this probe;
 - `FILE`: the name of the file alongside `run.json` that a figure of one run shows. A report has
   such a figure for the first timing run of each dataset and workload;
-- `KIND`, with `FILE`: the kind of the datasets whose test rows it shows.
+- `KIND`, with `FILE`: the kind of dataset whose test rows the figure shows.
 
-Modules without a category are helpers. A figure is drawn by `draw(tables)` from the tables of an
-experiment, or with `FILE` by `draw(run, shown)` from one run: `run` is the content of its
+Modules without a category are helpers. `draw(tables)` draws a figure from the tables of an
+experiment. With `FILE`, `draw(run, shown)` draws it from one run: `run` is the content of
 `run.json`, and `shown` is an `OfRun`.
 """
 
@@ -29,7 +29,7 @@ from escala.probes import PROBES
 
 #: Headings of the report, in the order in which figures are listed.
 CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources")
-#: What not every experiment has, for `NEEDS`.
+#: The values of `NEEDS`: what only some experiments have.
 OCCASIONS = (
     "classes", "comparisons", "sizes", "ladders", *PROBES
 )  # fmt: skip
@@ -52,8 +52,8 @@ class OfRun(NamedTuple):
     ----------
     file : the file that `FILE` names, or None if the run left none.
     split : folder of the split that the run was tested on, for figures with a `KIND`.
-    pictures : folder of the photographs of its rows, as `pictures` in the module `examples` of the
-        kind returns it.
+    pictures : folder of the photographs of the split's rows: the result of `pictures` in the module
+        `examples` of the kind.
     """
 
     file: Path | None
@@ -79,7 +79,7 @@ def _read_declarations() -> dict[str, Figure]:
 
 
 DECLARED = _read_declarations()
-#: Names of the figures from the tables of every experiment, from those of some, and from one run.
+#: Names of figures: drawn for every experiment, for some experiments, and from one run.
 FIGURES = tuple(name for name, figure in DECLARED.items() if not (figure.file or figure.needs))
 SOME_FIGURES = tuple(name for name, figure in DECLARED.items() if figure.needs and not figure.file)
 ONE_RUN = tuple(name for name, figure in DECLARED.items() if figure.file)

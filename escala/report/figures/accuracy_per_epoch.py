@@ -1,4 +1,4 @@
-"""Draw the accuracy of each epoch in training and, if the runs validate, after it."""
+"""Draw the training accuracy of each epoch and, if the runs validate, the one after the epoch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from escala.report.tables.views import add_labels
 
 CATEGORY = "Quality"
 CAPTION = (
-    "Accuracy of every configuration by epoch: on the training rows while they are trained on "
-    "and, where the experiment validates, after the epoch on the validation rows, or on the test "
-    "rows where the dataset has no validation rows. Lines are medians over repeats, points single "
-    "runs."
+    "Accuracy of every configuration by epoch. While an epoch trains, its training rows are "
+    "scored. After the epoch, where the experiment validates, the validation rows are scored, or "
+    "the test rows if the dataset has no validation rows. Lines are medians over repeats, points "
+    "are single runs."
 )
 WHAT = "Accuracy per epoch"
 KINDS = ("accuracy", "validation_accuracy")
-#: Configurations of a dataset and workload whose lines can be told apart.
+#: The most configurations of a dataset and workload. The eye cannot separate more lines.
 MOST = 20
 
 
@@ -50,12 +50,12 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, kind: str, look_of: dict[str, Look]) -> None:
-    """Draw one of `KINDS` by epoch, with the look of each label."""
+    """Draw the accuracy `kind`, one of `KINDS`, by epoch, with the look of each label."""
     known = frame.dropna(subset=[kind]).astype({"epoch": int, kind: float})
     present = [label for label in look_of if label in set(known["label"])]
     for place, label in enumerate(present):
         runs, look = known[known["label"] == label], look_of[label]
-        # Configurations with equal updates have equal curves; side by side, none hides another.
+        # Configurations with equal updates have equal curves. A shift keeps all curves visible.
         shift = 0.24 * ((place + 0.5) / len(present) - 0.5)
         median = runs.groupby("epoch")[kind].median()
         axes.plot(

@@ -23,19 +23,19 @@ from escala.report.tables.views import add_labels
 
 CATEGORY = "Time"
 CAPTION = (
-    "Parts of a training step, a bar for each rank of each configuration, in runs of their own, in "
-    "which every rank notes the moments of its steps. Means over steps and runs, which add up to "
-    "the whole step; its line is the 95 % interval of the runs. Off the core is what the rank lost "
-    "of its cores while it had work, at most. "
-    "Transfer, copies and negotiation in a library's timeline are seen by rank 0, and estimated by "
-    "it for the others. Overlapped is the part of transfer and copies that went "
-    "on while ranks computed. The numbers are in the table ``attribution``."
+    "Parts of a training step: a bar for each rank of each configuration. The parts are measured "
+    "in separate runs, in which every rank notes the moments of its steps. They are means over "
+    "steps and runs, and add up to the whole step. The line is the 95 % interval of the whole step "
+    "over the runs. Off the core is at most the time that the rank lost of its cores while it had "
+    "work. Rank 0 sees transfer, copies and negotiation in a library's timeline; for other ranks "
+    "they are estimated from rank 0. Overlapped is the part of transfer and copies that went on "
+    "while ranks computed. The numbers are in the table ``attribution``."
 )
 NEEDS = "clocks"
 WHAT = "Where the time of a training step goes"
-# Inches of the figure's width that remain beside names and legend, about.
+# Approximate width of the bars in inches, without names and legend.
 _BARS = 5.4
-# Between the end of a bar and a text, in points.
+# Distance from the end of a bar to a text, in points.
 _GAP = 6
 NAMES = {
     "input": "input",
@@ -52,7 +52,7 @@ NAMES = {
     UNEXPLAINED: "unexplained",
 }
 COLOURS = common.palette(PARTS) | {OFF_CORE: (0.35, 0.35, 0.35), UNEXPLAINED: (0.75, 0.75, 0.75)}
-# The passes have a lighter and a darker shade of the colour of their sum.
+# Forward and backward pass have a lighter and a darker shade of the colour of their sum.
 _SHADES = sns.light_palette(COLOURS["compute"], 3)[1], sns.dark_palette(COLOURS["compute"], 4)[2]
 COLOURS |= dict(zip(PASSES, _SHADES, strict=True))
 MILLISECONDS = 1000
@@ -68,7 +68,7 @@ def draw(tables: common.Tables) -> Figure:
     seconds = MILLISECONDS * table.loc[parts["bar"].unique()]
     figure, axes = rows_of_ranks(seconds.index)
     if has_passes := {*PASSES} <= {*seconds}:
-        # The passes are drawn in place of their sum.
+        # Forward and backward pass are drawn in place of their sum.
         seconds["compute"] = seconds["compute"].where(seconds["forward"].isna())
     places, left = range(len(seconds)), pd.Series(0.0, index=seconds.index)
     for part in (part for part in NAMES if has_passes or part not in PASSES):
@@ -97,7 +97,7 @@ def draw(tables: common.Tables) -> Figure:
     slow = [f"{row.label} {row.slowdown:.2f}" for row in with_timing.itertuples()]
     gaps = parts[parts["kind"] == "unavailable"].groupby("label", sort=False)["part"].unique()
     notes = [
-        *[f"Step against that of the timing runs: {', '.join(slow)}."] * bool(slow),
+        *[f"Step divided by the step of timing runs: {', '.join(slow)}."] * bool(slow),
         *(f"Unavailable: {label}: {', '.join(names)}." for label, names in gaps.items()),
     ]
     common.finish(figure, [WHAT, describe_data(parts)], [*notes, *why])
@@ -113,7 +113,7 @@ def parts_and_gaps(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, lis
     Parameters
     ----------
     table : `attribution`, or another table with its columns `part`, `status` and `reason`.
-    missing : how a note begins.
+    missing : the first words of a note.
     """
     table = add_labels(table, table)
     failed = table[table["part"].isna()]

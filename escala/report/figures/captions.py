@@ -1,4 +1,4 @@
-"""Draw test pictures with the captions that a run wrote, and what these are compared with."""
+"""Draw test pictures with the captions that a run wrote, and with the reference captions."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ FILE = "predictions.npy"
 WHAT = "Captions of test pictures"
 #: The scores of a caption, and a name for all of them.
 BLEU, NAMES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4"), "BLEU-1 to BLEU-4"
-#: Pictures that are shown.
+#: The most pictures of a figure.
 MOST = 8
-# In inches: the figure, a photograph with the space alongside it, and the space below a picture. A
-# narrow figure is readable where it is scaled to a narrow page.
+# In inches: the width of the figure, the width of a photograph, the space beside a photograph, and
+# the space below a picture. The figure is narrow so that it stays readable on a narrow page.
 WIDTH, PICTURE, PICTURE_MARGIN, MARGIN = 5.0, 1.3, 0.12, 0.14
 WRITTEN, GREY = common.MUTED[1], "0.35"
 
 
 class Example(NamedTuple):
-    """A test picture with its captions; its `name` is that of its file, or its scene.
+    """A test picture with its captions.
 
-    `written` is the caption that a run wrote, empty if it has no word; `references` are those that
-    it is compared with, in their order, and `bleu` has its `bleu_1` to `bleu_4`.
+    `name` is the name of the picture's file or scene. `written` is the caption that a run wrote; it
+    is empty if the run wrote no word. `references` are the reference captions in their order.
+    `bleu` has the scores `bleu_1` to `bleu_4`.
     """
 
     name: str
@@ -106,7 +107,7 @@ def draw(run: dict, shown: OfRun) -> Figure:
 
 
 def are_captions(split: Path, predictions: np.ndarray) -> bool:
-    """Return whether predictions are a caption for each test picture, by numbers of words."""
+    """Return whether predictions are captions of the test pictures, as numbers of words."""
     arrays = Arrays(split)
     words = len(arrays.description["vocabulary"])
     return (
@@ -120,8 +121,8 @@ def are_captions(split: Path, predictions: np.ndarray) -> bool:
 def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
     """Return at most `most` test pictures, equally spaced from the first to the last.
 
-    So no picture is selected by its captions. `predictions` are the caption of each test picture,
-    (rows, length), for which `are_captions` holds.
+    The captions do not influence which pictures are selected. `predictions`, shape (rows, length),
+    have a caption for each test picture; `are_captions` holds for them.
     """
     arrays = Arrays(split)
     rows, vocabulary = arrays.rows("test"), arrays.description["vocabulary"]
@@ -152,7 +153,7 @@ def _lines(example: Example, kind: str, inches: float) -> Iterator[tuple[str, fl
         (f"{NAMES}: {scores}", NOTE, WRITTEN, "normal"),
         *((f"– {reference}", LEGEND, GREY, "normal") for reference in example.references),
     ):
-        # Bold letters are wider than those by which texts are broken.
+        # `wrap` assumes letters of normal width. Bold letters are wider.
         width = (0.85 if look[-1] == "bold" else 0.97) * inches
         for part in wrap(text, width, look[0]).split("\n"):
             yield part, *look

@@ -36,7 +36,7 @@ STAGES = {
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a bar per class and stage, a panel per dataset, of its first split."""
+    """Draw a panel per dataset with its first split: a bar per class and stage."""
     classes = tables["classes"]
     if classes.empty:
         return common.empty(WHAT, describe_data(tables["runs"]), "No dataset has rows of classes.")

@@ -16,15 +16,15 @@ from escala.report.figures.common import describe_data, height_of
 CATEGORY = "Quality"
 CAPTION = (
     "Precision, recall and F1 score of each class, pooled over runs and splits, with the number of "
-    "test rows, and their averages. The recall of the weighted average is the accuracy. A blank "
-    "cell: there were no such predictions, which counts as 0. The 95 % intervals of precision and "
-    "recall are in the table ``pooled``. They cover other test rows only."
+    "test rows, and the averages over classes. The recall of the weighted average is the accuracy. "
+    "A blank cell has no prediction to count, and counts as 0. The 95 % intervals of precision and "
+    "recall are in the table ``pooled``. The intervals cover other test rows, but not other seeds."
 )
 NEEDS = "classes"
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ["precision", "recall", "f1"]
 COLOURS = "cividis"
-#: Lower scores share a colour, so that a useless model does not make all others look alike.
+#: All scores below share a colour. A useless model would otherwise make all others look alike.
 DARKEST = 0.5
 # Width of a panel, in inches.
 _PANEL = 4.0
@@ -37,7 +37,7 @@ def draw(tables: common.Tables) -> Figure:
     """
     pooled, notes = confusion_matrices.select_table(tables, "pooled")
     if pooled.empty:
-        return common.without_data(WHAT, tables, confusion_matrices.LACKING)
+        return common.without_data(WHAT, tables, confusion_matrices.MISSING)
     row = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)
     classes = pooled.groupby(["dataset", "workload"])["class"].nunique().max()
     lowest = np.floor(20 * pooled[SCORES].min().min()) / 20

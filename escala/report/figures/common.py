@@ -35,7 +35,8 @@ MARKERS = "osD^vPX*<>phHd8"
 _LINES, _FILLS = ("-", "--", "-.", ":"), ("full", "none")
 Tables = Mapping[str, pd.DataFrame]
 
-#: The qualitative scheme *muted* of Paul Tol (SRON/EPS/TN/09-002, 2021), for all but strategies.
+#: The qualitative scheme *muted* of Paul Tol (SRON/EPS/TN/09-002, 2021). Strategies have other
+#: colours.
 MUTED = (
     "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933",
     "#AA4499",
@@ -45,12 +46,13 @@ DPI = 150
 FIGURE_TITLE, PANEL_TITLE, LABEL, LEGEND, NOTE = 12.0, 10.0, 9.25, 9.0, 8.0
 #: The largest width of names of configurations and classes in a figure, in inches.
 NAME_INCHES = 2.0
-# Of a text, as multiples of its size: the mean width of a letter, and the distance of lines.
+# The mean width of a letter and the distance of lines, as multiples of the size of a text.
 _LETTER, _LINE = 0.57, 1.25
 # Inches in a figure for phones: its width, names, values, and the space above and below marks.
 NARROW, NAME_ABOVE, VALUE_ABOVE, ABOVE, BELOW = 4.6, 3.15, 1.15, 0.16, 0.2
 
-# Identifiers of groups in an SVG file that begin so are texts to show, until `save` replaces them.
+# In an SVG file, the identifier of a group with a text to show begins so. `save` makes the text a
+# title.
 _TITLE = "title:"
 
 
@@ -74,7 +76,7 @@ def style() -> Iterator[None]:
         "axes.spines.right": False,
     }
     with mpl.rc_context():
-        mpl.rcdefaults()  # In the place of a user's matplotlibrc.
+        mpl.rcdefaults()  # These settings replace a user's matplotlibrc.
         with (
             sns.axes_style("whitegrid"),
             sns.plotting_context("paper", font_scale=1.05),
@@ -86,8 +88,8 @@ def style() -> Iterator[None]:
 def new(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches, with a layout that fits its content.
 
-    It has no canvas before it is saved: with a canvas, seaborn would draw the whole figure for each
-    heat map, to see whether its labels overlap.
+    The figure has no canvas before `save`. With a canvas, seaborn would draw the whole figure for
+    each heat map, to see whether labels overlap.
     """
     return Figure(figsize=(width, height), layout="constrained")
 
@@ -161,7 +163,8 @@ def series(
 
     Parameters
     ----------
-    keys : columns in which lines may differ. The name of a line has its values of those that vary.
+    keys : columns in which lines may differ. The name of a line has its values in the columns that
+        vary.
     """
     groups = list(frame.groupby(list(keys), sort=False))
     varying = [key for key in keys if frame[key].nunique() > 1] or keys[:1]
@@ -174,7 +177,7 @@ def series(
 
 
 def reference_name(compared: pd.DataFrame) -> str:
-    """Return the label of the reference of rows of a table, or words for their references."""
+    """Return the label of the only reference of some rows, or words for several references."""
     labels = compared["reference_label"].unique()
     if len(labels) == 1:
         return labels[0]
@@ -206,7 +209,7 @@ def name_rows(axes: Axes, rows: Sequence[tuple[str, str]], height: float, farthe
 
 
 def height_with_names(rows: Iterable[tuple[str, str]]) -> float:
-    """Return the height in inches of a row of `name_rows`: the tallest of its texts, and marks."""
+    """Return the height in inches of a row of `name_rows`, with its marks."""
     wrapped = [
         wrap(text, inches, LABEL)
         for row in rows
@@ -241,7 +244,7 @@ def error_bars(middle: float, low: float, high: float) -> list[list[float]]:
 def select(
     tables: Tables, most: int = MOST, by_steps: bool = False
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """Return the tables of the configurations that a figure shows, and notes on the others.
+    """Return the tables of the configurations in a figure, and notes on those left out.
 
     Parameters
     ----------
@@ -280,29 +283,29 @@ def gaps(runs: pd.DataFrame) -> list[str]:
     return [f"Without result: {'; '.join(parts[:MOST] + more)}. Reasons are in runs.csv."]
 
 
-def without_data(what: str, tables: Tables, lacking: str) -> Figure:
+def without_data(title: str, tables: Tables, missing: str) -> Figure:
     """Return a figure with a title, and the reason why the runs have no data for it.
 
     Parameters
     ----------
-    what : the title.
-    lacking : what the runs that ended ok do not have, if any ended ok.
+    title : of the figure.
+    missing : the data that are missing in the runs that ended ok.
     """
     runs = tables["runs"]
-    why = f"No run that ended ok has {lacking}."
+    why = f"No run that ended ok has {missing}."
     if not views.any_ok(tables):
         reasons = add_labels(runs, runs)[["label", "status", "reason"]].drop_duplicates()
         why = "No run ended ok. " + "; ".join(
             f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
             for label, status, reason in reasons.itertuples(index=False)
         )
-    return empty(what, describe_data(runs), why)
+    return empty(title, describe_data(runs), why)
 
 
-def empty(what: str, data: str, why: str) -> Figure:
+def empty(title: str, data: str, why: str) -> Figure:
     """Return a figure with a title and, in place of axes, the reason why there are none."""
     figure = new(8, 1.6)
-    finish(figure, [what, data])
+    finish(figure, [title, data])
     wrapped = wrap(textwrap.shorten(why, 600, placeholder=" …"), 7, LABEL)
     figure.text(0.5, 0.35, wrapped, ha="center", va="center", fontsize=LABEL)
     return figure
@@ -318,7 +321,7 @@ def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
 
 
 def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
-    """Put a legend alongside a figure, which grows until the legend's height fits."""
+    """Put a legend alongside a figure. The figure grows until the legend's height fits."""
     wrapped, spacing = wrap_names(handles, LEGEND), 0.5
     lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
     height = (len(lines) + spacing * (len(handles) + 2)) * LEGEND * _LINE / 72
@@ -334,7 +337,7 @@ def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
 def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> None:
     """Put a title above a figure and notes below it; the figure grows by them.
 
-    Call it after all else is drawn: it keeps legends alongside the axes.
+    Draw everything else before: this function keeps legends alongside the axes.
 
     Parameters
     ----------
@@ -369,10 +372,10 @@ class Look:
 def strategy_look(strategy: str) -> Look:
     """Return the look that a strategy has in every figure.
 
-    It depends on the strategy's position in the registry, so a strategy added at the end gets the
-    next colour. A strategy that only programs use has the look of one that programs do not use: no
-    experiment compares the two. A strategy that is not in the registry, from an old measurement, is
-    black.
+    The look depends on the strategy's position in the registry, so a strategy added at the end gets
+    the next colour. A strategy that only programs use shares its look with a strategy that programs
+    do not use, because no experiment compares the two. A strategy that is not in the registry, from
+    an old measurement, is black.
     """
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")

@@ -37,17 +37,17 @@ COLOURS = "Blues"
 _SIDE_OF_MANY = 8.0
 #: The most panels of a dataset and workload.
 MOST = 12
-#: The most classes that are named, with a number in each cell.
+#: With at most this many classes, a matrix has the names of classes and a number in each cell.
 MOST_NAMED = 30
-#: What runs without these figures lack.
-LACKING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
+#: The data that these figures need, in words.
+MISSING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
 
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the fraction of the true class."""
     confusion, notes = select_table(tables, "confusion")
     if confusion.empty:
-        return common.without_data(WHAT, tables, LACKING)
+        return common.without_data(WHAT, tables, MISSING)
     classes = confusion.groupby(["dataset", "workload"])["true_class"].nunique().max()
     # Names below the columns are rotated, so their lines take more than their height.
     lines = height_of(map(class_name, confusion["true_class"].unique()))
@@ -65,7 +65,7 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
-    """Draw the matrix of a configuration, and return how many runs it is from."""
+    """Draw the matrix of a configuration, and return how many runs the matrix adds up."""
     classes = list(frame["true_class"].unique())
     names = list(map(class_name, classes)) if named else []
     matrix = frame.pivot_table(
@@ -85,7 +85,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
 
 
 def select_table(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows of a table of classes that a figure shows, with labels, and its notes."""
+    """Return the rows of a table of classes for a figure, with labels, and notes for the figure."""
     shown, notes = common.select(tables, MOST)
     without = classes_without_tests(shown["pooled"])
     untested_note = [f"No test rows, hence no scores: {', '.join(without)}."] * bool(without)

@@ -17,12 +17,12 @@ from escala.report.tables.views import unit
 
 CATEGORY = "Time"
 CAPTION = (
-    "Time of an epoch, with all that is in it, after each change on the way from one "
-    "configuration to another. Each bar is measured in paired runs of its own, and begins where "
-    "the bar before ends. Whiskers are the 95 % interval of its ratio, or the range for fewer than "
-    "six paired runs. In brackets: the change in seconds per epoch. Below them stand all changes "
-    "multiplied, and the two ends measured directly. If the bars lead to where the ends are, "
-    "nothing is missing between them. The numbers are in the table ``ladder``."
+    "Whole time of an epoch after each change on the way from one configuration to another. Each "
+    "change is measured in separate paired runs, and its bar begins at the end of the bar before. "
+    "Whiskers are the 95 % interval of the change's ratio, or the range for fewer than six paired "
+    "runs. In brackets: the change in seconds per epoch. The bars below are all changes "
+    "multiplied, and the two ends measured directly. If both bars agree, the changes explain the "
+    "whole difference. The numbers are in the table ``ladder``."
 )
 NEEDS = "ladders"
 WHAT = "What each change is worth"
@@ -31,7 +31,7 @@ _NAMES = {PRODUCT: "all changes multiplied", DIRECT: "the ends, measured directl
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw every ratio with its 95 % interval; a rung's bar begins at the end of the one before."""
+    """Draw every ratio with its 95 % interval; a bar begins at the end of the bar before."""
     table = tables["ladder"]
     missing = [
         f"Unavailable: {row.ladder}, {_NAMES.get(row.part, row.change)}: {row.reason}."
@@ -86,7 +86,7 @@ class _Bar(NamedTuple):
 
 
 def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
-    """Yield the bars of a ladder: where it starts, each change, their product and the ends."""
+    """Yield the bars of a ladder: the start, each change, the product of changes, the ends."""
     ends = rows["ratio"].where(rows["part"] == RUNG).fillna(1.0).cumprod()
     starts = ends.shift(fill_value=1.0)
     before = names(rows["before"].iloc[0]).replace("`", "")

@@ -25,10 +25,10 @@ from escala.report.tables.views import add_labels, all_programs
 CATEGORY = "Quality"
 CAPTION = (
     "Scores: the mean over the runs of each configuration, and the mean difference from the "
-    "reference in paired runs with the same rows and seeds. Pale points are one run each. Bars "
-    "are 95 % intervals by Student's distribution over repeats (none if all are equal). "
-    "With one split they cover other weights and orders, but not other rows. Several splits share "
-    "rows, so bars are rather too narrow."
+    "reference in paired runs with the same rows and seeds. Each pale point is one run. Bars are "
+    "95 % intervals over repeats by Student's distribution. Equal values have no bar. With one "
+    "split, bars cover other weights and orders, but not other rows. With several splits, runs "
+    "share rows, so bars are rather too narrow."
 )
 WHAT = "Scores on the test rows"
 #: The title for programs, which select their test rows themselves.
@@ -41,7 +41,7 @@ def draw(tables: common.Tables) -> Figure:
     if shown["mean_scores"].empty:
         return common.without_data(WHAT, shown, "scores")
     runs = shown["runs"]
-    # Of the rows of a configuration and score, the one with the first reference is drawn.
+    # A configuration has a row for each score and reference. The first reference is drawn.
     ordered = add_labels(shown["mean_scores"], runs).sort_values(
         "reference", kind="stable", na_position="first"
     )

@@ -18,16 +18,17 @@ from escala.report.tables.views import add_labels
 
 CATEGORY = "Resources"
 CAPTION = (
-    "What each process of a configuration used during the training steps of one epoch, in a run of "
-    "its own that is not timed: processor (100 % is one core), memory, running threads, and how "
-    "often it was taken off its core. Bytes sent and received are those of the network's "
-    "interface, which processes share. Of layouts on several numbers of nodes, these are means "
-    "over the processes by the number of nodes, and bars are the range over processes. The numbers "
-    "are in the table ``resources``."
+    "What each process of a configuration used during the training steps of one epoch, in a "
+    "separate run that is not timed: processor (100 % is one core), memory, running threads, and "
+    "how often the process was taken off its core. Bytes sent and received are those of the "
+    "network interface, which processes of a node share. For layouts on several numbers of nodes, "
+    "points are means over the processes by the number of nodes, and bars are the range over "
+    "processes. The numbers are in the table ``resources``."
 )
 NEEDS = "resources"
 WHAT = "Resources of each process"
-#: Columns of the table, their names, and the unit of each axis in that of the column.
+#: Columns of the table, each with the label of its axis and the unit of the axis as a multiple of
+#: the column's unit.
 SHOWN = (
     ("cpu_percent_mean", "processor (%)", 1),
     ("rss_bytes_max", "memory (MiB)", 2**20),

@@ -18,16 +18,16 @@ from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
 CAPTION = (
-    "Time of an epoch by the number of nodes, or of processes on one node, on logarithmic axes, "
-    "with a line for each strategy, variant, network with its measured rate in Mbit/s, and number "
-    "of processes a node. Points are medians; bars are 95 % intervals, or the range for fewer than "
-    "six runs. A cross is estimated from runs that were cut short, a hollow point is of processes "
-    "that shared cores, and the grey line is the main reference on one node. A scaling study has "
-    "the speed-up over its baseline, the smallest layout that was measured, too: "
-    "estimates over paired runs. It leaves out sizes whose processes share cores. With weak "
-    "scaling an epoch grows with the processes, and the speed-up is that of its rows per second. "
-    "Dashed: ideal scaling from the baseline. Dotted: times that a cost model predicts, with their "
-    "90 % intervals, where there are predictions."
+    "Time of an epoch by the number of nodes, or of processes on one node, on logarithmic axes. "
+    "Each strategy, variant, network and number of processes a node has a line; the network's name "
+    "shows its measured rate in Mbit/s. Points are medians. Bars are 95 % intervals, or the range "
+    "for fewer than six runs. A cross is an estimate from runs that were cut short. A hollow point "
+    "is for processes that shared cores. The grey line is the main reference on one node. A "
+    "scaling study also has the speed-up over its baseline, the smallest measured layout, as an "
+    "estimate over paired runs. The study leaves out sizes whose processes share cores. With weak "
+    "scaling an epoch grows with the processes, and the speed-up compares rows per second. Dashed: "
+    "ideal scaling from the baseline. Dotted: times that a cost model predicts, if there are "
+    "predictions, with 90 % intervals."
 )
 NEEDS = "sizes"
 # Columns in which the lines of a panel differ, in a scaling study and without one.
@@ -36,7 +36,7 @@ _SERIES = ["strategy", "variant", "network", "processes"]
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a panel for each dataset and workload, and in a study one of the speed-up beside it."""
+    """Draw a panel of times for each dataset and workload, in a study with a panel of speed-ups."""
     study, tables = not tables["scaling"].empty, without_fits(tables)
     table = tables["scaling"] if study else with_series(tables["configurations"], tables["runs"])
     left_out = table["shares_cores"].fillna(False).astype(bool) if study else table["nodes"] == 1
@@ -86,8 +86,8 @@ def draw(tables: common.Tables) -> Figure:
 def with_series(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the size of each layout, and the measured rate in the name of networks.
 
-    Rows of the slowest network come first, and those whose rate was not measured last. A rate is
-    the median of the current runs that ended ok.
+    Rows of the slowest network come first, and rows without a measured rate last. A rate is the
+    median of the current runs that ended ok.
     """
     ok = runs[runs["current"] & (runs["status"] == "ok")]
     rates = ok.groupby("network")["mbit_per_second"].median().dropna()
@@ -117,7 +117,7 @@ def _draw_reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> N
 
 
 def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
-    """Draw times and speed-ups of a line of a study, ideal ones, and predicted times."""
+    """Draw a line of a study: measured, ideal and predicted times, and speed-ups."""
     _draw_points(left, rows, over, "seconds_per_epoch{}", look)
     first, ranks = rows.iloc[0], rows["ranks"]
     times = np.broadcast_to(first["seconds_per_epoch"], len(rows))
@@ -143,7 +143,7 @@ def _draw_points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: d
 
 
 def _set_axes(axes: Axes, frame: pd.DataFrame, over: str, further: set[int]) -> None:
-    """Set logarithmic axes whose ticks are the sizes that were measured, and further ones."""
+    """Set logarithmic axes with ticks at the measured and at `further` sizes."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     layouts = frame.sort_values("ranks").groupby(over)["layout"].unique().map(" ".join)

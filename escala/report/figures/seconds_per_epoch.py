@@ -31,9 +31,10 @@ from escala.report.tables.views import add_labels, is_among, time_in_words
 
 CATEGORY = "Time"
 CAPTION = (
-    "Training time of each configuration: of an epoch, or of the whole run of a program that tells "
-    "of no epochs, and, where the experiment has a target accuracy, until it was reached. Nothing "
-    "but training steps is in it. Values are in the table ``configurations``."
+    "Training time of each configuration: of an epoch, or of the whole run of a program that "
+    "reports no epochs. If the experiment has a target accuracy, also the training time until a "
+    "run reached it. The time contains training steps and nothing else. Values are in the table "
+    "``configurations``."
 )
 WHAT = "Training time per epoch"
 #: The most configurations of a dataset and workload.
@@ -51,14 +52,14 @@ class Row(NamedTuple):
     Attributes
     ----------
     seconds : the median.
-    ends : the lower and the upper end of its interval.
+    ends : the lower and the upper end of the median's interval.
     runs : the time of each run.
-    value : the median in words, or why there is none.
-    texts : all values for readers who point at the row, by their names.
-    ideal : the time with which the speed-up equals the cores.
+    value : the median in words, or the reason why there is no median.
+    texts : names and values, for readers who point at the row.
+    ideal : the time at which the speed-up equals the cores as a multiple of the reference's cores.
     predicted : lower end, median and upper end of a prediction.
     basis : what the prediction is computed from.
-    floor : the least and the largest time that cannot be told from that of the main reference.
+    floor : the least and the largest time that cannot be distinguished from the main reference's.
     """
 
     name: str
@@ -136,7 +137,7 @@ def draw(tables: common.Tables) -> Figure:
 def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
     """Yield the panels of each dataset and workload.
 
-    Times to the target accuracy come first where they decide: there, batches differ.
+    If batches differ, times to the target accuracy decide, and come first.
 
     Parameters
     ----------
@@ -179,9 +180,10 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
     Parameters
     ----------
     name : of the configuration, in words.
-    row, runs : of the table `configurations` with predictions and noise floors, and of `runs`.
-    against : its comparison with its main reference, if it has one.
-    reference : the row of the main reference, perhaps itself; None if it is not shown.
+    row : of the table `configurations`, with predictions and noise floors. `runs` has its runs.
+    against : the row of `speedup` that compares `row` with the main reference; None without one.
+    reference : the row of the main reference, which may be `row`; None if the figure does not show
+        it.
     """
     seconds, *ends = (getattr(row, f"train{end}_seconds_per_epoch") for end in _ENDS)
     about = "≈ " * (row.kind == "estimated")
@@ -223,7 +225,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
 
 
 def _target_row(name: str, row, runs: pd.DataFrame, against) -> Row:
-    """Return what is known of the time to the target accuracy; it is a bound if censored."""
+    """Return what is known of the time to the target accuracy. A censored time is a lower bound."""
     known = row.time_to_target_kind != "unavailable" and pd.notna(row.time_to_target_seconds)
     seconds = float(row.time_to_target_seconds) if known else math.nan
     ends = (row.time_to_target_low_seconds, row.time_to_target_high_seconds)
@@ -240,7 +242,7 @@ def _target_row(name: str, row, runs: pd.DataFrame, against) -> Row:
 
 
 def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
-    """Return a time with its interval in words, or its ends if only these are known."""
+    """Return a time with its interval in words, or only the interval if the time is unknown."""
     if pd.isna(seconds) and pd.notna(low):
         return f"{number(low)}–{number(high)} s"
     return "–" if pd.isna(seconds) else with_interval(seconds, low, high, unit=" s")
@@ -259,13 +261,13 @@ def _explain_marks(rows: Sequence[Row]) -> str:
             any(not math.isnan(row.ideal) for row in rows),
         "Grey bands: what the cost model predicts, with its 90 % interval for a further run.":
             bool(bands - {BOUNDS}),
-        "Hatched ones go beyond what was calibrated.": EXTRAPOLATED in bands,
-        "Grey lines without a band: estimates for more ranks than predictions were checked with.":
+        "Hatched bands go beyond the calibration.": EXTRAPOLATED in bands,
+        "Grey lines without a band: estimates for more ranks than the checked predictions have.":
             bool(estimates),
         "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to "
         "none.": BOUNDS in bands,
-        "Yellow bands: the noise floor. Times in it cannot be told from that of the main "
-        "reference.": any(not math.isnan(row.floor[0]) for row in rows),
+        "Yellow bands: the noise floor. Times in it cannot be distinguished from the "
+        "main reference.": any(not math.isnan(row.floor[0]) for row in rows),
     }  # fmt: skip
     first = (
         "Thick lines: medians with their 95 % intervals (the range for fewer than six runs); "

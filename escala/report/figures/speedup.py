@@ -23,14 +23,13 @@ from escala.report.tables.views import add_labels
 
 CATEGORY = "Time"
 CAPTION = (
-    "Time of a reference divided by that of each configuration, with weak scaling for the same "
-    "number of rows, and this speed-up divided by the cores used for each core of the reference. "
-    "References are those that the experiment names; "
-    "without any it is one process. Points are estimates over paired runs, which are of the same "
-    "session and repeat. Bars are 95 % intervals from six of them on, and the range for fewer. "
-    "The dashed line is the ideal: the speed-up equals the cores divided by the cores of the "
-    "reference, and "
-    "the efficiency is 1."
+    "Speed-up is the time of a reference divided by the time of a configuration; with weak "
+    "scaling, both times are for the same number of rows. Efficiency is the speed-up divided by "
+    "the cores used for each core of the reference. The experiment names its references; by "
+    "default the reference is one process. Points are estimates over paired runs. The two runs of "
+    "a pair have the same session and repeat. Bars are 95 % intervals from six pairs on, and the "
+    "range for fewer. The dashed line is the ideal: the speed-up equals the cores divided by the "
+    "cores of the reference, and the efficiency is 1."
 )
 NEEDS = "comparisons"
 WHAT = "Speed-up and efficiency"
@@ -57,7 +56,7 @@ def draw(tables: common.Tables) -> Figure:
         if len(speedup):
             why = f"No ratio is available. {'; '.join(_reasons(speedup))}."
         return common.empty(WHAT, describe_data(runs), why)
-    # The headings and rows of the pairs of panels. A heading has what not all panels share.
+    # The heading and the rows of each pair of panels. A heading names what differs between pairs.
     parts = []
     several, references = len(common.panels(measured)) > 1, measured["reference"].nunique()
     for (_, workload), group in common.panels(measured):
@@ -80,7 +79,7 @@ def draw(tables: common.Tables) -> Figure:
         left.set(ylim=(len(frame) - 0.4, -0.7))
         right.set(xlabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
     main = ", ".join(speedup.loc[speedup["reference"] == 1, "reference_label"].unique())
-    # Reasons are for configurations that ran and have no ratio.
+    # Notes give the reason for each configuration that ran and has no ratio.
     ran = shown["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = _reasons(speedup[unknown].merge(ran[list(CONFIGURATION)]))
     notes = [f"Reference: {main}.", *(f"Unavailable: {reason}." for reason in missing), *notes]

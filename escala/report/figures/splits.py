@@ -14,10 +14,11 @@ from escala.report.tables.views import is_main_reference
 
 CATEGORY = "Quality"
 CAPTION = (
-    "Scores by dataset, and so by the kind of split, of each workload: on all test rows, and on "
-    "those without a near-duplicate among the training genomes. Runs, each on the split of its "
-    "repeat, are those of the main reference, where it was measured, and of workloads that are "
-    "fitted at once. Bars are their median. The numbers are in the table ``leakage``."
+    "Scores of each workload by dataset, and so by the kind of split: on all test rows, and on "
+    "test rows without a near-duplicate among the training genomes. Points are runs of the main "
+    "reference, if it was measured, and of workloads that are fitted at once. Each run has the "
+    "split of its repeat. Bars are medians of the points. The numbers are in the table "
+    "``leakage``."
 )
 NEEDS = "classes"
 WHAT = "Scores by the kind of split"

@@ -18,10 +18,10 @@ from escala.report.figures.common import describe_data
 CATEGORY = "Time"
 CAPTION = (
     "One training step of all ranks on one time axis: what each rank did from moment to moment. It "
-    "is the step of median duration in a run of its own, in which every rank notes the moments of "
-    "its steps. Of what goes on at once, the part that is highest in the legend is shown. "
-    "Transfer, copies and negotiation in a library's timeline are seen by rank 0, and estimated by "
-    "it for the others. The segments are in the table ``step``."
+    "is the step of median duration in a separate run, in which every rank notes the moments of "
+    "its steps. When several parts go on at once, the bar shows the part that is highest in the "
+    "legend. Rank 0 sees transfer, copies and negotiation in a library's timeline; for other ranks "
+    "they are estimated from rank 0. The segments are in the table ``step``."
 )
 NEEDS = "clocks"
 WHAT = "One training step of all ranks"

@@ -1,12 +1,12 @@
 """Findings: sentences on what an experiment showed, each from its tables.
 
-A finding is a function of a `context.Report` that yields `Finding`s; `FINDINGS` has them by
-section, in their order on the page. It yields clauses, and `write` makes sentences of them.
+`FINDINGS` has the functions of each section, in their order on the page. Each function takes a
+`context.Report` and yields `Finding`s, which are clauses. `write` makes sentences of the clauses.
 
-A sentence has at most 25 words and two numbers, where an estimate with its interval and number of
-matches is one word and one number. Configurations are named by `Report.names`, as experiments do or
-in words. Names and reasons from data are quoted by `words.quote`, and count as one word. Tables
-hold the rest.
+A sentence has at most 25 words and two numbers. An estimate with its interval and its number of
+matches counts as one word and one number. `Report.names` names configurations, by label or in
+words. `words.quote` quotes names and reasons from data, and a quote counts as one word. Tables have
+all other values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ FINDINGS = {
     "failures": (runs.gaps,),
     "data": (runs.machines_and_data,),
 }
-#: The questions that an experiment may ask besides that of the best use, and what answers them.
+#: The questions of an experiment besides the best use, each with the function that answers it.
 QUESTIONS = {
     "energy": ("Which configuration takes the least energy?", cost.energy),
     "engines": ("Which engine takes the least time?", answer.engines),
@@ -93,9 +93,9 @@ def section_findings(section: str, report: Report) -> list[Finding]:
 def write(
     findings: Callable[[Report], Iterator[Finding]], report: Report, spoken: Report
 ) -> Iterator[Finding]:
-    """Yield findings as sentences with names of configurations, and the same in words.
+    """Yield findings as sentences, with names of configurations and in words.
 
-    The first sentence on a task begins with it, unless names do.
+    The first sentence on a task begins with the task, unless names of configurations tell it.
     """
     for finding, other in zip(findings(report), findings(spoken), strict=True):
         heading = "" if finding.first else spoken.headings.get(finding.task, "")

@@ -1,9 +1,9 @@
-"""Name the best use of what is there, what it gains, and what is known of programs and engines.
+"""Name the best use of the resources, its gain, and what is known of programs and engines.
 
-The best use is the quickest configuration that trains the same model, set against all others that
-use no more. Where no two configurations train the same model, as with weak scaling, the largest is
-compared with its main reference. If there are only ladders, the answer is what their changes leave
-of the time.
+The best use is the quickest configuration that trains the same model. It is compared with all
+others that use no more resources. With weak scaling, no two configurations train the same model;
+then the largest configuration is compared with its main reference. An experiment with only ladders
+has another answer: the part of the time that remains after their changes.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from escala.strategies import STRATEGIES
 
 #: What is compared, in words, by `Alternative.ratio_of`.
 TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
-#: What is said of an alternative, by the verdict on the best use beside it.
+#: The verb for an alternative, by the verdict on the best use.
 _OF_ALTERNATIVE = {
     FASTER: "does not pay",
     SLOWER: "took less time",
     NOT_DISTINGUISHABLE: f"is {NOT_DISTINGUISHABLE}",
     NO_VERDICT: f"has {NO_VERDICT}",
 }
-#: Names of configurations in a sentence on those that train another model.
+#: The most names of configurations in a sentence on other models.
 _MOST_NAMED = 3
 #: How the epochs of a program are known, by `known_by` of run.json.
 _KNOWN = {
     HOOK: "its epochs are known by its hook",
     SEEN: "its steps are seen as it makes them",
     OUTPUT: "its epochs are known by its output",
-    WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
+    WHOLE: "it reports no epochs, so its times are of whole runs with their start-up",
 }
-#: What the command of a program may set, with the placeholders of which it then names one.
+#: What a program decides on if its command names none of these placeholders.
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
 
 
 def best_uses(report: Report) -> Iterator[Finding]:
-    """Answer each task, then tell what it gains and what qualifies it."""
+    """Name the best use of each task, its gain, and what limits the answer."""
     evidence = "best_use", "seconds_per_epoch"
     for answer in report.answers:
         yield Finding(first_line(answer, report.names), *evidence, task=answer.key)
@@ -86,7 +86,7 @@ def first_line(answer: BestUse, names: Names) -> str:
             f"{answer.learning.accuracy:.2f}, and naming the largest class for every row "
             f"reaches {answer.learning.largest_class:.2f}"
         )
-    part_of_time = _of_time(rival, names)
+    part_of_time = _fraction_of_time(rival, names)
     if answer.verdict == PAYS:
         return f"best use of {there}: {best}, at {part_of_time}"
     takes = f"{names.subject(answer.label, 'takes')} {part_of_time}"
@@ -100,31 +100,31 @@ def first_line(answer: BestUse, names: Names) -> str:
     return f"no verdict from {from_runs}: {takes}"
 
 
-def _of_time(rival: Alternative, names: Names) -> str:
-    """Return which part of the rival's time the best use takes."""
+def _fraction_of_time(rival: Alternative, names: Names) -> str:
+    """Return the best use's time as a fraction of the rival's time, in words."""
     return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
 
 
 def _details(answer: BestUse, report: Report) -> Iterator[str]:
-    """Tell what the best use gains over less, what more would give, and what is left open."""
+    """Tell the gain over fewer resources, the gain of more resources, and what is not decided."""
     names, fewer, rival = report.names, answer.fewer, answer.closest
     if answer.verdict == NOT_LEARNT:
         takes = names.subject(answer.label, "takes")
-        yield f"by its times alone, {takes} {_of_time(rival, names)}"
+        yield f"by its times alone, {takes} {_fraction_of_time(rival, names)}"
     is_decided = answer.verdict in (PAYS, MORE_DOES_NOT_PAY, TIED)
     if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
         whole, ratio = "", fewer.row["run_ratio"]
         if fewer.ratio_of == "steps" and not pd.isna(ratio):
-            whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
+            whole = f", and {ratio:.2f} {of(ratio)} the time of a whole run"
         yield (
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
         )
-    yield from _others(answer, names)
+    yield from _compare_others(answer, names)
     if is_decided:
-        yield from _whole_runs(answer, names)
+        yield from _compare_whole_runs(answer, names)
     if answer.verdict == PAYS:
-        yield from _scores(answer, report)
+        yield from _compare_scores(answer, report)
     too_few = rival.ratio.matches < rival.row["needed"] and not rival.row["stays_disturbed"]
     if answer.verdict == NO_VERDICT and too_few:
         yield (
@@ -138,8 +138,8 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         yield f"not compared is {names(failed[0].label)}{more}: {why}"
 
 
-def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
-    """Compare the times of whole runs, where those of the answer are of steps."""
+def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
+    """Compare the times of whole runs, if the answer compares times of steps."""
     rival, row = answer.closest, answer.closest.row
     if rival.ratio_of != "steps" or pd.isna(row["run_ratio"]):
         return
@@ -152,16 +152,17 @@ def _whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
     if verdict != FASTER and answer.verdict == PAYS:
         least = row["faster_from_epochs"]
         if pd.isna(least):
-            yield "a whole run of no length is decided to take less time"
+            yield "for no number of epochs is a whole run decided to take less time"
         else:
             yield f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
 
 
-def _others(answer: BestUse, names: Names) -> Iterator[str]:
-    """Compare the quickest that uses more, and that of several processes, with the best use.
+def _compare_others(answer: BestUse, names: Names) -> Iterator[str]:
+    """Compare two other configurations with the best use.
 
-    These are what an experiment asks for, so they are told whatever the verdict is. Those that the
-    first line has named are left out.
+    One is the quickest configuration that uses more resources, the other is the quickest one of
+    several processes. An experiment asks for both, so any verdict is told. A configuration in the
+    first line is left out.
     """
     known = [other for other in answer.alternatives if other.verdict != UNAVAILABLE]
     groups = [[other for other in known if other.uses == "more"]]
@@ -184,7 +185,7 @@ def _others(answer: BestUse, names: Names) -> Iterator[str]:
 def without_best_use(report: Report) -> Iterator[Finding]:
     """Compare the largest configuration of each task with its main reference.
 
-    Without any comparison, tell what the changes of ladders leave of the time.
+    Without any comparison, tell the time that remains after the changes of ladders.
     """
     if report.answers:
         return
@@ -230,11 +231,12 @@ def other_models(report: Report) -> Iterator[Finding]:
         yield Finding(text, "configurations", "seconds_per_epoch")
 
 
-def _scores(answer: BestUse, report: Report) -> Iterator[str]:
-    """Compare the scores of the best use with those of what it is set against.
+def _compare_scores(answer: BestUse, report: Report) -> Iterator[str]:
+    """Compare the scores of the best use with the scores of the closest alternative.
 
-    Of networks it is the accuracy. Of what a program reports, the loss, which may be that of the
-    rows of one rank, counts if nothing else is reported; best values do not.
+    The score of a neural network is its accuracy. The scores of a program are its reported scores,
+    without best values. A program's loss may be of one rank's rows, so it only counts if the
+    program reports no other score.
     """
     scores, names = over_repeats(report), report.names
     for row in report.comparisons.itertuples():
@@ -260,28 +262,30 @@ def _scores(answer: BestUse, report: Report) -> Iterator[str]:
             what = "scores" if is_program else f"accuracy within {first['bound']:g}"
             phrase = (
                 f"the same {what} in all {in_words(first['matches'])} paired runs; up to "
-                f"{100 * first['beyond_bound_fraction']:.0f} % of others may differ"
+                f"{100 * first['beyond_bound_fraction']:.0f} % of other pairs may differ"
             )
         yield f"{names(row.label)} and {names(row.reference_label)} train to {phrase}"
         return
 
 
 def describe_programs(report: Report) -> Iterator[Finding]:
-    """Describe each program: how its times are known, what is unavailable, and what is its own."""
+    """Describe each program: how its times are known, what is unknown, and what it decides."""
     runs = report.tables["runs"][report.tables["runs"]["current"]]
     answering = [answer.workload for answer in report.answers[:1]]
     for workload in programs(report.tables):
         ok = runs[(runs["workload"] == workload) & (runs["status"] == "ok")]
         if ok.empty:
             continue
-        for text, first in _state(workload, ok, report.tables["scores"]):
+        for text, first in _describe_program(workload, ok, report.tables["scores"]):
             yield Finding(text, "runs", first=first and workload in answering)
         if ok["ranks"].max() > 1:
-            yield Finding(_divide(workload, report), "epochs")
+            yield Finding(_compare_rows(workload, report), "epochs")
 
 
-def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
-    """Tell what is known of a program and what is not, and whether the first screen tells it."""
+def _describe_program(
+    workload: str, ok: pd.DataFrame, scores: pd.DataFrame
+) -> Iterator[tuple[str, bool]]:
+    """Yield clauses on what is known and unknown of a program, each with `Finding.first`."""
     ways = [clause for way, clause in _KNOWN.items() if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
     yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{first}", False
@@ -296,8 +300,7 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
     ]
     yield f"not known of {quote(workload)}: {join_words(unknown)}", True
     if WHOLE in set(ok["known_by"]):
-        start = f"how much of a run of {quote(workload)} is its start, such as imports"
-        yield f"{start}, is not known", True
+        yield f"the time of {quote(workload)} to start, for example to import, is not known", True
     named = placeholders_of(ok)
     decides = [what for what, needed in _VARIED.items() if named.isdisjoint(needed)]
     if decides:
@@ -307,8 +310,8 @@ def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
         yield f"{text}: its command {does_not_name} {missing}", False
 
 
-def _divide(workload: str, report: Report) -> str:
-    """Compare the rows of an epoch of one process and of several, if the program tells them."""
+def _compare_rows(workload: str, report: Report) -> str:
+    """Compare the rows of an epoch of one process with those of several processes, if known."""
     epochs = report.table("epochs")
     epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
     rows = epochs[epochs["current"]].groupby("label", sort=False)["rows"].median().dropna()
@@ -327,15 +330,15 @@ def _divide(workload: str, report: Report) -> str:
 
 
 def engines(report: Report) -> Iterator[Finding]:
-    """Compare the engine of each best use with the quickest configuration of each other engine."""
+    """Compare each best use with the quickest configuration of every other engine."""
     names = report.names
     for answer in report.answers:
-        engine = _engine(answer.names)
+        engine = _title_of_engine(answer.names)
         if answer.workload in programs(report.tables) or engine is None:
             continue
         quickest: dict[str, Alternative] = {}
         for other in sorted(answer.alternatives, key=lambda other: -other.ratio.value):
-            other_engine = _engine(other.names)
+            other_engine = _title_of_engine(other.names)
             if other_engine not in (None, engine) and other.verdict != UNAVAILABLE:
                 quickest.setdefault(other_engine, other)
         for other_engine, other in quickest.items():
@@ -345,10 +348,10 @@ def engines(report: Report) -> Iterator[Finding]:
             yield Finding(f"{verdict}{takes}", "best_use", "speedup", task=answer.key)
 
 
-def _engine(names: tuple) -> str | None:
-    """Return the title of a configuration's engine; None if its strategy has none, or is unknown.
+def _title_of_engine(names: tuple) -> str | None:
+    """Return the title of a configuration's engine; None if the strategy has no engine.
 
-    Older results may name strategies that there are no more.
+    None also for a strategy that no longer exists, in older results.
     """
     strategy = STRATEGIES.get(names[2])
     if strategy is None or not strategy.engine:

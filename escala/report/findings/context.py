@@ -1,7 +1,7 @@
 """The tables of a report, with the answers and comparisons that its sentences are made from.
 
-`Report.answers` is the only choice of a best use. The first line of the page and of the summary,
-the table of configurations, what to do next and the study all put its result into words.
+Only `Report.answers` chooses a best use. The first line of the page and of the summary, the table
+of configurations, the advice and the study put this choice into words.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Report:
 
     Attributes
     ----------
-    headings : what a sentence on a task begins with, by its `BestUse.key`; empty if names of
-        configurations tell the task.
+    headings : the first words of a sentence on a task, by `BestUse.key`. They are empty if the
+        names of configurations tell the task.
     """
 
     def __init__(self, tables: Tables, name: str = "", names: Names | None = None):
@@ -50,14 +50,14 @@ class Report:
         self._spoken: dict[bool, Report] = {}
 
     def in_words(self, with_tasks: bool = True) -> Report:
-        """Return the report whose sentences are in words, made once.
+        """Return the report with sentences in words. The report is made once.
 
-        With one answer, brackets of names are left out where its configurations stay distinct.
+        With one answer, names lose their brackets if the answer's configurations stay distinct.
 
         Parameters
         ----------
-        with_tasks : whether names have the dataset and the workload, if there are several; if not,
-            the headings have them.
+        with_tasks : whether names tell the dataset and the workload, if the experiment has several.
+            Otherwise headings tell them.
         """
         if with_tasks in self._spoken:
             return self._spoken[with_tasks]
@@ -102,7 +102,7 @@ class Report:
 
     @cached_property
     def shown(self) -> set[tuple]:
-        """The configurations that findings describe: best uses and what answers name."""
+        """The configurations that findings describe: best uses, and others that answers name."""
         return set().union(*(answer.behind for answer in self.answers))
 
     @cached_property
@@ -132,10 +132,11 @@ class Report:
         return {configuration_of(row): row for row in rows}
 
     def verdicts(self) -> dict[tuple, tuple[str, Ratio | None]]:
-        """Return the verdict on each configuration, and the ratio of its time to the best use's.
+        """Return the verdict on each configuration, and its time as a ratio to the best use.
 
-        The verdict is `best use`, `slower`, or why that is not known; a best use has no ratio.
-        Configurations that train another model, or that nothing is comparable with, are left out.
+        The verdict is `best use`, `slower`, or the reason why neither is known. A best use has no
+        ratio. Configurations that train another model are left out, and so are configurations
+        without a comparable one.
         """
         of_best_use = {
             PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied",
@@ -145,7 +146,7 @@ class Report:
         for answer in self.answers:
             task = f", {answer.task}" * bool(answer.task)
             verdicts[answer.names] = of_best_use.get(answer.verdict, "least time") + task, None
-        # The best use of one task may be slower than that of another: it keeps its verdict.
+        # A best use keeps its verdict, even if another task has a quicker one.
         for other in (other for answer in self.answers for other in answer.alternatives):
             verdict = "slower" if other.verdict == FASTER else other.verdict
             if verdict == NO_VERDICT and 0 < other.ratio.matches < VALUES_FOR_INTERVAL:
@@ -159,9 +160,9 @@ class Headline(NamedTuple):
 
     Attributes
     ----------
-    verdict : that of `escala.analysis.verdicts`, or `UNAVAILABLE`.
+    verdict : a verdict of `escala.analysis.verdicts`, or `UNAVAILABLE`.
     ratio : of the times.
-    to_target : whether the times are those to the target accuracy, and not those of an epoch.
+    to_target : whether the times are to the target accuracy. Otherwise they are of an epoch.
     """
 
     verdict: str
@@ -170,14 +171,14 @@ class Headline(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """The verdict in words, with the number of paired runs if they are too few for one."""
+        """The verdict in words, with the number of paired runs if that is too small."""
         if self.verdict == NO_VERDICT and 0 < self.ratio.matches < VALUES_FOR_INTERVAL:
             return f"{NO_VERDICT} from {with_noun(self.ratio.matches, 'paired run')}"
         return self.verdict
 
 
 def headline(row) -> Headline:
-    """Return the comparison that decides, of a row of `Report.comparisons`."""
+    """Return the deciding comparison of a row of `Report.comparisons`."""
     return Headline(UNAVAILABLE, _UNKNOWN, False) if row.kind == UNAVAILABLE else row.decision
 
 
@@ -188,11 +189,11 @@ def ratio_of(row, name: str = "ratio") -> Ratio:
 
 
 def inverse(ratio: Ratio) -> Ratio:
-    """Return the ratio of the times of two configurations the other way round."""
+    """Return the inverse of a ratio of times."""
     return Ratio(*(1 / end for end in (ratio.value, ratio.high, ratio.low)), ratio.matches)
 
 
 def configuration_of(row, prefix: str = "") -> tuple:
-    """Return the `CONFIGURATION` of a row, or with `reference_` that of its reference."""
+    """Return the configuration of a row, or with the prefix `reference_` the row's reference."""
     parts = (getattr(row, f"{prefix}{part}") for part in CONFIGURATION[2:])
     return row.dataset, row.workload, *parts

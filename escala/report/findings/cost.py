@@ -21,7 +21,7 @@ _PREDICTIONS = "docs/how-to/predict-times.md"
 
 
 def core_time(report: Report) -> Iterator[Finding]:
-    """Compare the core time with that of the quickest configuration that uses less."""
+    """Compare the core time of a best use with the quickest configuration on fewer resources."""
     for answer in report.answers:
         fewer = answer.fewer
         if fewer is None or fewer.ratio_of == "target":
@@ -45,7 +45,7 @@ def core_time(report: Report) -> Iterator[Finding]:
 
 
 def energy(report: Report) -> Iterator[Finding]:
-    """Compare the least energy of an epoch with that of the main reference, or say why not."""
+    """Compare the least energy of an epoch with the main reference's, or say why it is unknown."""
     tables, configurations = report.tables, report.tables["configurations"]
     of_other_models = {*names_of_rows(configurations[configurations["other_model"].notna()])}
     table = report.table("energy")
@@ -77,11 +77,11 @@ def energy(report: Report) -> Iterator[Finding]:
 
 
 def advice(report: Report) -> Iterator[Finding]:
-    """Advise on each task, then name what was not measured or predicted."""
+    """Advise on each task, then say how to predict configurations without a run."""
     for answer in report.answers:
         texts = [_what_to_use(answer, report.names)]
         if answer.verdict == PAYS and not answer.resources.gpus:
-            # How many times the core time of a rival the best use takes at least.
+            # The lower end of the best use's core time divided by the rival's, by rival.
             least_times = {
                 rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
                 for rival in answer.rivals
@@ -102,30 +102,30 @@ def advice(report: Report) -> Iterator[Finding]:
 
 
 def _what_to_use(answer: BestUse, names: Names) -> str:
-    """Return what to train with; empty if nothing is decided."""
+    """Return which configuration to train with; empty without a decision."""
     if answer.verdict == NOT_LEARNT:
         return f"find settings with which {quote(answer.workload)} learns, then measure again"
     if answer.advised is None:
         return ""
     if answer.verdict != TIED:
         row, from_epochs = answer.closest.row, ""
-        # This number is known where the times are of steps.
+        # This number of epochs is known if the times are of steps.
         if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
             from_epochs = f" for {with_noun(int(row['faster_from_epochs']), 'epoch')} or more"
         return f"train with {names(answer.label)}{from_epochs}"
     if answer.advised == answer.names and answer.equals:
         either = join_words(map(names, [answer.label, *answer.equals]))
         return f"train with any of {either}: their times cannot be told apart"
-    return f"train with {names(answer.thriftiest)}: more was not found to save time"
+    return f"train with {names(answer.thriftiest)}: more resources were not found to save time"
 
 
 def _how_to_decide(answer: BestUse, report: Report) -> str:
-    """Return what would give a verdict; empty if there is one."""
+    """Return how to decide an open answer; empty for a decided answer."""
     rival, label = answer.closest, report.names(answer.label)
     has_failed = not answer.behind.isdisjoint(names_of_rows(without_result(report)))
     retry = retry_phrase(report.name) if has_failed else ""
     if answer.verdict == UNAVAILABLE:
-        remedy = f"remove what prevented it, and {retry or 'repeat the call'}"
+        remedy = f"remove what prevented the comparison, and {retry or 'repeat the call'}"
         return f"to compare {label} with {report.names(rival.label)}, {remedy}"
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
@@ -139,7 +139,7 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
     if answer.verdict == NO_VERDICT:
         if retry:
             return f"for a verdict on {label}, {retry}"
-        # Runs that were resumed stay without a match.
+        # Resumed runs never have a match.
         unmatched = max(0, runs_ok(report).get(answer.names, 0) - matches)
         return (
             f"for a verdict on {label}, set `repeats` to {needed + unmatched} or more, and repeat "
@@ -149,5 +149,5 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
         return f"for a narrower interval of {label}, measure in more sessions, hours apart"
     return (
         "to tell them apart, measure in three or more sessions, hours apart: the interval of one "
-        "session is widened by how they differ"
+        "session is widened by how sessions differ"
     )

@@ -20,7 +20,7 @@ def gaps(report: Report) -> Iterator[Finding]:
     if failed:
         texts = [
             f"of {with_noun(number, 'timing run')}, {failed} did not end ok",
-            "to repeat these, and the runs that they are compared with, "
+            "to repeat the failed runs with the runs that they are compared with, "
             f"{retry_phrase(report.name)}",
         ]
     else:
@@ -37,12 +37,12 @@ def without_result(report: Report) -> pd.DataFrame:
 
 
 def retry_phrase(name: str) -> str:
-    """Return the phrase that tells how the runs of an experiment that failed are repeated."""
+    """Return a phrase on how to repeat the failed runs of an experiment."""
     return f"run `{call(f'retry results/{name}')}` and then the same command again"
 
 
 def failures(report: Report) -> Iterator[tuple[str, str, str, str]]:
-    """Yield label, repeats, status and whole reason of the runs that failed alike."""
+    """Yield label, repeats, status and whole reason of failed runs; equal reasons are one item."""
     keys = ["label", "status", "reason"]
     failed = without_result(report).fillna({"reason": ""})
     for (label, status, reason), rows in failed.groupby(keys, sort=False):
@@ -74,7 +74,7 @@ def machines_and_data(report: Report) -> Iterator[Finding]:
         source_type = group["provenance"].iloc[0]
         if source_type == "simulated":
             texts.append(f"the data of {dataset} are simulated, and say nothing about real data")
-        # Of the files that programs read themselves, nothing more is known.
+        # Nothing more is known of files that a program reads itself.
         elif source_type != "files" or not set(workloads) <= set(programs(report.tables)):
             texts.append(f"the data of {dataset} are from a source of type {quote(source_type)}")
     yield from (Finding(text, "runs") for text in texts)

@@ -43,7 +43,8 @@ _BY_CLASS = "pooled", "classification_reports"
 def learns(report: Report) -> Iterator[Finding]:
     """Name the configurations that learn nothing, or less than a baseline.
 
-    Of the configurations that findings describe, since their times then say little about training.
+    Only configurations that findings describe are named. If they learn nothing, their times say
+    little about training.
     """
     several = report.tables["configurations"]["dataset"].nunique() > 1
     rows = among(report.table("configurations"), report.shown)
@@ -66,7 +67,7 @@ def learns(report: Report) -> Iterator[Finding]:
                 f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
                 f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
                 f"{model.largest_class:.2f}",
-                f"the times of {subject} are those of a network that does not learn",
+                f"the times of {subject} are of a model that does not learn",
             ]
         model = judged[best]
         if model.baseline is not None and model.baseline > model.high:
@@ -116,11 +117,11 @@ def worst_classes(report: Report) -> Iterator[Finding]:
 
 
 def differences(report: Report) -> Iterator[Finding]:
-    """Describe how scores differ from those of the main reference, by what intervals cover.
+    """Describe how scores differ from those of the main reference.
 
-    Where a configuration has enough matches with a reference, the intervals are over repeats, of
-    which each has seeds of its own. With fewer matches they are over the test rows, of the models
-    as trained: other seeds would give other models, and other differences.
+    With enough matches, the intervals are over repeats, which differ in their seeds. With fewer
+    matches, the intervals are over the test rows, for the trained models only: other seeds would
+    give other models and other differences.
     """
     report = report.steps
     repeats, tables = over_repeats(report), report.tables
@@ -133,7 +134,7 @@ def differences(report: Report) -> Iterator[Finding]:
         ("seeds and splits", repeats[~is_one_split & is_seeded]),
         ("repeats", repeats[~is_seeded]),
     ):
-        # Of each score, the comparison with the fewest matches says most of what is left open.
+        # For each score, the comparison with the fewest matches leaves the largest uncertainty.
         same, clauses = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)], []
         for score, of_score in same.groupby("score", sort=False):
             row = of_score.loc[of_score["matches"].idxmin()]
@@ -213,11 +214,11 @@ def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterato
 
 
 def workload_scores(report: Report) -> Iterator[Finding]:
-    """Describe each score of workloads that bring their own, by its medians."""
+    """Describe each score that a workload defines itself, by its medians."""
     scores = report.table("scores").groupby("score", sort=False)
     by_score = {name: rows.groupby("label", sort=False)["value"].median() for name, rows in scores}
     for name, medians in by_score.items():
-        # The best value of a program's score says nothing more where it is the last value.
+        # If the best value of a program's score is the last value, it tells nothing new.
         if name.startswith(BEST) and medians.equals(by_score.get(name.removeprefix(BEST))):
             continue
         low, high = medians.idxmin(), medians.idxmax()
@@ -245,7 +246,7 @@ def classes_without_scores(report: Report) -> Iterator[Finding]:
 
 
 def baselines(report: Report) -> Iterator[Finding]:
-    """Describe the median over splits of each score that is reached without any model."""
+    """Describe each score of each baseline, which has no model, by its median over splits."""
     keys = ["dataset", "baseline", "score"]
     for names, values in report.tables["baselines"].groupby(keys, sort=False)["value"]:
         dataset, baseline, score = map(quote, names)
@@ -256,7 +257,7 @@ def baselines(report: Report) -> Iterator[Finding]:
 def largest_of_epochs(report: Report) -> Iterator[Finding]:
     """Describe the largest value of each score over the epochs of a run, and its epoch.
 
-    Of each score, only the configuration with the largest median over runs is named.
+    For each score, only the configuration with the largest median over runs is named.
     """
     scores = report.table("epoch_scores")
     if scores.empty:

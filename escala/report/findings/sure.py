@@ -22,7 +22,8 @@ from escala.runtime.layout import Layout
 
 _NOTE_LETTERS = 240
 #: A machine that runs nothing else changes by about a fifth within a session
-#: (docs/decisions/sessions.md). Runs of a match follow each other, so they see little of it.
+#: (docs/decisions/sessions.md). The two runs of a match follow each other, so this change hardly
+#: affects their ratio.
 _HARDLY_NOTICED = 0.25
 
 
@@ -39,7 +40,7 @@ def runs_for_times(report: Report) -> pd.DataFrame:
 
 
 def disturbances(report: Report) -> Iterator[Finding]:
-    """Tell which runs other work disturbed, and which disturbances are not seen."""
+    """Tell which runs other work disturbed, and which disturbances cannot be seen."""
     timed, evidence = runs_for_times(report), ("runs", "seconds_per_epoch")
     repeated, is_disturbed = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
@@ -57,7 +58,7 @@ def disturbances(report: Report) -> Iterator[Finding]:
     elif len(timed) and timed["disturbed"].notna().all():
         yield Finding("no disturbance was detected", *evidence)
         if timed["kernel_slowdown"].isna().all():
-            text = "only cores that others used are counted: a slower clock is not seen"
+            text = "only work of others on cores is counted: a slower clock is not seen"
             yield Finding(text, *evidence)
         yield Finding("other work on a GPU or on a network is not seen", *evidence)
     if len(unknown):
@@ -76,7 +77,7 @@ def notes(report: Report) -> Iterator[Finding]:
 
 
 def evidence(report: Report) -> Iterator[Finding]:
-    """Tell what each answer rests on: sessions, paired runs, and of how many it is the best."""
+    """Tell the evidence for each answer: sessions, paired runs, and the number of alternatives."""
     names, texts = report.names, []
     for answer in report.answers:
         rival, row = answer.closest, answer.closest.row
@@ -129,12 +130,12 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
     """
     label, paired = names(row.label), row.matches
     if not row.stays_disturbed:
-        # Disturbed matches are not among those of the row.
+        # The row's number of matches leaves out disturbed matches.
         paired += row.disturbed_matches
         if row.disturbed_matches:
             yield (
                 f"of {paired} paired runs of {label}, {row.disturbed_matches} stayed disturbed and "
-                "count no more, whatever their times"
+                "do not count, whatever their times"
             )
     if paired < runs_ok:
         yield (
@@ -159,7 +160,7 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
 
 
 def ladders(report: Report) -> Iterator[Finding]:
-    """Name ladders that disagree on equal ends, and tell how many matches each change has."""
+    """Name ladders with equal ends and different ratios. Tell the number of matches of a change."""
     rows = report.tables["ladder"]
     rows = rows[(rows["kind"] == "measured") & (rows["part"] != PRODUCT)]
     ends = rows[rows["part"] == DIRECT]
@@ -177,7 +178,7 @@ def ladders(report: Report) -> Iterator[Finding]:
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
     text = f"each change of a ladder is measured in {number} paired run{'' if most == 1 else 's'}"
     if fewest < VALUES_FOR_INTERVAL:
-        text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
+        text += f"; an interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield Finding(text, "ladder", "ladder")
 
 
@@ -200,7 +201,7 @@ def spread(report: Report) -> Iterator[Finding]:
 
 
 def clocks(report: Report) -> Iterator[Finding]:
-    """Tell how much of a step is off the core or in no part, and how clocks slow it down."""
+    """Tell how much of a step is off the core or in no part, and how clocks slow a step down."""
     for label, parts in parts_of_steps(report):
         whole, step = parts.loc[WHOLE], f"a step of {report.names(label)}"
         off_core, unexplained = (
@@ -208,7 +209,7 @@ def clocks(report: Report) -> Iterator[Finding]:
         )
         texts = [
             f"of {step}, at most {off_core:.1f} % is off the core: its threads were ready, and "
-            "others ran"
+            "other threads ran"
             if pd.notna(off_core)
             else f"how much of {step} is off the core is unavailable",
             f"of {step}, {unexplained:.1f} % is in none of its parts"
@@ -229,7 +230,7 @@ def clocks(report: Report) -> Iterator[Finding]:
 
 
 def pilot(report: Report) -> Iterator[Finding]:
-    """Tell how many paired runs the pilot asked for, and whether there are fewer."""
+    """Tell how many paired runs the pilot requires, and whether the experiment allows fewer."""
     comparisons = report.table("pilot").dropna(subset=["needed"])
     if not comparisons.empty:
         row = comparisons.loc[comparisons["needed"].idxmax()]
@@ -270,7 +271,7 @@ def noise(report: Report) -> Iterator[Finding]:
 
 
 def drift(report: Report) -> Iterator[Finding]:
-    """Tell whether the machine drifted in the sessions that were judged, if there are any."""
+    """Tell whether the machine drifted in the sessions with enough runs for a judgement."""
     sessions = report.tables["drift"]
     judged = sessions[sessions["kind"] == "measured"]
     if judged.empty:
@@ -296,9 +297,9 @@ def drift(report: Report) -> Iterator[Finding]:
 
 
 def predictions(report: Report) -> Iterator[Finding]:
-    """Compare predictions and bounds with measured times, then tell bounds that were not measured.
+    """Compare predictions and bounds with measured times, then tell bounds without measured times.
 
-    Predictions are of networks, and bounds of programs.
+    Predictions are for neural networks, and bounds for programs.
     """
     table, evidence = report.table("predictions"), ("predictions", "seconds_per_epoch")
     predicted = table[table["error"].notna()]
@@ -306,7 +307,7 @@ def predictions(report: Report) -> Iterator[Finding]:
     if len(with_interval):
         text = (
             f"of {with_noun(int(with_interval['runs'].sum()), 'run')} that the cost model did not "
-            f"see, {int(with_interval['covered'].sum())} took a time within its intervals"
+            f"see, {int(with_interval['covered'].sum())} took a time within the intervals"
         )
         yield Finding(text, *evidence)
     if len(predicted):
@@ -314,28 +315,28 @@ def predictions(report: Report) -> Iterator[Finding]:
         text = (
             f"the largest error of the cost model is that of {report.names(worst['label'])}: the "
             f"predicted time is {100 * abs(worst['error']):.0f} % "
-            f"{'above' if worst['error'] > 0 else 'below'} the measured one"
+            f"{'above' if worst['error'] > 0 else 'below'} the measured time"
         )
         yield Finding(text, *evidence)
     bounds = table[table["basis"] == "bounds"]
     if len(measured := bounds[bounds["runs"] > 0]):
         text = (
             f"of {with_noun(int(measured['runs'].sum()), 'run')} of programs, "
-            f"{int(measured['covered'].sum())} took a time within the bounds that were estimated "
-            "without them"
+            f"{int(measured['covered'].sum())} took a time within the bounds, which were "
+            "estimated without these runs"
         )
         yield Finding(text, *evidence)
     for row in bounds[(bounds["runs"] == 0) & (bounds["ranks"] > 1)].itertuples():
         yield Finding(
             f"a step of {report.names(row.label)}, not measured, is estimated to take between "
-            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of(row.ratio_high)} that of one "
+            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of(row.ratio_high)} a step of one "
             "process",
             "predictions",
         )
 
 
 def laws(report: Report) -> Iterator[Finding]:
-    """Tell what laws of scaling expect of further processes or threads."""
+    """Tell which speed-up laws of scaling expect with more processes or threads."""
     table = report.tables["amdahl"]
     fitted = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
     for row in among(fitted, {answer.names for answer in report.answers}).itertuples():

@@ -24,16 +24,17 @@ from escala.report.tables.views import any_ok, names_of_rows, programs, unit, wh
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 
-#: Runs with clocks explain a difference between timing runs only if they show the same one within
-#: this factor. On two idle cores of a virtual machine seven equal runs differed by up to 1.33.
+#: Runs with clocks explain a difference between timing runs only if they show the same difference
+#: within this factor. On two idle cores of a virtual machine seven equal runs differed by up to
+#: 1.33.
 AGREES = 2.0
-#: The part of the core time that the kernel takes is told from this on.
+#: The kernel's fraction of the core time is named if it is at least this.
 KERNEL_FRACTION = 0.05
-#: From so many page faults in a second of core time, the kernel's time is attributed to them. One
-#: took 3 to 6 µs on virtual machines, so these take 3 to 6 %. Waiting for other ranks also is time
-#: in the kernel.
+#: With at least this many page faults in a second of core time, the kernel's time is attributed to
+#: page faults. A page fault took 3 to 6 µs on virtual machines, so 10 000 of them take 3 to 6 % of
+#: the time. With fewer page faults, the kernel may spend its time on waiting for other ranks.
 FAULTS_PER_SECOND = 10_000
-#: How many of a ladder's changes are named.
+#: The most changes of a ladder that are named.
 RUNGS_NAMED = 3
 
 _CLOCKS = "clocks: {enabled: true}"
@@ -48,7 +49,7 @@ _PART_NAMES = {
     "copies": "copying to and from buffers",
     "negotiation": "in negotiation and cycles",
 }
-#: What runs do outside their steps, with the columns of `configurations` that hold its time.
+#: What runs do outside their steps, with the columns of `configurations` for its time.
 _TASKS = {
     "starting up": ("startup",),
     "compiling in the first steps": ("first_step", "first_prediction"),
@@ -62,8 +63,8 @@ _DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_
 def steps(report: Report) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read.
 
-    Before that, name each answer whose clocks were not read, with how to measure its steps, or why
-    that cannot be done.
+    Before, name each answer whose clocks were not read. Say how to measure its steps, or why that
+    is impossible.
     """
     names, runs = report.names, report.tables["runs"]
     measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
@@ -105,8 +106,8 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
 
     Returns
     -------
-    Labels, with the rows of the table `attribution` by `part`. If no best use has clocks, those of
-    all configurations that have.
+    The rows of the table `attribution` by `part`, for each label. If no best use has clocks, all
+    configurations with clocks are returned.
     """
     table = report.steps.table("attribution").dropna(subset=["part"])
     table = table[table["rank"] == 0]
@@ -123,7 +124,7 @@ def _describe(
 
     Parameters
     ----------
-    verdicts : by the labels of a best use and an alternative.
+    verdicts : by the label of a best use and the label of its alternative.
     """
     pair = label, str(parts["reference_label"].iloc[0])
     if NOT_DISTINGUISHABLE not in (verdicts.get(pair), verdicts.get(pair[::-1])):
@@ -131,7 +132,7 @@ def _describe(
     fractions = parts["fraction"].reindex(_PART_NAMES).dropna()
     if not fractions.empty:
         part, text = fractions.idxmax(), ""
-        # What is not known may hide a larger part.
+        # An unknown part may be larger than all known parts.
         if fractions[part] >= 1 - fractions.sum():
             text = f", {100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}"
         whole = 1000 * parts.loc[WHOLE, "seconds"]
@@ -149,9 +150,9 @@ def _explain_difference(
 ) -> Iterator[str]:
     """Explain by how much a step differs from that of the reference, if both were measured.
 
-    The largest part that changed in the same direction is named, of those whose interval does not
-    hold 0. Nothing is explained where the runs with clocks show another difference than the timing
-    runs, or the timing runs another one than the answer.
+    Of the parts whose interval excludes 0, the largest that changed in the same direction as the
+    step is named. Nothing is explained in two cases: the runs with clocks contradict the timing
+    runs, or the timing runs contradict the answer.
     """
     differences, first, mine = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
     timed, whole = 1000 * first["timed_difference_seconds"], differences[WHOLE]
@@ -207,7 +208,7 @@ def _compare(more: float, low: float = math.nan, high: float = math.nan) -> str:
 
 
 def ladders(report: Report) -> Iterator[Finding]:
-    """Describe each ladder: its largest changes, whether they explain it, the ratio of its ends."""
+    """Describe each ladder: its largest changes, the ratio of its ends, and whether they agree."""
     names = report.names
     for (dataset, workload, ladder), rows in _ladders(report):
         one, ends = unit(report.tables, workload), rows.iloc[-1]
@@ -222,7 +223,7 @@ def ladders(report: Report) -> Iterator[Finding]:
 
 
 def ladder_answers(report: Report) -> Iterator[str]:
-    """Yield what the changes of each ladder leave of the time."""
+    """Yield the part of the time that remains after the changes of each ladder."""
     for (_, workload, ladder), rows in _ladders(report):
         one = a(unit(report.tables, workload))
         ends, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
@@ -243,16 +244,16 @@ def ladder_answers(report: Report) -> Iterator[str]:
 
 
 def _ladders(report: Report) -> list[tuple[tuple, pd.DataFrame]]:
-    """Return dataset, workload and name of each ladder with its rows, of which the ends are last.
+    """Return dataset, workload, name and rows of each ladder; the last row is of its ends.
 
-    Ladders of one change come last; that change is also their ends.
+    Ladders with one change come last. Their only row is of the change, and so of the ends.
     """
     groups = report.tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
     return sorted(groups, key=lambda group: len(group[1]) == 1)
 
 
 def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
-    """Describe the largest changes of a ladder of several, and whether they explain its ends."""
+    """Describe the largest changes, and whether all changes explain the ratio of the ends."""
     if rows.iloc[-1].part == RUNG:
         return
     (product,) = rows[rows["part"] == PRODUCT].itertuples()
@@ -260,7 +261,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
     if product.kind == "unavailable":
         yield f"the product of the changes of {ladder} is unavailable: {quote(product.reason)}"
         return
-    # What saves most comes first, or else what costs most.
+    # The change that saves most comes first, or the one that costs most if no change saves time.
     ordered = rungs.sort_values("ratio", ascending=product.ratio <= 1).head(RUNGS_NAMED)
     for place, row in enumerate(ordered.itertuples(), start=1):
         which = "the largest" if place == 1 else f"number {in_words(place)}"
@@ -294,7 +295,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
 
 
 def _ratio(row, with_word: bool = True) -> str:
-    """Return a ratio of a ladder with its interval, or the range of few matches, and `of`."""
+    """Return a ratio of a ladder with its interval, or with the range if matches are few."""
     has_interval = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
     kind = "" if has_interval else "range "
     text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
@@ -302,7 +303,7 @@ def _ratio(row, with_word: bool = True) -> str:
 
 
 def memory(report: Report) -> Iterator[Finding]:
-    """Name the configurations that findings describe in whose steps the kernel clears memory."""
+    """Name the configurations whose steps make the kernel clear memory."""
     rows = among(report.table("configurations"), report.shown)
     rows = rows[rows["kernel_fraction"] >= KERNEL_FRACTION]
     rows = rows[rows["faults_per_step"] >= FAULTS_PER_SECOND * rows["core_seconds_per_step"]]
@@ -333,7 +334,7 @@ def memory(report: Report) -> Iterator[Finding]:
 def outside_steps(report: Report) -> Iterator[Finding]:
     """Describe the time outside the training steps of the configurations that findings describe.
 
-    If none of them has a time, all configurations are described that have.
+    If no such configuration has a time, all configurations with a time are described.
     """
     shown, report = report.shown, report.steps
     if report.tables["runs"].empty:
@@ -377,10 +378,10 @@ def outside_steps(report: Report) -> Iterator[Finding]:
 
 
 def links(report: Report) -> Iterator[Finding]:
-    """Compare each configuration with itself over the network on which it is fastest.
+    """Compare each configuration with the same one on its fastest network.
 
-    The ratio is that of matches where the other network is a reference, and otherwise that of the
-    median times, without an interval.
+    The ratio is over matches if the fastest network is a reference. Otherwise it is the ratio of
+    the median times, and has no interval.
     """
     ratios = {
         (configuration_of(row), configuration_of(row, "reference_")): ratio_of(row)
@@ -388,7 +389,7 @@ def links(report: Report) -> Iterator[Finding]:
         if row.kind != "unavailable"
     }
     table = report.tables["configurations"].dropna(subset=["train_seconds_per_epoch"])
-    # By a configuration without its network, the seconds over each network.
+    # The seconds over each network, by the configuration without its network.
     over_networks: defaultdict[tuple, dict[str, float]] = defaultdict(dict)
     for (*configuration, network), seconds in zip(
         names_of_rows(table), table["train_seconds_per_epoch"].astype(float), strict=True

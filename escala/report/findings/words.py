@@ -17,11 +17,11 @@ from escala.experiment.runs import NATIVE, Configuration, layout_in_words, strat
 from escala.report.tables.views import add_labels, fit_workloads, is_among, without_fits
 from escala.runtime.layout import Layout
 
-#: Letters of a reason in a sentence.
+#: The most letters of a reason in a sentence.
 REASON_LETTERS = 120
-#: Names in a sentence.
+#: The most names in a sentence.
 NAMES = 3
-#: Verbs after a name that stands for several processes.
+#: Plural verbs, for a name that stands for several processes.
 _PLURAL = {
     "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ"
 }  # fmt: skip
@@ -37,9 +37,9 @@ class Finding:
     text : a clause, or the sentence that `findings.write` makes of it. Names and reasons are code
         between backticks.
     table : name of the table that holds its evidence.
-    figure : name of the figure that shows it, or None if none does.
-    first : whether the first screen tells it in any case.
-    task : the `BestUse.key` of the answer that it is part of; empty if it is part of none.
+    figure : name of a figure that shows the evidence, or None.
+    first : whether the first screen always has the sentence.
+    task : the `BestUse.key` of the sentence's answer; empty for a sentence without an answer.
     spoken : the sentence in words, without names of configurations.
     """
 
@@ -64,7 +64,7 @@ def among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.DataFrame:
 def quote(text: str, letters: int = REASON_LETTERS) -> str:
     """Quote a name from data, or the words of another program, as code on one line.
 
-    A long one loses its middle: the cause of a failure is in the last line of a program.
+    A long text loses its middle, because the last line of a program has the cause of a failure.
     """
     line = " ".join(text.replace("`", "'").split())
     if len(line) > letters:
@@ -111,7 +111,7 @@ def sentence(clause: str, heading: str = "") -> str:
 
     Parameters
     ----------
-    heading : what stands before it, with a colon.
+    heading : words before the clause; a colon follows them.
     """
     text = f"{heading}: {clause}" if heading else clause
     return f"{text[0].upper()}{text[1:]}."
@@ -129,7 +129,7 @@ class Names:
         self._words = words
 
     def __call__(self, label: str) -> str:
-        """Return the words for a configuration, or its quoted name if there are none."""
+        """Return the words for a configuration, or its quoted name without words."""
         return (self._words or {}).get(label) or quote(label)
 
     def subject(self, label: str, verb: str) -> str:
@@ -141,8 +141,8 @@ class Names:
     def interval(self, ratio: Ratio) -> str:
         """Return the interval of a ratio in brackets, or with too few paired runs the range.
 
-        Both are widened by how sessions differ. Sentences with quoted names also have the number of
-        paired runs.
+        Interval and range are widened by how sessions differ. Sentences with quoted names also have
+        the number of paired runs.
         """
         if ratio.matches == 1:
             return ""
@@ -166,13 +166,13 @@ class Names:
 
 
 def name_in_words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
-    """Return the words for each configuration of an experiment, by all names that it has.
+    """Return the words for each configuration of an experiment, by each of its labels.
 
-    Strategy, variant and network are in them only where they tell configurations apart.
+    The words contain strategy, variant and network only if configurations differ by them.
 
     Parameters
     ----------
-    with_tasks : whether dataset and workload are in them, if there are several.
+    with_tasks : whether the words contain dataset and workload, if an experiment has several.
     """
     frame = tables["configurations"]
     parts = list(Configuration._fields)
@@ -190,7 +190,7 @@ def name_in_words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
     }
     texts = {}
     for one in words_for_layouts:
-        # Configurations that only ladders have make no other name longer.
+        # Configurations of ladders alone do not make other names longer.
         others = trained if one in trained else list(words_for_layouts)
         texts[str(one)] = _describe(one, words_for_layouts, others)
     steps, fitted = without_fits(tables), set(fit_workloads(tables))
@@ -235,7 +235,7 @@ def _describe(
     words_for_layouts: Mapping[Configuration, str],
     others: Sequence[Configuration],
 ) -> str:
-    """Describe a configuration, and in brackets what tells it from others of equal layout."""
+    """Describe a configuration, and in brackets its differences from others of equal layout."""
     words = words_for_layouts[one]
     alike = [other for other in others if words_for_layouts[other] == words]
     texts = {

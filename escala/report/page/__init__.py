@@ -42,7 +42,7 @@ _SECTION_OF_CATEGORY = {
 #: The space between a number and its unit, at which no line may break.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
-#: The most files and variables of a program that are named; more are only counted.
+#: The most files and variables of a program that are named. Further ones are counted.
 _MOST_NAMES = 12
 #: Columns of the table `runs`, with their headings, and the digits of numbers after the point.
 COLUMNS = {
@@ -89,7 +89,7 @@ def page(
 
     Parameters
     ----------
-    tables : those of `escala.report.tables`.
+    tables : the tables of `escala.report.tables`.
     name, title : of the experiment.
     figures : the experiment's figures as SVG, by name.
     files : figures, tables and traces of runs to link to, relative to the page.
@@ -102,7 +102,8 @@ def page(
     screen = first_screen(report, findings, question)
     drawings = Drawings()
     drawn = {drawing.name: drawing for drawing in _draw(figures, findings, drawings, first)}
-    # A figure is in the first section with a finding that names it, else in that of its category.
+    # A figure stands in the first section with a finding that names it. Without such a finding, it
+    # stands in the section of its category.
     sections = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
     for section in reversed(findings):
         sections |= {
@@ -150,7 +151,7 @@ def page(
 
 @cache
 def templates(*further: Path) -> Environment:
-    """Return the templates in the folder of the page and in further ones, which escape all text."""
+    """Return the templates of the page and of further folders. They escape all text."""
     environment = Environment(
         loader=FileSystemLoader([_FOLDER, *further]), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -160,7 +161,7 @@ def templates(*further: Path) -> Environment:
 
 
 def labels_of_runs(headings: Iterable[str]) -> str:
-    """Return the rules by which a narrow window shows the heading of each value of a run."""
+    """Return the CSS rules that show the heading of each value of a run in a narrow window."""
     rules = (
         f'\n  #runs-table td:nth-child({place})::before {{ content: "{heading} "; }}'
         for place, heading in enumerate(headings, start=1)
@@ -179,7 +180,7 @@ def _draw(
     drawings: Drawings,
     first: str,
 ) -> Iterator[Drawing]:
-    """Yield the figures: the first one, those that findings name, others; inline what fits."""
+    """Yield the first figure, then figures that findings name, then others. Inline what fits."""
     in_order = [finding for of_section in findings.values() for finding in of_section]
     size = 0
     for name in dict.fromkeys([first, *(finding.figure for finding in in_order), *figures]):
@@ -257,7 +258,7 @@ _NOT_DRAWN = {f"{_SVG}metadata", f"{_SVG}style"}
 #: The least and the largest width of a drawing on the page, as multiples of its size.
 _SMALLEST, _LARGEST = 0.8, 1.25
 _LENGTH, _PIXELS_PER_POINT, _PIXELS_PER_REM = re.compile(r"([\d.]+)pt"), 4 / 3, 16
-#: References to identifiers: all, and those in styles and attributes.
+#: References to identifiers: anywhere, and only in styles and attributes.
 _USED, _REFERENCE = re.compile(r"""(?:url\(|href=")#([^)"]+)"""), re.compile(r"url\(#([^)]*)\)")
 #: Numbers of points with more digits than can be seen.
 _PRECISE = re.compile(r"-?\d+\.\d{3,}(?:e[+-]?\d+)?")
@@ -266,9 +267,9 @@ _PRECISE = re.compile(r"-?\d+\.\d{3,}(?:e[+-]?\d+)?")
 class Drawings:
     """The drawings of one page, with the classes and identifiers that they use.
 
-    The page's security policy allows no style attributes. So each style becomes a class, which
-    equal styles of all drawings share. An identifier to which a drawing refers becomes a short one
-    that no other drawing has. Numbers are rounded to a hundredth of a point.
+    The page's security policy allows no style attributes. So each style becomes a class, and equal
+    styles of all drawings share a class. Each identifier with a reference becomes short and unique
+    on the page. Numbers are rounded to a hundredth of a point.
     """
 
     def __init__(self) -> None:
@@ -287,11 +288,11 @@ class Drawings:
         ----------
         svg : a whole file.
         name : begins the identifiers of title and description; letters, digits, `.`, `_` and `-`.
-        title, description : what a screen reader says in place of the drawing.
+        title, description : texts that a screen reader speaks in place of the drawing.
 
         Raises
         ------
-        xml.etree.ElementTree.ParseError : it is not XML.
+        xml.etree.ElementTree.ParseError : `svg` is not XML.
         """
         root, used = ET.fromstring(svg), set(_USED.findall(svg))
 

@@ -9,11 +9,11 @@
   const body = table.tBodies[0];
   const rows = Array.from(body.rows);
   const headings = Array.from(table.tHead.rows[0].cells);
-  // With a space between cells, so that no word reaches over two of them.
+  // A space between cells keeps the words of two cells apart.
   const text = (row) => Array.from(row.cells, (cell) => cell.textContent).join(" ").toLowerCase();
   const texts = new Map(rows.map((row) => [row, text(row)]));
 
-  // The state of an address; an address without one has no filter and the order of the file.
+  // The filter and the order of an address. The default is no filter, and the order of the file.
   function state() {
     const [, query = ""] = location.hash.split("?");
     const found = new URLSearchParams(query);
@@ -28,7 +28,7 @@
     location.replace("#runs?" + query);
   }
 
-  // Numbers by value and text by the reader's alphabet; what is missing comes last in both orders.
+  // Order numbers by value, and text by the reader's alphabet. Missing values come last in both orders.
   function compare(column, down) {
     const sign = down ? -1 : 1;
     return (one, other) => {
@@ -83,7 +83,7 @@
   if (location.hash.startsWith("#runs?")) document.getElementById("runs").scrollIntoView();
 })();
 
-// Values of a drawing, where one points or taps. Without a script, browsers show them as titles.
+// Show the values of a mark when the reader points or taps. Without a script, browsers show titles.
 (function () {
   const box = document.createElement("div");
   let shown = null;

@@ -1,9 +1,9 @@
 """Write the document of a scaling study, to hand in with a proposal for compute time.
 
-It is made of measured runs alone, as the table `scaling` has them. Where there are predictions, it
-sets them against what was measured. What is not known says so.
+The document uses measured runs only, from the table `scaling`. It compares predictions, if there
+are any, with measured times. It names unknown values as unknown.
 
-This module writes it as HTML, Markdown and LaTeX, and as PDF if Chromium is installed.
+This module writes HTML, Markdown and LaTeX, and a PDF if Chromium is installed.
 
 | module | content |
 |---|---|
@@ -34,11 +34,11 @@ _PDF_SECONDS = 120
 
 
 def write(study: Study, page: Path, figure: str, links: Sequence[str]) -> None:
-    """Write the document as `page` and beside it, and print its statements and what to hand in.
+    """Write the document in all formats. Print its statements, and the files to hand in.
 
     Parameters
     ----------
-    page : the HTML file; other forms have its name and their suffixes.
+    page : the HTML file; files of other formats have its name and another suffix.
     figure, links : as in `html`.
     """
     texts = {
@@ -88,7 +88,7 @@ def markdown(study: Study) -> Iterator[str]:
     yield from ("", "## How it was measured", "")
     yield from (f"- **{name}:** {value}" for name, value in study.about)
     if study.script:
-        # A fence is longer than any run of its sign within.
+        # A fence has more backticks than any sequence of backticks in the script.
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", study.script)), default=0))
         yield from ("", "## Job script", "", f"{fence}bash", *study.script.splitlines(), fence)
 
@@ -105,12 +105,12 @@ def latex(study: Study) -> Iterator[str]:
             styled = table.style.hide(axis="index").format(escape="latex")
             styled = styled.format_index(escape="latex", axis="columns")
             text = styled.to_latex(hrules=True, caption=f"{caption}.", position_float="centering")
-            # A dash between numbers, and what text fonts lack.
+            # A dash between numbers, and characters that text fonts lack.
             yield text.replace("–", "--").replace("≥", r"$\geq$")
 
 
 def pdf(page: Path, output: Path) -> str | None:
-    """Print a page as PDF by Chromium; return why that is not possible, or None.
+    """Print a page as PDF by Chromium. Return None, or the reason why that failed.
 
     Parameters
     ----------

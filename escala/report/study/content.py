@@ -1,4 +1,4 @@
-"""Compose the text of the document of a scaling study, for all of its forms."""
+"""Compose the text of the document of a scaling study, for all formats."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from escala.report.study.statement import (
 )
 from escala.report.tables.views import unit
 
-#: What sites ask for: the fewest counts of nodes, the largest fraction of a run that its start may
-#: take, and the seconds of the shortest run. CSC asks for "a few minutes".
+#: Limits of sites: the fewest different numbers of nodes, the largest fraction of a run before its
+#: steps, and the seconds of the shortest run. CSC asks for "a few minutes".
 FEWEST_NODE_COUNTS, MOST_SET_UP, FEW_MINUTES = 3, 0.5, 180
 #: The most scores of a workload that the document has.
 _MOST_SCORES = 3
@@ -50,7 +50,7 @@ class Series(NamedTuple):
     heading : names the series.
     statement : a paragraph to paste.
     tables : tables of text, by their captions.
-    notes : what is unavailable and why, and what weakens the series.
+    notes : unavailable values with their reasons, and what limits the series.
     """
 
     heading: str
@@ -66,7 +66,7 @@ class Study(NamedTuple):
     ----------
     kind : a sentence that says what the document is.
     about : names and values on how it was measured.
-    script : the job script, None if there is none.
+    script : the job script, or None.
     """
 
     title: str
@@ -87,10 +87,10 @@ def study(
 
     Parameters
     ----------
-    tables : those of `escala.report.tables`.
+    tables : the tables of `escala.report.tables`.
     settings : the key `scaling` of the experiment, with all defaults.
     runs : the contents of the `run.json` files of its timing runs.
-    script : the job script in which they ran, if there is one.
+    script : the job script that started the runs, or None.
     """
     groups = tables["scaling"].groupby(SERIES, sort=False)
     series = [_series(rows, tables, settings) for _, rows in groups]
@@ -100,7 +100,7 @@ def study(
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
-    """Return what the document says on rows of the table `scaling`, those of one series."""
+    """Return what the document says on one series: its rows of the table `scaling`."""
     first, rule = rows.iloc[0], settings["rules"]
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
@@ -144,7 +144,7 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
 
 
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
-    """Return the parts of a whole run, and what it and the planned runs use, for each layout."""
+    """Return for each layout the parts of a whole run, its cost, and the cost of planned runs."""
     planned, margin = settings["planned_runs"], settings["margin"]
     unit_name = settings["unit"]["name"]
     lines = []
@@ -209,7 +209,7 @@ def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 
 
 def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    """Yield what is unavailable and why, and what weakens the series."""
+    """Yield unavailable values with their reasons, and what limits the series."""
     measured = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].astype(bool)]
     counts = sorted(measured["nodes"].unique())
     if len(counts) < FEWEST_NODE_COUNTS:
@@ -218,7 +218,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     start = measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]
     for row in records(measured[start > MOST_SET_UP * measured["wall_seconds"]]):
         yield (
-            f"Set-up and what is not accounted for are more than half of a whole run on "
+            f"Set-up and unaccounted time are more than half of a whole run on "
             f"{in_words(row)}. Sites ask for runs in which the start does not dominate: train for "
             "more epochs."
         )
@@ -291,7 +291,7 @@ def _notes_on_gaps(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
 def provenance(
     tables: Tables, settings: Mapping[str, Any], runs: Sequence[Mapping]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and values on how the runs were made, in the order that a reviewer expects."""
+    """Yield names and values on the measurement, in the order that a reviewer expects."""
     ok = [run for run in runs if run["status"] == "ok"]
     dates = sorted(run["started"][:10] for run in ok)
     yield "date", " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else UNAVAILABLE

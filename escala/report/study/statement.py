@@ -30,7 +30,7 @@ EMULATED = "an emulated cluster, whose nodes are parts of one machine"
 
 
 def layout(row: Mapping) -> str:
-    """Return the layout of a row, with its strategy if that is not the one of the series."""
+    """Return the layout of a row, with its strategy if that differs from the series."""
     of_series = row["strategy"] == row["study_strategy"]
     return row["layout"] if of_series else f"{row['layout']} ({row['strategy']})"
 
@@ -51,7 +51,7 @@ def interval(row: Mapping, name: str, unit: str = "") -> str:
 def units(row: Mapping, settings: Mapping) -> float:
     """Return the compute time of the planned runs with their margin, in the unit of the site.
 
-    NaN if the runs used nothing that the site counts, such as GPUs.
+    The time is NaN if the site counts GPUs, for example, and the runs used none.
     """
     unit = settings["unit"]
     hours = (row[f"{unit['hours_of']}_hours"] or math.nan) * unit["per_hour"]
@@ -59,9 +59,10 @@ def units(row: Mapping, settings: Mapping) -> float:
 
 
 def sizes_to_state(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the sizes of a series for its statement: the baseline, and those with an interval.
+    """Return the sizes of a series for its statement: the baseline, and sizes with an interval.
 
-    They do not share cores, and have as many paired runs with the baseline as an interval needs.
+    Processes of these sizes do not share cores. Every size except the baseline has enough paired
+    runs with the baseline for an interval.
     """
     alone = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].fillna(False).astype(bool)]
     has_pairs = alone["matches"].fillna(0) >= VALUES_FOR_INTERVAL
@@ -69,9 +70,10 @@ def sizes_to_state(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def largest_passing(rows: pd.DataFrame) -> dict | None:
-    """Return the row of the largest size up to which all pass; None without the baseline.
+    """Return the row of the largest size up to which all sizes pass; None without a baseline.
 
-    The baseline always passes. A size that is not decided, or not judged, does not pass.
+    The baseline always passes. An undecided size does not pass, and neither does a size without
+    judgement.
     """
     sizes = rows[rows["baseline"].notna()]
     if sizes.empty:
@@ -82,7 +84,7 @@ def largest_passing(rows: pd.DataFrame) -> dict | None:
 
 
 def rule_in_words(rule: Mapping) -> str:
-    """Return what a rule asks for."""
+    """Return in words what a rule requires."""
     times = "whole runs" if rule["time"] == RUN else "training steps"
     needed = rule["efficiency"]
     if rule["against"] == BASELINE:
@@ -124,7 +126,7 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
             strategy_in_words,
         )
     }
-    # The text is not escaped here: each form of the document escapes it in its way.
+    # The text is not escaped here: each format of the document has its escapes.
     text = environment.get_template("statement.txt").render(
         rows=records(rows),
         sizes=records(sizes),

@@ -3,9 +3,9 @@
 Times pool every session in which a run was measured, as far as the measurements are comparable.
 Ratios use matches of one session. Scores count each run once, by its current measurement.
 
-A table is a function `NAME(evidence, tables)` of a module of this package, with the name of its
-schema in `schemas/tables/`, which describes its columns and units. It yields a dict for each row,
-from `base.Evidence` and from other tables.
+A function `NAME(evidence, tables)` in a module of this package makes the table NAME. It yields a
+dict for each row, from `base.Evidence` and from other tables. The schema NAME in `schemas/tables/`
+describes the columns and units.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _builders() -> dict[str, Callable]:
 
 
 class _Tables(dict):
-    """Tables by their name; each is built when it is first read, so others may read it."""
+    """Tables by their name. A table is built when it is first read, also by another table."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -84,7 +84,7 @@ def read(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def validate(name: str, table: pd.DataFrame) -> None:
-    """Check every value of a table once; a missing value counts as null.
+    """Check every distinct value of a table; a missing value counts as null.
 
     Raises
     ------

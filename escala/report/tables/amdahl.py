@@ -4,17 +4,18 @@ Amdahl (1967, *Validity of the single processor approach to achieving large scal
 capabilities*, AFIPS Conference Proceedings 30) divides the time of one process, T(1), into a part s
 that stays as it is and a part 1 − s that n processes divide: T(n) / T(1) = s + (1 − s) / n. Karp
 and Flatt (1990, *Measuring parallel processor performance*, Communications of the ACM 33) solve
-this for s, given a measured speed-up. This s holds every loss: work that is not divided, exchange,
-and waiting.
+this for s, given a measured speed-up. This s contains every loss: work that is not divided,
+exchange, and waiting.
 
-The time of a run is that after its set-up: training, validation, averaging, checkpoints, evaluation
-and saving. Start-up, loading, building and the first steps take the same for any number of epochs.
-A match is left out if one of these times is unknown: unknown is not 0.
+The time of a run is counted from the end of its set-up: training, validation, averaging,
+checkpoints, evaluation and saving. The set-up (start-up, loading, building and the first steps)
+takes the same time for any number of epochs. A match is left out if a counted part has an unknown
+time: unknown is not 0.
 
-`escala.analysis.laws` are fitted to the training steps of an epoch, which are also known of a
-program. A law is over ranks, each with the cores of one of the reference, or over threads, which
-are cores of the same ranks. Its speed-up with twice the cores of the largest measured point is an
-extrapolation.
+The laws of `escala.analysis.laws` are fitted to the training time of an epoch, which programs have
+too. A law over ranks adds ranks, each with as many cores as a rank of the reference. A law over
+threads adds cores to the ranks of the reference. The speed-up that a law gives for twice the cores
+of the largest measured point is an extrapolation.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from escala.experiment.runs import Configuration, one_process
 from escala.report.tables.base import ABOUT, EPOCH, Evidence, Tables, is_cut, ratios
 from escala.report.tables.speedup import Comparison, comparisons
 
-#: Parts of a run after its set-up that are never divided among processes, besides evaluation.
+#: Parts of a run after its set-up that processes never divide.
 _UNDIVIDED = ("averaging", "checkpoint", "save")
 #: Parts that processes may divide.
 _EVALUATION = ("validation", "evaluation")
-#: In what the points of a law differ.
+#: The quantity in which the points of a law differ.
 RANKS, THREADS = "ranks", "threads"
 #: Why there is no law.
-_WEAK = "the scaling is weak: these laws are of a fixed amount of work"
+_WEAK = "the scaling is weak: these laws hold for a fixed amount of work"
 _BOTH = "both ranks and threads differ from the reference's"
-_ENGINES = "the reference has another engine: the ratio is not that of ranks alone"
-_VARIANTS = "the reference has another variant: the ratio is not that of ranks alone"
+_ENGINES = "the reference has another engine, so the ratio shows more than the ranks"
+_VARIANTS = "the reference has another variant, so the ratio shows more than the ranks"
 #: Laws are extrapolated to this multiple of the cores of their largest point.
 EXTRAPOLATED = 2
 _OF_SPEEDUP = (
@@ -69,13 +70,13 @@ def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def _row(speedup_row: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
-    """Return the row of a configuration, without what is fitted over several layouts.
+    """Return the row of a configuration, without the columns of laws.
 
     Parameters
     ----------
     speedup_row : its row of the table `speedup`, on the basis of an epoch.
-    matches : run and reference of each match whose whole times can be compared.
-    refused : why further matches cannot.
+    matches : run and reference of each match with comparable whole times.
+    refused : the reasons why other matches have no comparable whole times.
     """
     ratios_of_totals, undivided = [], []
     for run, reference in matches:
@@ -117,7 +118,7 @@ def seconds(run: Measurement) -> dict[str, float | None]:
 
 
 def serial_parts(run: Measurement) -> list[str] | None:
-    """Return the parts of a run that its ranks do not divide; None if that is unknown."""
+    """Return the parts of a run that its ranks do not divide; None if these parts are unknown."""
     evaluating = run["ranks"].get("evaluating")
     if evaluating is None or run["ranks"]["asked"] == 1:
         return None
@@ -132,13 +133,13 @@ def serial_parts_of_both(run: Measurement, reference: Measurement) -> list[str] 
 
 
 def karp_flatt(speedup: float | None, times: float | None) -> float | None:
-    """Return the serial fraction of a speed-up by n processes; None without one, or if n is 1.
+    """Return the serial fraction of a speed-up by n processes; None if n is 1.
 
-    It is negative if the speed-up exceeds n.
+    The fraction is negative if the speed-up exceeds n, and None if the speed-up is None.
 
     Parameters
     ----------
-    times : n, or how many times the cores of the reference.
+    times : n, the cores divided by the reference's cores.
     """
     if not speedup or not times or times <= 1:
         return None
@@ -171,10 +172,11 @@ class _Point(NamedTuple):
 
     Attributes
     ----------
-    series : what the points of a law have in common. The first part is what they differ in,
-        `RANKS` or `THREADS`. It is None if there is no law, and then the last part tells why.
+    series : equal for the points of one law. The first item is the quantity in which these points
+        differ, `RANKS` or `THREADS`. Without a law the first item is None, and the last item is the
+        reason.
     times : n, the cores divided by those of the reference.
-    ratios : T(n) / T(1) by repeat; none if its ranks had to share cores.
+    ratios : T(n) / T(1) by repeat; empty if ranks shared cores.
     """
 
     series: tuple
@@ -193,7 +195,7 @@ class _Point(NamedTuple):
             last = (_WEAK,)
         elif len(engines) > 1:
             last = (_ENGINES,)
-        # As many cores for each rank.
+        # Each rank has as many cores as a rank of the reference.
         elif ranks * reference_cores == reference_ranks * cores:
             over, last = RANKS, (row["variant"],)
             if row["variant"] != row["reference_variant"]:

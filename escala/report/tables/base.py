@@ -25,7 +25,7 @@ PARTS = (
 )  # fmt: skip
 #: Columns on the data: the type of their source, and whether the split leaks test rows.
 ABOUT = ("provenance", "leaky")
-#: Which times of two configurations are compared: those of an epoch, or to the target accuracy.
+#: Which times of two configurations are compared: of an epoch, or to the target accuracy.
 EPOCH, TARGET = "epoch", "target"
 
 Tables = Mapping[str, pd.DataFrame]
@@ -94,7 +94,7 @@ class Evidence:
 
     @cached_property
     def evaluated(self) -> list[Measurement]:
-        """The current runs after whole epochs that ended ok: those whose scores count."""
+        """The current runs that ended ok after whole epochs. Only their scores count."""
         return [
             run for run in self.runs
             if run["current"] and run["status"] == "ok" and not is_cut(run)
@@ -157,7 +157,7 @@ def by_configuration(runs: Iterable[Measurement]) -> dict[tuple, list[Measuremen
 
 
 def is_cut(run: Measurement) -> bool:
-    """Return whether an epoch was cut to some of its steps; those of programs never are."""
+    """Return whether an epoch was cut to some of its steps. Epochs of programs are never cut."""
     whole = run["training"]["steps_per_epoch"]
     return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
 
@@ -176,7 +176,7 @@ def select_timed(runs: pd.DataFrame) -> pd.DataFrame:
 def kind(run: Measurement) -> str:
     """Return whether the time of a run is measured, estimated or unavailable.
 
-    It is estimated if an epoch was cut.
+    The time is estimated if an epoch was cut.
     """
     if run["status"] != "ok":
         return "unavailable"
@@ -184,7 +184,7 @@ def kind(run: Measurement) -> str:
 
 
 def seconds_per_epoch(run: Measurement) -> float:
-    """Return the training seconds of an epoch, extrapolated if it was cut to some of its steps."""
+    """Return the training seconds of an epoch, extrapolated if the epoch was cut to some steps."""
     spent, epochs = run["seconds"]["train"], run["epochs"]
     if not is_cut(run):
         return spent / len(epochs)
@@ -220,9 +220,9 @@ def resources_of(run: Measurement) -> tuple[int, int, int]:
 
 
 def gpus_of(run: Measurement) -> int:
-    """Return the number of GPUs of a run; one that processes of a node share counts once.
+    """Return the number of GPUs of a run. A GPU that several processes share counts once.
 
-    On which GPUs a program computes is not known: all that it may use count.
+    It is not known on which GPUs a program computes, so all GPUs that it may use count.
     """
     nodes, ranks = run["layout"].nodes, run["ranks"]
     if "program" in run:
@@ -246,7 +246,7 @@ def ratios(matches: Matched) -> np.ndarray:
 
 
 def works(matches: Matched) -> np.ndarray:
-    """Return the work of an epoch of each run over that of its reference."""
+    """Return for each match the work of an epoch of the run, divided by its reference's work."""
     return np.array([*map(work, matches.runs, matches.references)])
 
 
@@ -256,7 +256,7 @@ def median_of(column: str, runs: pd.DataFrame) -> Interval:
 
 
 def least_certain(kinds: Iterable[str]) -> str:
-    """Return how a quantity is known that is computed from others, by how these are known."""
+    """Return the kind of a quantity that is computed from quantities of some kinds."""
     known = set(kinds)
     if not known:
         return "unavailable"

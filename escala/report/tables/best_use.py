@@ -1,7 +1,8 @@
-"""The table of the best use: the quickest configuration against all that train the same model.
+"""The table of the best use: the quickest configuration against others that train its model.
 
-The answer of the page, the advice and the study read it, so they name one configuration and one
-verdict. Configurations that train another model are in no row; `configurations` says why.
+The answer of the page, the advice and the study read this table, so they name the same
+configuration and verdict. Configurations that train another model have no row. The table
+`configurations` says why.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    name : what tells it from other tasks of the dataset and workload; None if it is the only one.
+    name : what distinguishes the task from others of the dataset and workload; None if there is no
+        other.
     runs : a current run of each configuration, by the values of `CONFIGURATION`.
     """
 
@@ -79,10 +81,11 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
         for network in networks or [None]:
             over = {n: run for n, run in runs.items() if n[-1] == network or n[3].nodes == 1}
             models = _models(over, evidence)
-            # What trains another model than a main reference is no use of what is there.
+            # A configuration that trains another model than a main reference is no use of the
+            # resources.
             main = [model for model in models if 1 in (_number(n, evidence) for n in model)]
             for model in main or models:
-                # Configurations of one node are the same over each network.
+                # Each network has the same configurations of one node: they make only one task.
                 if len(model) > 1 and all(model != other for _, other in of_tasks):
                     is_within_node = all(names[3].nodes == 1 for names in model)
                     of_tasks.append((None if is_within_node else network, model))
@@ -98,15 +101,15 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
 
 
 def _number(names: tuple, evidence: Evidence) -> int | None:
-    """Return which reference a configuration is, 1 the main one; None if it is none."""
+    """Return the number of a reference, 1 for the main one; None for another configuration."""
     return reference_number(Configuration(*names[2:]), evidence.references)
 
 
 def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tuple, Measurement]]:
-    """Return the configurations of each model that is trained, that of the main reference first.
+    """Return the configurations of each model that is trained, the main reference's model first.
 
-    Configurations with one target accuracy count as one model: each is trained until it is as good.
-    With weak scaling they do not, since the times that are compared are those of a row.
+    Configurations with the same target accuracy count as one model, because each trains until it
+    reaches that accuracy. This does not hold for weak scaling, which compares the time of a row.
     """
     models: list[dict[tuple, Measurement]] = []
     after_references = len(evidence.references) + 1
@@ -129,7 +132,7 @@ def _models(runs: dict[tuple, Measurement], evidence: Evidence) -> list[dict[tup
 def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each alternative of the quickest configuration of each task.
 
-    The quickest is the one of least time, unless another one is quicker in their direct comparison.
+    The quickest has the least median time, unless a direct comparison finds another one quicker.
     """
     judge, timed = Judge(evidence, tables), runs_for_ratios(evidence)
     for task in tasks(evidence):
@@ -145,7 +148,7 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             if names in timed
         }
         best = min(seconds or task.runs, key=lambda names: seconds.get(names, 0.0))
-        # A direct comparison has only runs of the same repeats, and may find another one quicker.
+        # A direct comparison only uses runs of the same repeats, so its result may differ.
         for _ in task.runs:
             quicker = {}
             for other in task.runs:
@@ -161,8 +164,8 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         rows = [
             _row(task, level, *compare(best, other), judge) for other in task.runs if other != best
         ]
-        # What decides is of the least time among those that use no more. Rows without a verdict
-        # come first, then those that cannot be told from the best use.
+        # The closest alternative uses no more resources. Alternatives without a verdict go first,
+        # then those that are not distinguishable from the best use, then those of least time.
         known = [row for row in rows if row["verdict"]]
         rivals = [row for row in known if row["uses"] != "more"] or known
         for kind in (NO_VERDICT, NOT_DISTINGUISHABLE):
@@ -212,11 +215,12 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
 
 
 def _whole_runs(compared: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
-    """Return the columns on whole runs, none if epochs were cut, or if numbers of them differ.
+    """Return the columns on whole runs; empty if epochs were cut, or their numbers differ.
 
     Parameters
     ----------
-    is_faster : whether the steps take less time, so that whole runs of some length may as well.
+    is_faster : whether the steps take less time. Only then may whole runs of some length take less
+        time.
     """
     runs, references = compared.newest.runs, compared.newest.references
     numbers_of_epochs = {len(run["epochs"]) for run in (*runs, *references)}
@@ -250,7 +254,7 @@ def _whole_runs(compared: Comparison, is_faster: bool, level: float, judge: Judg
 
 
 def _whole_seconds(runs: Sequence[Measurement], epochs: int | None = None) -> np.ndarray:
-    """Return the seconds of whole runs, or what they would be with another number of epochs."""
+    """Return the seconds of whole runs, or their projection to another number of epochs."""
     walls = np.array([run["wall_seconds"] for run in runs])
     if epochs is None:
         return walls

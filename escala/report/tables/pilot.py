@@ -21,30 +21,30 @@ from escala.report.tables.base import (
 from escala.report.tables.speedup import comparisons
 
 FORMAT = 1
-#: A number of matches that no rule asks for.
+#: A limit on the number of matches that no experiment reaches.
 _NO_LIMIT = 10**9
 
 
-def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
+def plan(evidence: Evidence, settings: Mapping[str, Any]) -> dict:
     """Return the content of `pilot.json`.
 
-    One number holds for all configurations, because their repeats take turns: the largest that a
-    ratio to a reference needs.
+    Configurations take turns in each repeat, so all have the same number of repeats. It is the
+    largest number that any ratio to a reference needs.
 
     Parameters
     ----------
     evidence : the runs of the pilot.
-    wanted : `half_width`, `repeats` and `at_most` of the experiment.
+    settings : `half_width`, `repeats` and `at_most` of the experiment.
 
     Returns
     -------
-    `repeats` is the number of them, those of the pilot included. In `comparisons`, `deviation` is
-    the standard deviation of the logarithms of a pilot's ratios, and `needed` the matches that the
-    rule requires. Both are None with fewer than two ratios.
+    `repeats` is the number of repeats, including the pilot's. In `comparisons`, `deviation` is the
+    standard deviation of the logarithms of the pilot's ratios, and `needed` is the number of
+    matches that the rule requires. Both are None with fewer than two ratios.
     """
-    half_width = float(wanted["half_width"].rstrip("% ")) / 100
+    half_width = float(settings["half_width"].rstrip("% ")) / 100
     every = list(comparisons(evidence))
-    # Of each dataset and workload.
+    # The number of alternatives, by dataset and workload.
     alternatives = Counter(compared.names[:2] for compared in every if compared.number == 1)
     rows = []
     for compared in every:
@@ -54,7 +54,7 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
         )
         needed = None
         if len(of_pilot) > 1:
-            # With fewer than the last two numbers there is no verdict on the best of several.
+            # The last two numbers are the fewest matches for a verdict on the best of several.
             level = simultaneous_level(alternatives[compared.names[:2]])
             needed = max(
                 matches_needed(of_pilot, half_width, _NO_LIMIT),
@@ -70,13 +70,13 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
                 "needed": needed,
             }
         )
-    most = max([wanted["repeats"], *(row["needed"] for row in rows if row["needed"])])
+    most = max([settings["repeats"], *(row["needed"] for row in rows if row["needed"])])
     return {
         "format": FORMAT,
         "half_width": half_width,
-        "pilot": wanted["repeats"],
-        "at_most": wanted["at_most"],
-        "repeats": min(most, wanted["at_most"]),
+        "pilot": settings["repeats"],
+        "at_most": settings["at_most"],
+        "repeats": min(most, settings["at_most"]),
         "comparisons": rows,
     }
 
@@ -84,7 +84,7 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
 def pilot(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each comparison of the pilot, if there is one.
 
-    The column `cut` is whether the experiment allows fewer matches than the comparison needs.
+    The column `cut` tells whether the experiment allows fewer matches than the comparison needs.
     """
     plan = evidence.pilot
     for row in plan["comparisons"] if plan else ():

@@ -64,7 +64,7 @@ def _about(run: Measurement) -> dict:
 
 
 def _with_clocks(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
-    """Return the runs with clocks that left moments, and those that did not, with the reason."""
+    """Return the runs with clocks that left moments, then the others, each with the reason."""
     with_moments, failed, empty = [], [], []
     for run in evidence.probe_runs("clocks"):
         if run["status"] != "ok":
@@ -79,7 +79,7 @@ def _with_clocks(evidence: Evidence) -> tuple[list[Measurement], list[Measuremen
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each part of a step of each rank, and one for each run without clocks.
 
-    The runs of a configuration are a sample: the values are means over them.
+    Values are means over the runs of a configuration.
     """
 
     def common_columns(run: Measurement) -> dict:
@@ -98,7 +98,8 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for names, of_all_sessions in by_names.items():
         number, reference = _reference(names, by_names, evidence, tables)
         reference_runs = by_names.get((*names[:2], *reference), ()) if reference else ()
-        # One session, because machines drift: that of most runs, the newest of several.
+        # Machines drift, so only one session counts: the one with most runs, or the newest of
+        # several.
         sessions = Counter(run["session"] for run in of_all_sessions)
         session = max(sessions, key=lambda name: (sessions[name], name))
         same = [run for run in of_all_sessions if run["session"] == session]
@@ -118,10 +119,10 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def _reference(
     names: tuple, clocked: Collection[tuple], evidence: Evidence, tables: Tables
 ) -> tuple[int | None, Configuration | None]:
-    """Return with what a step of a configuration is compared, after its number as a reference.
+    """Return what a step of a configuration is compared with, after its number as a reference.
 
-    A best use is compared with the alternative that decides, if that is among `clocked`. Any other
-    configuration is compared with its main reference. Both are None if there is none.
+    A best use is compared with its closest alternative, if that is in `clocked`. Any other
+    configuration is compared with its main reference. Without a reference, both values are None.
     """
     table = tables["best_use"]
     deciding = table[table["closest"]]
@@ -138,12 +139,13 @@ def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> It
     Parameters
     ----------
     runs : results of `run_attribution`, by rank and part.
-    differences : seconds by rank and part of runs, less those of the reference's runs.
+    differences : seconds of runs by rank and part, minus the seconds of the reference in the same
+        match.
     """
     for rank, part in runs[0].index:
         rows = pd.DataFrame([run.loc[(rank, part)] for run in runs])
         seconds = rows["seconds"].dropna().to_numpy(float)
-        # The range, because Student's interval of a few times may hold negative ones.
+        # The range, because Student's interval of a few times may contain negative times.
         low, high = (seconds.min(), seconds.max()) if len(seconds) > 1 else (None, None)
         of_part = pd.Series([by_part[rank, part] for by_part in differences], dtype=float)
         whole = np.mean([run.at[(rank, WHOLE), "seconds"] for run in runs])
@@ -166,12 +168,12 @@ def _against_timing_runs(
     runs: Sequence[Measurement],
     references: Sequence[Measurement],
 ) -> dict:
-    """Return the columns that set runs with clocks against timing runs of their session.
+    """Return the columns that compare runs with clocks with timing runs of their session.
 
     Parameters
     ----------
-    runs : with clocks, of one configuration and session.
-    references : the runs with clocks that these are matched with.
+    runs : runs with clocks, of one configuration and session.
+    references : the references of these runs in their matches.
     """
 
     def timing_seconds(clocked: Measurement) -> float:
@@ -195,7 +197,7 @@ def _against_timing_runs(
 
 
 def _step_seconds(run: Measurement) -> float:
-    """Return the mean seconds of a step, with all that is timed around it."""
+    """Return the training seconds divided by the number of steps."""
     return run["seconds"]["train"] / sum(epoch["steps"] for epoch in run["epochs"])
 
 
@@ -211,7 +213,7 @@ def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         segments = typical_step(*moments(Path(run["file"]), one_clock=True))
         if segments.empty:
             yield row | {"reason": _NOT_INSIDE}
-        # A segment has its kind.
+        # The segment replaces the kind of the row.
         for segment in segments.to_dict("records"):
             yield row | segment
 
@@ -228,7 +230,7 @@ JOULES_PER_KWH = 3.6e6
 _SECONDS_PER_HOUR = 3600
 #: The source of an energy that is estimated by the user's model.
 MODEL = "power_model"
-#: Whose energy counts: that of all devices, of those that computed, or what all take above idle.
+#: Which energy counts: of all devices, of devices that computed, or of all devices above idle.
 USED, ABOVE_IDLE = "used devices", "above idle"
 BASES = ("all devices", USED, ABOVE_IDLE)
 
@@ -241,7 +243,7 @@ class _EnergyRuns(NamedTuple):
     runs : energy runs, or timing runs if the energy is estimated by the user's model.
     kind : `measured` or `estimated`.
     source : the counters that were read, each name once, joined by `;`; or `MODEL`.
-    devices : those whose energy was read, likewise; None of a model.
+    devices : the devices whose energy was read, in the same format; None for the model.
     """
 
     runs: list[Measurement]
@@ -267,7 +269,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for names in {**(trained if model else {}), **captured}:
         any_run = (captured.get(names) or trained[names])[0]
         configuration = Configuration(*names[2:])
-        # The main reference, perhaps itself.
+        # The main reference, which may be the configuration itself.
         number, reference = next(
             references_for(configuration, evidence.references), (1, configuration)
         )
@@ -306,7 +308,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def _energy_runs(
     captured: Sequence[Measurement], timed: Sequence[Measurement], model: Mapping | None
 ) -> _EnergyRuns | None:
-    """Return the energy runs of a configuration, or else its timing runs if there is a model."""
+    """Return the energy runs of a configuration, or for a model the timing runs."""
     ok = [run for run in captured if run["status"] == "ok"]
     if ok:
         devices = [device for run in ok for device, _ in _devices(run)]
@@ -325,7 +327,7 @@ def _devices(run: Measurement) -> list[tuple[dict, float]]:
 
 
 def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) -> float | str:
-    """Return the joules of an epoch of a run, or why they are not known."""
+    """Return the joules of an epoch of a run, or the reason why they are unknown."""
     if source == MODEL:
         watts = base.cores_of(run) * model["core_watts"]
         if basis != ABOVE_IDLE:
@@ -346,7 +348,7 @@ def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) ->
 
 
 def _basis_columns(known: _EnergyRuns, basis: str, model: Mapping | None) -> dict:
-    """Return the columns of the energy itself."""
+    """Return the columns on the energy, without ratios."""
     joules_or_reasons = [_joules(run, known.source, basis, model) for run in known.runs]
     about = {"source": known.source, "devices": known.devices, "runs": len(known.runs)}
     for reason in joules_or_reasons:
@@ -375,8 +377,8 @@ def _ratios(
 
     Parameters
     ----------
-    mine, theirs : of a configuration and of its main reference.
-    joules_of : returns the joules of an epoch of a run, or why they are not known.
+    mine, theirs : the energy runs of a configuration, and those of its main reference.
+    joules_of : returns the joules of an epoch of a run, or the reason why they are unknown.
     deviation : how sessions differ (`escala.analysis.statistics.deviation_of_sessions`).
     level : of the intervals.
     """
@@ -384,7 +386,7 @@ def _ratios(
         other = "of another source" if theirs else "not known"
         return {"reason": f"no ratio: the energy of the reference is {other}"}
     every = match_runs(mine.runs, theirs.runs)
-    # Energy runs are of one session each.
+    # A repeat has energy runs of one session, but timing runs of several sessions.
     quiet = leave_out_disturbed(newest_of_repeats(every) if mine.source == MODEL else every)
     matches = quiet.matches
     joules = [*map(joules_of, matches.runs)]
@@ -412,7 +414,7 @@ def _ratios(
 def _to_target(joules_per_epoch: float, timed: Sequence[Measurement]) -> dict[str, Any]:
     """Return the energy until the target accuracy, from the epochs that timing runs needed.
 
-    A run that did not reach it counts as one that never does.
+    A run that did not reach the target counts as a run that never reaches it.
     """
     target = next((run["training"]["target_accuracy"] for run in timed), None)
     whole = [run for run in timed if not base.is_cut(run)] if target else []
@@ -427,7 +429,7 @@ def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
 
     Parameters
     ----------
-    runs : the table, of whose timing runs the seconds are.
+    runs : the table `runs`, which has the seconds of the timing runs.
     """
     timed = base.select_timed(runs[is_among(runs, {names})])
     factor = base.cores_of(run) / _SECONDS_PER_HOUR

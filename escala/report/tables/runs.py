@@ -1,6 +1,6 @@
 """The tables of measurements, of their epochs, of configurations, and of predicted times.
 
-Predictions stand beside the measured times of runs of which the cost model's calibration has none.
+Predictions stand beside measured times. No measured run is in the cost model's calibration.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _TRAINING = (
     "stopped_early", "parameters", "train_rows", "test_rows",
 )  # fmt: skip
 
-#: Core time and page faults of a step, and the kernel's part of that time.
+#: Core time and page faults of a step, and the fraction of core time that the kernel takes.
 IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 _WITHOUT_INTERVAL = (
     *(f"{part}_seconds" for part in base.PARTS),
     "first_epoch_seconds", "program_seconds", "wall_seconds", *IN_KERNEL,
 )  # fmt: skip
-#: Between the notes on a program.
+#: The separator of notes on a program.
 NOTES_APART = "; "
 
 
@@ -57,7 +57,7 @@ def row(run: Measurement) -> dict:
     ok, cut = run["status"] == "ok", base.is_cut(run)
     evaluation = {} if cut else run["evaluation"] or {}
     disturbance, link = run.get("disturbance") or {}, run["link"] or {}
-    # A rate by one connection is not that of a series: it differs from job to job.
+    # The rate of a single connection differs from job to job, so it is not the rate of a series.
     link = {} if link.get("measured_by") else link
     return {
         **base.names_of(run),
@@ -124,12 +124,13 @@ def _program(run: Measurement) -> dict:
     notes = list(program["notes"])
     if read := program.get("read"):
         notes.append(
-            f"it read {name_first(read)}, which are not among its files, so a change is "
-            "not noticed. Remedy: name them under files, or large data under paths of its dataset"
+            f"it read {name_first(read)}, which are not among its files, so a change in them "
+            "is not noticed. Remedy: name these files under files, or large data under paths "
+            "of the dataset"
         )
     words = []
     for word in program["command"]:
-        # A shell needs quotes, but not for the braces of placeholders.
+        # Words are quoted for a shell. Braces of placeholders alone need no quotes.
         without_braces = re.sub(r"[{}]", "_", word)
         needs_quotes = shlex.quote(without_braces) != without_braces
         words.append(shlex.quote(word) if needs_quotes else word)
@@ -148,7 +149,7 @@ def _program(run: Measurement) -> dict:
 def time_to_target(run: Measurement) -> dict:
     """Return the columns on the training time until the target accuracy.
 
-    A run that did not reach it has the seconds that it trained, and is `censored`.
+    A run that did not reach the target has all its training seconds, and is `censored`.
     """
     target = run["training"]["target_accuracy"]
     columns = {"target_accuracy": target, "time_to_target_seconds": None}
@@ -213,8 +214,8 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evidence) -> str | None:
     """Return why a configuration trains another model than its main reference does.
 
-    A configuration whose main reference was not run is compared with the first main reference of
-    its dataset and workload.
+    If the main reference was not run, the first main reference of the dataset and workload replaces
+    it.
 
     Parameters
     ----------
@@ -244,8 +245,8 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
 def median_to_target(timed: pd.DataFrame) -> dict:
     """Return the columns on the median time to the target accuracy of a configuration.
 
-    Runs that did not reach it would have taken longer than they ran. If the median is then
-    unknown, the value is a lower bound and the kind `censored`.
+    Runs that did not reach the target would have taken longer than they ran. If they make the
+    median unknown, the value is a lower bound and its kind is `censored`.
 
     Parameters
     ----------
@@ -270,16 +271,16 @@ def median_to_target(timed: pd.DataFrame) -> dict:
 def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration of the predictions; none without predictions.
 
-    The epochs to the target accuracy are those of the runs of one process with the same rows in a
-    step. With the same updates, several ranks need as many. With dropout, with normalisation of
-    each rank's rows or with fp16, they make other ones.
+    The epochs to the target accuracy are from runs of one process with the same rows in a step.
+    Several ranks with the same updates need the same number of epochs. With dropout, with
+    normalisation of each rank's rows or with fp16, ranks make other updates.
     """
     if evidence.predictions_file is None:
         return
     content, table = read_json(evidence.predictions_file), tables["runs"]
     by_names = base.by_configuration(evidence.runs)
     for row in content["configurations"]:
-        # Only times of machines like the calibrated one are compared.
+        # Predictions are compared only with times of machines that are like the calibrated machine.
         alike, uncompared = [], []
         for run in by_names.get(tuple(row[key] for key in CONFIGURATION), ()):
             why = unlike_machines([content["machine"]], run["ranks"]["machines"][:1])

@@ -1,9 +1,9 @@
 """The table of a scaling study: measured times, speed-ups and costs by the size of a layout.
 
 A series is the layouts of one strategy, variant and network that the key `scaling` of the
-experiment names. Its baseline is the smallest layout with a measured time. All ratios are judged
-as in `speedup`: over matches of runs of one session and repeat, of the question "next time". With
-weak scaling they are of the time for the same number of rows. A size whose processes share cores is
+experiment names. Its baseline is the smallest layout with a measured time. All ratios are judged as
+in `speedup`: over matches of one session and repeat, for the question "next time". With weak
+scaling, ratios compare the time for the same number of rows. A size whose processes share cores is
 compared with nothing.
 
 The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is the time
@@ -34,7 +34,7 @@ from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, runs_for_ratios
 
-#: Parts of a run before its training steps, and after them.
+#: Parts of a run before its training steps, and after its training steps.
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _AFTER = ("averaging", "evaluation", "save")
 PASSES, FAILS, NOT_DECIDED = "passes", "fails", "not decided"
@@ -97,7 +97,7 @@ def _series(configurations: Collection[tuple], study: Mapping) -> Iterator[_Seri
     """Yield the series of a study among the configurations that were run."""
     layouts = set(layouts_of(study))
     for strategy in study["strategies"]:
-        # By dataset, workload and variant.
+        # The sizes of a series, by dataset, workload and variant.
         with_one_rank: dict[tuple, list[tuple]] = {}
         with_several: dict[tuple, list[tuple]] = {}
         for names in configurations:
@@ -129,7 +129,7 @@ def _times(
 
     Parameters
     ----------
-    smaller : the smaller sizes of the series to compare it with, None if it is not compared.
+    smaller : the smaller sizes of the series to compare the size with; None without comparison.
     """
     layout, runs = names[3], timed.get(names, ())
     about = {"nodes": layout.nodes, "ranks": layout.ranks, "runs": len(runs)}
@@ -193,7 +193,7 @@ def _gains(over_baseline: Comparison, over_smaller: Comparison, judge: Judge) ->
 
 
 def efficiency_of(speedup: Interval, times_the_cores: float) -> Interval:
-    """Return the efficiency of a speed-up: the part of the ideal one."""
+    """Return the efficiency of a speed-up: its fraction of the ideal speed-up."""
     return Interval(*(factor and factor / times_the_cores for factor in speedup))
 
 
@@ -213,17 +213,20 @@ def verdict(
 
     Parameters
     ----------
-    efficiency : the one that the rule asks for.
-    matches : the number of paired runs that it is from.
-    reason : why it is unknown.
+    efficiency : the efficiency that the rule judges.
+    matches : the number of paired runs behind the efficiency.
+    reason : why the efficiency is unknown.
     stays_disturbed : whether other work disturbed too many of the runs.
     """
     rule = study["rules"]
     if study["kind"] == WEAK and rule["same_input"]:
-        why = "the rule asks for the same input for all sizes, and that of weak scaling grows"
+        why = "the rule asks for the same input for all sizes, and weak scaling increases the input"
         return {"passes": None, "rule_reason": why}
     if efficiency.estimate is None:
-        return {"passes": None, "rule_reason": reason or "it has not more cores"}
+        return {
+            "passes": None,
+            "rule_reason": reason or "it has no more cores than the smaller size",
+        }
     if matches < VALUES_FOR_INTERVAL or efficiency.low is None:
         why = f"a verdict needs {VALUES_FOR_INTERVAL} paired runs, and there are {matches}"
         return {"passes": None, "rule_reason": why}
@@ -234,11 +237,11 @@ def verdict(
 
 
 class _Gain(NamedTuple):
-    """How many times as fast a size is as another, over their matches.
+    """The speed of a size divided by the speed of another size, over their matches.
 
     Attributes
     ----------
-    reason : why there is no match; None if there is one.
+    reason : why the two sizes have no match; None with a match.
     """
 
     factor: Interval
@@ -278,7 +281,7 @@ def _costs(runs: Sequence[Measurement], timed: Sequence[Measurement], row: Mappi
 
     Parameters
     ----------
-    timed : those of the runs whose times count; without any, nothing is known.
+    timed : the runs whose times count. If there are none, the times are unknown.
     row : of the table `configurations`.
     """
     run, wall = next(iter(timed), runs[0]), row["wall_seconds"]
@@ -315,10 +318,10 @@ def _median(values: Sequence[float]) -> float | None:
 def _resources(runs: Sequence[Measurement]) -> dict:
     """Return the columns on memory, bytes and cores, from runs whose resources were sampled.
 
-    Memory and bytes are those of the node with the most. Several processes of a node share its
-    interface, so its bytes count once. Within a node ranks exchange through memory.
+    Memory and bytes are of the node with the largest value. Processes of a node share a network
+    interface, so the bytes of a node count once. Within a node ranks exchange through memory.
     """
-    # One value for each run in which it is known.
+    # For each quantity, the values of the runs in which the quantity is known.
     values: dict[str, list[float]] = {
         "node_memory_bytes": [], "sent_bytes_per_step": [], "core_percent": [], "gpu_percent": []
     }  # fmt: skip
@@ -330,7 +333,8 @@ def _resources(runs: Sequence[Measurement]) -> dict:
         memory = [[process["rss_bytes_max"] for process in node] for node in by_node if len(node)]
         if not any(None in node for node in memory):
             values["node_memory_bytes"].append(max(map(sum, memory)))
-        # Samples leave out the begin and the end of the steps, so bytes are counted by their rate.
+        # Samples leave out the begin and the end of the steps, so bytes are computed from their
+        # rate.
         sent = [node[0]["sent_bytes_per_second"] for node in by_node if len(node)]
         steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
         if nodes > 1 and steps and None not in sent:

@@ -44,7 +44,7 @@ def baselines(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield accuracy on test rows with and without a near-duplicate among the training rows.
 
-    There is a row for each run whose scores count and whose dataset offers that audit. Alongside
+    There is a row for each run whose scores count and whose dataset offers this audit. Alongside
     the dataset.json of its split are `test_labels.npy`, `test_similarity.npy` (float32, the
     similarity of each test row's genome to the most similar training genome, NaN if unknown) and
     `leakage.json`, with the `similarity` from which two genomes are near-duplicates.
@@ -83,13 +83,13 @@ def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         }
 
 
-#: The score of every classification. A workload that defines scores has those instead.
+#: The score of every classification. A workload that defines scores has its scores instead.
 ACCURACY = "accuracy"
-#: Accuracies are the same if they differ by no more. The unit of other scores is not known: only
-#: equal ones are the same.
+#: Two accuracies count as the same if they differ by at most this. Other scores have an unknown
+#: unit, and count as the same only if they are equal.
 SAME_ACCURACY = 0.02
 
-#: A run of a reference, and one of a configuration.
+#: Pairs of a reference's run and a configuration's run.
 Matches = Sequence[tuple[Measurement, Measurement]]
 
 
@@ -138,7 +138,8 @@ def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
         rates = pool_rates(matrices, splits)
         for label, rate in zip(runs[0]["evaluation"]["classes"], rates, strict=True):
-            # Rows predicted as a class that is not tested are errors only of the other classes.
+            # A class without test rows has no scores. Rows predicted as this class are errors of
+            # their true classes.
             unknown = Interval(None, None, None)
             precision, recall = (rate.precision, rate.recall) if rate.actual else (unknown, unknown)
             rows = rate.predicted + rate.actual
@@ -162,9 +163,9 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
     A repeat has one split and one seed of weights and order, so that the runs of a repeat differ by
     their configuration only. The intervals are Student's (1908, *The probable error of a mean*,
-    Biometrika 6), over repeats. If all repeats have one split, they do not include the effect of
-    the test rows or of the training rows. Several splits share rows, so the intervals are then
-    rather too narrow.
+    Biometrika 6), over repeats. If all repeats have the same split, the intervals leave out the
+    effect of test rows and training rows. Several splits share rows, so their intervals are rather
+    too narrow.
     """
     groups = base.by_configuration(evidence.evaluated)
     for names, runs in groups.items():
@@ -218,7 +219,7 @@ def _references(
 
 
 def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matches:
-    """Match each run with that of a reference that had the same rows and seeds, if there is one.
+    """Match each run with the reference's run on the same rows and seeds, if that exists.
 
     Scores do not depend on time or machine, so the runs may be of different sessions.
     """
@@ -231,7 +232,7 @@ def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement])
 
 
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield differences of precision and recall from a reference's on the same rows, by class."""
+    """Yield the differences of precision and recall to a reference on the same rows, by class."""
     groups = base.by_configuration(evidence.scored_by_class)
     splits = {Path(path).parent: read_json(Path(path)) for path in evidence.dataset_files}
     folders = {(split["dataset"], split["split_seed"]): folder for folder, split in splits.items()}
@@ -259,9 +260,9 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def _rows_of_matches(matches: Matches, folders: Mapping[tuple, Path]) -> np.ndarray:
     """Return label, both predicted classes and number of the genome of each row, shape (4, rows).
 
-    A row occurs once for each match that tested it. A genome has the same number in every split.
-    Rows that SMOTEN made, or that are not from a genome, each have a different negative number, the
-    same in every repeat of a split.
+    A tested row occurs once for each match. A genome has the same number in every split. Rows that
+    SMOTEN made, or that are not from a genome, each have a different negative number, the same in
+    every repeat of a split.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """The tables of ladders, of references against themselves, and of drift.
 
-Each rung of a ladder, from one configuration to the next, is a separate series, in which the two
-take turns. The two ends of the ladder are a further series. The product of the rungs' ratios equals
-the ratio of the ends only if the rungs explain the whole difference, as each series has runs of its
-own. A time of a ladder is that of a whole epoch, `epoch_wall_seconds`, because checkpoints are not
-written within the training steps.
+A rung of a ladder is the change from one configuration to the next. Each rung has a series of runs,
+in which both configurations take turns. The two ends of the ladder have a further series. No series
+shares runs with another one, so the product of the rungs' ratios equals the ratio of the ends only
+if the rungs explain the whole difference. Times are of whole epochs, `epoch_wall_seconds`, because
+training steps do not contain the writing of checkpoints.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
-#: Largest difference of the product of the ratios from the ratio of the ends, as a fraction of it.
+#: Largest difference between the product of the ratios and the ratio of the ends, as a fraction of
+#: the ratio of the ends.
 TOLERANCE = 0.1
 
 
@@ -48,7 +49,7 @@ class _Series(NamedTuple):
 
     Attributes
     ----------
-    rung : an `escala.experiment.Rung` as a mapping; that of the ends has no number.
+    rung : an `escala.experiment.Rung` as a mapping; the rung of the ends has no number.
     runs : all measurements of the series.
     before, after : seconds of an epoch in each match, shape (matches,).
     refused : why further matches have no ratio.
@@ -69,7 +70,7 @@ def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     for (dataset, workload), runs in by_task.items():
         task = {"dataset": dataset, "workload": workload}
         for name, rungs in groupby(evidence.rungs, key=lambda rung: rung["ladder"]):
-            # The ends come last; of a ladder with one rung, that rung is all.
+            # The ends come last. A ladder with one rung has only this rung.
             *of_rungs, of_ends = (_series(runs, rung) for rung in rungs)
             rows = [*map(_row, of_rungs)]
             if of_rungs:

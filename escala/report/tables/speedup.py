@@ -1,10 +1,10 @@
 """The table of ratios of each configuration to each reference, in paired runs.
 
-A row is a comparison on one basis: the times of an epoch, or those to the target accuracy. One of
-them decides.
+A row is a comparison on one basis: the times of an epoch, or the times to the target accuracy. One
+basis decides.
 
-A ratio is that of the question "what will it be next time": with sessions hours apart it is over
-sessions, and with too few of them it is that of the newest paired run of each repeat, whose
+A ratio answers the question "what will it be next time". With enough sessions hours apart, the
+ratio is over sessions. With fewer, it is over the newest paired run of each repeat, and its
 interval is widened by how sessions differ.
 """
 
@@ -50,17 +50,17 @@ from escala.report.tables.runs import time_to_target
 
 #: Decimals of a ratio in sentences and in the table of configurations.
 DECIMALS = 2
-#: Fewest matches of a session that counts over sessions. A run that was measured again later is a
-#: session of one match, which says little.
+#: A session with fewer matches does not count in a ratio over sessions. A run that was measured
+#: again later makes a session of one match, which says little.
 MATCHES_OF_SESSION = 3
-#: A session that begins within this time of the end of another is one with it: a machine keeps its
-#: state.
+#: Two sessions count as one if the second begins within this time after the end of the first: the
+#: machine may be in the same condition.
 SAME_SESSION = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A configuration and what it is compared with, with the matches of their runs.
+    """A configuration, its reference, and the matches of their runs.
 
     Attributes
     ----------
@@ -69,7 +69,8 @@ class Comparison:
         `stays_disturbed`.
     disturbed, stays_disturbed : see `escala.analysis.verdicts.Quiet`.
     every : the matches of all sessions, also of the history.
-    number : that of the reference, 1 the main one; 0 if it is none.
+    number : the number of the reference, 1 for the main one. 0 for an alternative that is no
+        reference.
     """
 
     names: tuple
@@ -84,21 +85,22 @@ class Comparison:
     def of(
         cls, names: tuple, reference_names: tuple, timed: Mapping[tuple, list], number: int = 0
     ) -> Comparison:
-        """Match the runs of two configurations, of those that `runs_for_ratios` returns."""
+        """Match the runs of two configurations. `timed` is the result of `runs_for_ratios`."""
         every = match_runs(timed.get(names, ()), timed.get(reference_names, ()))
         quiet = leave_out_disturbed(newest_of_repeats(every))
         return cls(names, reference_names, *quiet, every, number)
 
     @property
     def reference(self) -> Configuration:
-        """What it is compared with, without the dataset and the workload."""
+        """The reference, without the dataset and the workload."""
         return Configuration(*self.reference_names[2:])
 
     @cached_property
     def sessions(self) -> list[Matched]:
-        """The matches of each session that has enough; sessions within `SAME_SESSION` are one.
+        """The matches of each session with enough of them; close sessions count as one.
 
-        Disturbed matches are left out, and sessions that stay disturbed.
+        Sessions are close within `SAME_SESSION`. Disturbed matches are left out, and so are
+        sessions that stay disturbed.
         """
         by_session: dict[str, Matched] = {}
         for run, reference in self.every.pairs:
@@ -131,14 +133,14 @@ class Comparison:
 
 
 def runs_for_ratios(evidence: Evidence) -> dict[tuple, list[Measurement]]:
-    """Return the runs whose times count, those of the history included, by configuration."""
+    """Return the runs whose times count, with the history's runs, by configuration."""
     return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.history_runs)))
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
-    """Yield each configuration that is trained over epochs with each reference of it.
+    """Yield each configuration that is trained over epochs with each of its references.
 
-    A further reference that its workload does not have is left out; the main one is not.
+    A reference that the workload does not have is left out, except the main one.
     """
     known = base.by_configuration((*evidence.runs, *evidence.history_runs))
     timed = runs_for_ratios(evidence)
@@ -152,7 +154,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 
 
 def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each configuration, each reference of it, and each basis of their times."""
+    """Yield a row for each configuration, each of its references, and each basis of their times."""
     judge = Judge(evidence, tables)
     for compared in comparisons(evidence):
         runs, pairs = judge.runs[compared.names], compared.newest.pairs
@@ -203,13 +205,13 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def on_same_nodes(one: Measurement, other: Measurement) -> bool:
-    """Return whether all nodes of one run are among those of the other."""
+    """Return whether all nodes of one run are among the nodes of the other run."""
     mine, theirs = (set(run["ranks"]["hosts"]) for run in (one, other))
     return mine <= theirs or theirs <= mine
 
 
 def seconds_apart(one: Measurement, other: Measurement) -> float:
-    """Return the seconds from the start of one run to that of the other."""
+    """Return the seconds from the start of one run to the start of the other run."""
     starts = [datetime.fromisoformat(run["started"]) for run in (one, other)]
     return abs((starts[0] - starts[1]).total_seconds())
 
@@ -217,8 +219,8 @@ def seconds_apart(one: Measurement, other: Measurement) -> float:
 def node_spread(runs: Iterable[Measurement]) -> float | None:
     """Return how much longer the slowest node takes than the fastest; 0.02 is 2 %.
 
-    Compared are the median times that a configuration of one node has on each node; of several
-    configurations, the largest spread is returned. None if none of them ran on two nodes.
+    The function compares the median times of a configuration of one node on each node. It returns
+    the largest spread of several configurations, or None if no configuration ran on two nodes.
     """
     spreads = []
     on_one_node = (run for run in runs if len(run["ranks"]["hosts"]) == 1)
@@ -238,13 +240,14 @@ class Judgement(NamedTuple):
 
     Attributes
     ----------
-    ratio : of the question "next time".
+    ratio : the ratio for the question "next time".
     matches : the paired runs behind it.
-    sessions : the number of sessions of these; over sessions, those within an hour count once.
-    over_sessions : whether the interval of the ratio is that over these sessions.
-    stays_disturbed : whether there is no verdict, because other work disturbed too many of them.
-    verdict : its kind is `NO_VERDICT` if there are too few matches for its level, or if these are
-        of a session that stays disturbed.
+    sessions : the number of sessions of these matches. In a ratio over sessions, close ones count
+        once.
+    over_sessions : whether the interval of the ratio is over sessions.
+    stays_disturbed : whether there is no verdict, because other work disturbed too many matches.
+    verdict : its kind is `NO_VERDICT` if matches are too few for the level, or if
+        `stays_disturbed`.
     """
 
     ratio: Interval
@@ -255,7 +258,7 @@ class Judgement(NamedTuple):
     verdict: Verdict
 
     def columns(self) -> dict:
-        """Return the columns of a table on it, without the verdict."""
+        """Return the columns of a table on this judgement, without the verdict."""
         return {
             "matches": self.matches,
             "sessions": self.sessions,
@@ -282,7 +285,7 @@ class Judge:
 
     @cached_property
     def deviation(self) -> tuple[float, int]:
-        """The deviation of sessions by all comparisons with main references, and its degrees."""
+        """The deviation of sessions from comparisons with main references, and its degrees."""
         return deviation_of_sessions(
             [
                 float(np.exp(np.median(np.log(base.ratios(session)))))
@@ -293,7 +296,7 @@ class Judge:
         )
 
     def floor(self, compared: Comparison) -> float | None:
-        """Return the noise floor of the reference, None if it was not measured."""
+        """Return the noise floor of the reference; None if the floor was not measured."""
         return self._floors.get(compared.reference_names)
 
     def settings(self, compared: Comparison, setting: Callable[[Measurement], int | None]) -> list:
@@ -312,12 +315,12 @@ class Judge:
         return self.settings(compared, lambda run: run["training"]["global_batch"])
 
     def work(self, compared: Comparison) -> float:
-        """Return the work of an epoch over that of the reference; with weak scaling, not 1."""
+        """Return the work of an epoch divided by the reference's; 1 without weak scaling."""
         run, reference = self._current(compared)
         return 1.0 if run is None or reference is None else work(run, reference)
 
     def basis(self, compared: Comparison) -> str:
-        """Return which times decide: where updates differ, those to the target accuracy."""
+        """Return which times decide. If updates differ, the times to the target accuracy decide."""
         batch, reference_batch = self.batches(compared)
         return TARGET if self.work(compared) == 1 and batch != reference_batch else EPOCH
 
@@ -330,14 +333,14 @@ class Judge:
     ) -> Judgement:
         """Judge two configurations by the ratios of some of their times.
 
-        The newest matches count, or enough sessions with a known ratio each. A session whose ratio
-        is unknown is one of many runs that did not reach the target: what is left would be a choice
-        of the fast sessions.
+        If enough sessions have matches and all their ratios are known, the ratio is over sessions.
+        Otherwise it is over the newest matches. The ratio of a session is unknown if many runs did
+        not reach the target. To leave out such a session would select the fast sessions.
 
         Parameters
         ----------
         ratios : returns the ratios of matches, shape (matches,), or their lower and upper bounds,
-            (2, matches); fewer where some times are not known.
+            (2, matches). Matches with unknown times are left out.
         """
         # The first row has the ratios or their lower bounds, the last one their upper bounds.
         bounds = [np.atleast_2d(ratios(session)) for session in compared.sessions]
@@ -363,8 +366,8 @@ class Judge:
 def _target_bounds(matches: Matched) -> np.ndarray:
     """Return bounds of the ratios of the times to the target accuracy, shape (2, known matches).
 
-    A run that did not reach it would have taken longer than it ran: the ratio of such a match has
-    only an upper or a lower bound.
+    A run that did not reach the target would have taken longer than it ran. So the ratio of its
+    match has only an upper or a lower bound.
     """
     bounds = []
     for pair in matches.pairs:
@@ -378,7 +381,7 @@ def _target_bounds(matches: Matched) -> np.ndarray:
     return np.array(bounds, float).reshape(-1, 2).T
 
 
-#: Which times are compared, with their ratios in matches.
+#: The function that returns the ratios of matches, by the times that are compared.
 BASES: dict[str, Callable[[Matched], np.ndarray]] = {EPOCH: base.ratios, TARGET: _target_bounds}
 
 

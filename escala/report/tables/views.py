@@ -13,7 +13,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.runs import Configuration
 from escala.programs.marks import WHOLE
 
-#: Configurations of a dataset and workload in a figure.
+#: The most configurations of a dataset and workload in a figure.
 MOST = 40
 
 _Result = TypeVar("_Result")
@@ -24,7 +24,7 @@ def remember(
 ) -> Callable[[Mapping[str, pd.DataFrame]], _Result]:
     """Cache the last two results of a function of tables, by the identity of their frames.
 
-    Several parts of a page ask for the same result, of all tables and of those without fits.
+    Several parts of a page need the same result, for all tables and for the tables without fits.
     Neither the frames nor the result may be changed in place.
     """
     known: deque[tuple[dict[str, pd.DataFrame], _Result]] = deque(maxlen=2)
@@ -98,18 +98,18 @@ def only_whole_runs(frames: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def time_in_words(frames: Mapping[str, pd.DataFrame], workload: str | None = None) -> str:
-    """Return in words what the times of a workload, or of all, measure; for titles."""
+    """Return for titles what the times of a workload, or of all workloads, measure."""
     whole = only_whole_runs(frames) if workload is None else workload in whole_runs(frames)
     return "time of the whole program" if whole else "training time per epoch"
 
 
 def unit(frames: Mapping[str, pd.DataFrame], workload: str) -> str:
-    """Return the word for what the time of a workload is of: `epoch`, or `run`."""
+    """Return which unit of work the time of a workload is for: `epoch` or `run`."""
     return "run" if workload in whole_runs(frames) else "epoch"
 
 
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
-    """Return for each row whether it is of a main reference, or of a workload trained by a fit."""
+    """Return for each row whether its configuration is a main reference, or is trained by a fit."""
     is_main = (configurations["reference"] == 1) | configurations["fit"]
     return is_among(frame, set(names_of_rows(configurations[is_main])))
 
@@ -117,9 +117,9 @@ def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.S
 def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, pd.DataFrame]:
     """Return tables with the configurations that a figure shows.
 
-    Of each dataset and workload these are the fastest, each with its main reference. Configurations
-    without a time come last. The table of runs keeps all rows: labels depend on them, and figures
-    name the runs without result.
+    A figure shows the fastest configurations of each dataset and workload, with their main
+    references. Configurations without a time come last. The table of runs keeps all rows: labels
+    depend on them, and figures name the runs without result.
 
     Parameters
     ----------
@@ -158,12 +158,12 @@ def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, p
 
 
 def is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
-    """Return for each row of a table whether its configuration is among some."""
+    """Return for each row of a table whether its configuration is in `names`."""
     return pd.Series([row in names for row in names_of_rows(frame)], index=frame.index, dtype=bool)
 
 
 def names_of_rows(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
-    """Yield the values of some columns for each row; by default, these name its configuration."""
+    """Yield the values of some columns for each row; by default, the row's configuration."""
     return frame[list(columns)].itertuples(index=False, name=None)
 
 
@@ -178,8 +178,9 @@ def add_labels(
 ) -> pd.DataFrame:
     """Add the column `label`: a short name of each row's configuration.
 
-    It holds strategy and layout, and those of the keys `varying` that vary among `runs`. If rows
-    name a reference, `reference_label` is its name, without the dataset and the workload.
+    The label has the strategy, the layout, and the values of those keys in `varying` that differ
+    between `runs`. For rows with a reference, `reference_label` is the reference's short name,
+    without dataset and workload.
     """
     keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
     columns_of = {"label": keys}
