@@ -1,6 +1,6 @@
-"""The kind `arrays`: a user's arrays, as files of NumPy. Settings are checked by their headers.
+"""The kind `arrays`: a user's arrays, as files of NumPy. Their headers serve to check settings.
 
-NumPy is imported where headers are read, so that other datasets do not wait for it.
+NumPy is imported where headers are read, so that other datasets do not wait for the import.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGETS = "targets:"
 
 
 def check(settings: Settings) -> None:
-    """Refuse arrays that do not fit together, by their headers."""
+    """Refuse arrays whose headers do not fit together."""
     headers = _headers(settings)
     train = headers["train"]
     for side, arrays in headers.items():
@@ -67,7 +67,7 @@ def check(settings: Settings) -> None:
 
 
 def preparation(settings: Settings) -> dict:
-    """Return the settings that the arrays depend on, with numbers of files for their paths."""
+    """Return the settings that the arrays depend on, with a number in place of each file's path."""
     files = list(_files(settings))
     sides: dict[str, dict] = {}
     for side, key, array in _arrays(settings):
@@ -86,7 +86,7 @@ def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
 
 
 def size(settings: Settings) -> Size:
-    """Return what the headers tell; nothing if they cannot be read."""
+    """Return the size that the headers give, or an unknown size if they cannot be read."""
     try:
         train = _headers(settings)["train"]
     except InputError:
@@ -97,7 +97,7 @@ def size(settings: Settings) -> Size:
 
 
 def class_names(settings: Settings) -> list[str] | None:
-    """Return the names of the classes, None if the targets are no numbers of classes."""
+    """Return the names of the classes, or None if the targets are not numbers of classes."""
     classes = settings.get("classes")
     return [str(number) for number in range(classes)] if isinstance(classes, int) else classes
 

@@ -24,12 +24,12 @@ from escala.data.images import OUTLINE_SIZE, OUTLINES
 from escala.data.images.pictures import classes_of, convert, files_of, read_picture, sides_of
 from escala.data.splits import ArrayWriter, open_array
 
-#: Harmonics that give a class its form, and a single outline its own.
+#: Number of harmonics. They form the outline of a class, and the variation of each picture.
 HARMONICS = 7
-#: Points of an outline, and seed of the forms of the classes: they are the same in every data set.
+#: Points of an outline, and the seed of the classes' outlines, which are equal in every dataset.
 POINTS, FORMS = 160, 2021
-#: How far the harmonics of classes lie apart, and those of single outlines of one class at
-#: difficulty 1, as fractions of the radius.
+#: Standard deviation of harmonics between classes, and within a class at difficulty 1, as fractions
+#: of the radius.
 BETWEEN, WITHIN = 0.10, 0.14
 #: Pictures that are yielded at a time.
 ROWS = 512
@@ -37,16 +37,16 @@ ROWS = 512
 _ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
 _ANGLES = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
 
-#: Side, pictures and labels: uint8 (pictures, height, width, colours) and whole (pictures,).
+#: Side, pictures and labels: uint8 (pictures, height, width, colours) and integers (pictures,).
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
     """Read the pictures of the user's folder, archive or files into `folder`, some at a time.
 
-    It receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
-    `SIDE_labels.npy`, int64 (pictures,); and `images.json` with the names of the `classes` and the
-    `sides`. Pictures that the source does not divide are the side `train`.
+    `folder` receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
+    `SIDE_labels.npy`, int64 (pictures,). It also receives `images.json` with the names of the
+    `classes` and the `sides`. If the source has no sides, all pictures are the side `train`.
     """
     size = tuple(acquisition["size"]) if acquisition["size"] else None
     classes, parts = _read(acquisition, inputs, size)
@@ -88,7 +88,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
 def _read(
     acquisition: Mapping[str, Any], inputs: Sequence[Path], size: tuple[int, int] | None
 ) -> tuple[list[str] | None, Pictures]:
-    """Return the names of the classes, None if they are numbers, and the pictures."""
+    """Return the names of the classes (None if classes are numbers) and the pictures."""
     kind = acquisition["type"]
     if kind == "idx":
         return None, mnist(inputs[0], acquisition["cut_short"] == "accept")
@@ -103,7 +103,7 @@ def _read(
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
-    """Return the names of the classes, and an iterator over the pictures, which have one form."""
+    """Return the names of the classes, and the pictures, which all have one size and colour."""
     sides = sides_of(folder)
     classes = classes_of(sides["train"])
     for inner in sides.values():
@@ -140,8 +140,8 @@ def outlines(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pictures and classes, some at a time; classes take turns.
 
-    Pictures are uint8 (pictures, height, width, 1), 0 outside and 255 inside. With difficulty 0, up
-    to 1, outlines of a class differ in their pose only.
+    Pictures are uint8 (pictures, height, width, 1), 0 outside and 255 inside. `difficulty` is from
+    0 to 1. With 0, outlines of a class differ only in size, angle, position and mirroring.
     """
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)

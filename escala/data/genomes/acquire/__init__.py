@@ -16,7 +16,7 @@ from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.data.genomes.acquire.files import accession_files, class_files, lock_file
 
-#: The module of each type of source, imported on demand. Its `fetch` gets the genomes.
+#: The module of each type of source, imported on demand. `fetch` in this module gets the genomes.
 SOURCES = {
     "files": "escala.data.genomes.acquire.files",
     "ncbi": "escala.data.genomes.acquire.entrez",
@@ -35,9 +35,10 @@ def acquire(
 ) -> None:
     """Fill `folder` with `{class}.fasta` for every class, and write `lock`; both or neither.
 
-    If the `lock` of a source names an earlier lock file, the records are exactly those of that
-    file, in its order. The lock that is written is a TSV of `files.Locked`. The folder `partial`
-    keeps the records of an incomplete download. It stays after a failure, and goes after success.
+    If the `lock` of a source names an earlier lock file, the records are exactly the records of
+    that file, in its order. The written lock file is a TSV of `files.Locked`. The folder `partial`
+    keeps the records of an incomplete download. It stays after a failure, and is removed after
+    success.
     """
     from escala.data.genomes.acquire.download import forget
     from escala.data.genomes.acquire.files import COLUMNS, lock_rows, read_lock, require_locked
