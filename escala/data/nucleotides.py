@@ -74,7 +74,7 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
             accession = (header.split() or [""])[0]
             if not accession:
                 reason = f"record {len(accessions) + 1} has no accession"
-                remedy = "start its header with one, right after the >"
+                remedy = "start its header with an accession, right after the >"
                 raise InputError(path, f">{header}", reason, remedy)
             if accession.startswith(_FORMULA):
                 reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"

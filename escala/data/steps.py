@@ -52,7 +52,7 @@ def arrays(output: cli.Files, settings: SimpleNamespace, **inputs: Path) -> None
         raise InputError(kind.folder / "arrays.py", None, reason, remedy)
     # The kind in the description selects the reader of the arrays.
     if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
-        reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
+        reason = f"the dataset is of the kind {kind.name}, and its arrays name another kind"
         remedy = "use the kind's name in its module arrays"
         raise InputError(folder / DESCRIPTION, named, reason, remedy)
     counts = description.get("counts", {})

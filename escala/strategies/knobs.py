@@ -170,7 +170,7 @@ def _read_declarations(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], 
             classes = set(schema.pop("read_by", [Strategy.__name__]))
             if unknown := classes.difference(*bases.values()):
                 reason = "is the class of no strategy"
-                remedy = "name one, or a class they derive from"
+                remedy = "name a strategy's class, or a base class of it"
                 raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
             readers = frozenset(strategy for strategy in bases if classes & bases[strategy])
             knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")

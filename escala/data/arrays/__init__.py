@@ -36,7 +36,7 @@ def check(settings: Settings) -> None:
         if list(arrays) != list(train):
             # The targets are the last array.
             of_side, of_train = (", ".join(list(names)[:-1]) for names in (arrays, train))
-            reason = f"differ from those of train: {of_train}"
+            reason = f"differ from the inputs of train: {of_train}"
             raise InputError(f"{side}.inputs", of_side, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
         for key, header in arrays.items():
@@ -46,7 +46,7 @@ def check(settings: Settings) -> None:
             reason = f"has {header.shape[0]} rows of {form}, and wanted are {rows} of "
             reason += f"{form_in_train}: as many as the targets have, in the form of train"
             text = settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]
-            raise InputError(place(side, key), text, reason, "save it in that form")
+            raise InputError(place(side, key), text, reason, "save it with this dtype and shape")
     names, targets = class_names(settings), train[TARGETS]
     if names is not None:
         from escala.data.base import require_class_names

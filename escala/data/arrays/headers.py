@@ -81,7 +81,7 @@ def header(array: Named, where: str) -> Header:
         rows = "has no axis, and so no rows" if not shape else f"has shape {shape}"
         raise InputError(where, str(array), rows, "give an array with a row at least")
     if held < announced:
-        reason = f"is cut short: its header announces {announced} bytes, and it holds {held}"
+        reason = f"is cut short: its header announces {announced} bytes, and the file holds {held}"
         raise InputError(where, str(array), reason, "copy or save the file again")
     return Header(shape, dtype)
 
@@ -104,8 +104,8 @@ def open_bytes(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
         member = array.member or (known[0] if len(known) == 1 else None)
         if member not in known:
             reason = f"holds {', '.join(known) or 'no arrays'}"
-            reason = f"holds no {member}; it {reason}" if member else reason
-            remedy = f"name one of them: {path.name}:{known[0]}" if known else "save arrays in it"
+            reason = f"holds no {member}; the file {reason}" if member else reason
+            remedy = f"name an array: {path.name}:{known[0]}" if known else "save arrays in it"
             raise InputError(where, str(array), reason, remedy)
         with zipfile.ZipFile(path) as archive, archive.open(f"{member}.npy") as handle:
             yield handle, archive.getinfo(f"{member}.npy").file_size

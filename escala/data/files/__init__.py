@@ -129,7 +129,7 @@ def _walk(path: Path, where: str) -> Iterator[File]:
             inside = Path(folder).relative_to(path)
             for outer in Path(folder).parents[: len(inside.parts)]:
                 if outer.samefile(folder):
-                    reason = f"is a link to {outer}, which holds it"
+                    reason = f"is a link to {outer}, and this folder holds the link"
                     raise InputError(where, folder, reason, "remove the link")
             prefix = f"{inside}/" if inside.parts else ""
             for name in names:

@@ -146,7 +146,7 @@ def learn(split: Path, output: Path) -> Familiarity:
     )
     if not len(familiarity.held_out):
         reason = f"holds no row with {K} consecutive letters A, C, G or T: false alarms cannot be "
-        remedy = "choose a split that has such test rows"
+        remedy = "choose a split with such a test row"
         raise InputError(split, "test.npy", f"{reason}measured", remedy)
     familiarity.save(output)
     return familiarity

@@ -154,9 +154,8 @@ def nearest(matrix: sparse.csr_matrix, train: np.ndarray, test: np.ndarray) -> n
 def leakage(similarity: np.ndarray, threshold: float) -> float:
     """Return the fraction of test rows that have a near-duplicate among the training genomes.
 
-    `similarity` is the similarity to the nearest training genome, float32 of shape (test rows,).
-    NaN means unknown, and counts as a near-duplicate. `threshold` is the lowest similarity of a
-    near-duplicate.
+    `similarity` to the nearest training genome is float32 (test rows,); NaN, unknown, counts as
+    near-duplicate. `threshold` is the lowest similarity of a near-duplicate.
     """
     return float((~(similarity < np.float32(threshold))).mean())
 
@@ -253,5 +252,5 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     lacking = pd.isna(groups) | (groups == "")
     if lacking.any():
         record = records["accession"].to_numpy()[lacking][0]
-        raise InputError(path, record, "has no group in it", "add the record with its group")
+        raise InputError(path, record, "has no group in this file", "add the record with its group")
     return groups

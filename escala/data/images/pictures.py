@@ -128,7 +128,7 @@ def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -
 def folders_of(folder: Path) -> list[str]:
     """Return the names of the folders in a folder, in alphabetical order."""
     if not folder.is_dir():
-        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
+        raise InputError(folder, folder.name, "no such folder", "name the folder of the classes")
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not is_hidden(path))
 
 
@@ -193,6 +193,6 @@ def sides_of(folder: Path) -> dict[str, Path]:
         return {"train": folder}
     for name in names:
         if name not in sides.values():
-            reason = f"would not be read, as {', '.join(sides.values())} alongside it are the sides"
+            reason = f"would not be read, because the sides here are {', '.join(sides.values())}"
             raise InputError(folder / name, name, reason, "remove it")
     return {side: folder / name for side, name in sides.items()}

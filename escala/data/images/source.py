@@ -109,7 +109,10 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
     for inner in sides.values():
         others = sorted(set(classes_of(inner)) - set(classes))
         if others:
-            reason, remedy = "is not a class of the training side", "add it there, or remove it"
+            reason, remedy = (
+                "is not a class of the training side",
+                "add it to the training side, or remove it",
+            )
             raise InputError(inner, others, reason, remedy)
 
     def read() -> Pictures:

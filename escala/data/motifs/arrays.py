@@ -82,7 +82,7 @@ def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path])
                 label_before, twin = before.get(strand.tobytes(), (label, ""))
                 if label_before != label:
                     reason = f"is {twin} in {inputs['negative'].name}, on one strand or the other"
-                    remedy = "keep it in one of the files: with or without the motif"
+                    remedy = "keep it in one file: with or without the motif"
                     raise InputError(inputs[name], record, reason, remedy)
             before[row.tobytes()] = label, record
             codes.append(row)

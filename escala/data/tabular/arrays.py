@@ -102,7 +102,7 @@ def usable_rows(
         at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
         if unlabelled[row]:
             place, what = f"column {len(names) + 1}", "the class is missing"
-            remedy = "write it, in another word if NA, none or the like names a class; or set "
+            remedy = "write the class, as another word if its name is NA, none or the like; or set "
             remedy += "missing: drop to leave such rows out"
         else:
             column = int(np.isnan(features[row]).argmax())

@@ -119,14 +119,16 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
     line, fields = _first_row(path)
     if len(fields) not in (len(names), len(names) + 1):
         reason = f"the model reads {len(names)} features"
-        remedy = "give these features in their order, with or without the class behind them"
+        remedy = "give these features in order, with or without the class behind the features"
         raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
     first = [field.strip() for field in fields[: len(names)]]
     header = first == list(names) or not all(map(_is_value, first))
     if header and first != list(names):
         place = next(n for n, name in enumerate(names) if first[n] != name)
         reason = f"{first[place][:40]!r} is where the model reads {names[place]}"
-        remedy = "put the columns in order, and leave out others, such as row numbers; and the "
+        remedy = (
+            "put the columns in order, and leave out other columns, such as row numbers; and the "
+        )
         remedy += "line of names if the model's table had none"
         raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
@@ -348,9 +350,9 @@ def order_classes(classes: Iterable[str], origin: object) -> list[str]:
     """
     distinct = set(classes)
     if len(distinct) < 2:
-        reason = "fewer than two classes: there is nothing to tell apart"
+        reason = "fewer than two classes: there is nothing to distinguish"
         remedy = "give rows of two classes at least; the class is the last column, where NA, none "
-        remedy += "and the like stand for a missing one"
+        remedy += "and the like stand for a missing class"
         raise InputError(origin, next(iter(distinct), None), reason, remedy)
     require_class_names(sorted(distinct), origin, "put the class into the last column")
     if all(map(is_number, distinct)):

@@ -123,7 +123,7 @@ def as_graph(**options: Any) -> Callable[[Callable], Callable]:
 
 
 def picture_input(spec: Spec) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the input of a network for pictures, and its pixels as float32 from 0 to 1.
+    """Return the input of a neural network for pictures, and the pixels as float32 from 0 to 1.
 
     Pictures are uint8 from 0 to 255 or float16 from 0 to 1, of shape (height, width, colours).
     """
@@ -141,7 +141,7 @@ OPTIMIZERS = {
 
 
 def optimizer_by(name: str | None = None) -> Callable:
-    """Return the function `optimizer` of a workload: by a name, or by the setting `optimizer`."""
+    """Return the function `optimizer` of a workload: for a name, or by the setting `optimizer`."""
     return lambda settings, rate, knobs: OPTIMIZERS[name or settings["optimizer"]](rate)
 
 
@@ -158,15 +158,15 @@ def class_squares(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalise each channel, the last axis, over the rows of a step on all ranks.
 
-    The variables are those of Keras's layer. Mean and variance are those of all rows, computed from
-    the sums of each rank. So ranks compute what one process with all rows computes, whatever the
-    number of rows of each rank, and their moving statistics are equal after every step. As in
-    Keras, the moving variance of pictures is the unbiased one, and a frozen layer uses its moving
+    The layer has the variables of Keras's layer. Mean and variance are over all rows, computed from
+    the sums of each rank. So ranks compute the results of one process with all rows, for any
+    numbers of rows of the ranks. The moving statistics of all ranks are equal after every step. As
+    in Keras, the moving variance of pictures is unbiased, and a frozen layer uses its moving
     statistics.
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
-    `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
-    an empty part gets.
+    `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 of a
+    rank without rows.
     """
 
     def build(self, input_shape):
@@ -188,7 +188,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
         means = sums / rows
         variances = tf.maximum(squares / rows - tf.square(means), 0.0)
         rows, mean, variance = (tf.cast(moment, tf.float32) for moment in (rows, means, variances))
-        # Keras's layer is fused for pictures, and the fused operation divides by one row less.
+        # For pictures, Keras's layer uses a fused operation, which divides by one row less.
         spread = variance * rows / tf.maximum(rows - 1, 1.0) if self.fused else variance
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, spread)):
             moving.assign(moving * self.momentum + value * (1 - self.momentum))
@@ -201,7 +201,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    `escala.engines.layers` says how they are computed.
+    `escala.engines.layers` explains the computation.
     """
     axes = list(range(values.shape.rank - 1))
     weighted = tf.reshape(weights, [-1] + [1] * len(axes))
@@ -223,7 +223,7 @@ def layers_over_ranks(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormal
 def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:
     """Return the function of VGG16 from pictures, uint8 (pictures, 224, 224, 3), to features.
 
-    `escala.engines.elsewhere` calls it. `described` names the file of `weights`, and the `layer`
+    `escala.engines.elsewhere` calls this. `described` names the file of `weights`, and the `layer`
     whose outputs are the features.
     """
     whole = tf.keras.applications.VGG16(weights=None)

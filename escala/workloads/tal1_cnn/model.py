@@ -20,7 +20,9 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     width, letters = settings["width"], sequence.shape[0]
     if width > letters:
         reason = f"is more than the {letters} letters of a sequence"
-        raise InputError("width", width, reason, "set a smaller one, or the dataset's length")
+        raise InputError(
+            "width", width, reason, "set a smaller width, or a larger length of the dataset"
+        )
     inputs = layers.Input(sequence.shape, dtype=sequence.dtype)
     numbers = layers.Rescaling(1.0)(inputs)
     matches = layers.Conv1D(settings["filters"], width, activation="relu")(numbers)

@@ -73,9 +73,9 @@ def fetch(
         # One message names all records that cannot be downloaded.
         faulty = {name: download.lacking for name, download in received.items() if download.lacking}
         texts = {name: explain(faulty[name], wanted[name].places) for name in faulty}
-        remedy = "remove or replace these accessions; all others are kept, and not fetched again"
+        remedy = "remove or replace these accessions; all other records are kept"
         if all(wanted[name].accessions is None for name in faulty):
-            remedy = "exclude them from the query, each by NOT ACCESSION[accn]"
+            remedy = "exclude these accessions from the query, each by NOT ACCESSION[accn]"
         if len(faulty) == 1:
             [name] = faulty
             raise wanted[name].error(texts[name], remedy)
@@ -107,7 +107,7 @@ def _list_wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None
     if name in queries:
         limit = source.get("max_records", {}).get(name)
         return Wanted(f"source.queries.{name}", queries[name], limit=limit)
-    remedy = f"add one; only {', '.join(QUERIES)} have a query by default"
+    remedy = f"add a query; only {', '.join(QUERIES)} have a query by default"
     reason = "the class has neither a query nor accessions"
     raise InputError(f"source.queries.{name}", None, reason, remedy)
 

@@ -53,7 +53,7 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
             raise InputError(where, str(folder), reason, remedy)
         if len(names) > 1:
             reason = f"several files for the class {name}"
-            raise InputError(where, names, reason, "keep one of them")
+            raise InputError(where, names, reason, "keep one file")
     return [files[name][0] for name in classes]
 
 
