@@ -16,15 +16,15 @@ from escala.engines.layers import STEP
 
 
 def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-    """Return a model with all layers in it, in layers, wrappers, cells, lists and models.
+    """Return a model and all layers in it, also inside layers, wrappers, cells, lists and models.
 
-    `submodules` of TensorFlow also looks into what layers cache. It fails for cells with dropout
-    once they are part of two graphs.
+    `submodules` of TensorFlow also searches the caches of layers. So it fails for cells with
+    dropout that are part of two graphs.
     """
     return [*model._flatten_layers()]
 
 
-#: Names of the variables of layers, which are drawn by laws.
+#: Names of layers' variables whose initial values are drawn by laws.
 _NAMES = (
     *("kernel", "bias", "embeddings", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel"),
     *("gamma", "beta", "moving_mean", "moving_variance"),
@@ -33,11 +33,11 @@ _KERAS = tf.keras.initializers
 
 
 def initialise(model: tf.keras.Model, seed: int) -> None:
-    """Set the weights of a model to those that a seed gives under every engine.
+    """Set the weights of a model to the initial values of a seed, equal under every engine.
 
     Raises
     ------
-    InputError : an initialiser has no law here.
+    InputError : an initialiser has no law in `escala.engines.layers`.
     """
     known = {}
     for layer, name in product(layers_of(model), _NAMES):
@@ -59,9 +59,9 @@ def initialise(model: tf.keras.Model, seed: int) -> None:
 
 
 def _law(initialiser: object) -> layers.Law | None:
-    """Return the law of an initialiser of Keras, None if it has none here."""
+    """Return the law of an initialiser of Keras, or None if it has no law here."""
     if isinstance(initialiser, _KERAS.VarianceScaling):
-        # Keras names the normal law without limits otherwise.
+        # Keras has another name for the normal law without limits.
         distribution = initialiser.distribution.removeprefix("untruncated_")
         return layers.variance_scaling(initialiser.scale, initialiser.mode, distribution)
     if isinstance(initialiser, _KERAS.Orthogonal) and initialiser.gain == 1:
@@ -73,10 +73,10 @@ def _law(initialiser: object) -> layers.Law | None:
 
 
 def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
-    """Seed the random layers of a model, such as `Dropout`, anew.
+    """Set the seeds of a model's random layers, such as `Dropout`.
 
-    So the random numbers of an epoch do not depend on earlier ones, and a resumed run draws the
-    same numbers as an uninterrupted one. Within one `tf.distribute` strategy each replica draws its
+    So the random numbers of an epoch do not depend on earlier epochs, and a resumed run draws the
+    same numbers as an uninterrupted run. Within one `tf.distribute` strategy each replica draws its
     own numbers from the same state. The non-negative numbers of `seed` identify the run, the
     process and the epoch.
     """
@@ -86,8 +86,8 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
         for layer in layers_of(model)
         if isinstance(layer, kind)
     ]
-    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or one without
-    # chance. Such a layer has no generator.
+    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or a layer without
+    # random numbers. Such a layer has no generator.
     for number, generator in enumerate(
         generator for generator in generators if generator is not None
     ):
@@ -98,7 +98,7 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
 def use_generators() -> None:
     """Make Keras's random layers draw from generators whose state can be set.
 
-    The operations that they use by default hide their state. Call this before a model is built.
+    The default operations of these layers hide their state. Call this before a model is built.
     """
     tf.keras.backend.experimental.enable_tf_random_generator()
 
@@ -107,11 +107,11 @@ AUTOGRAPH = tf.__internal__.autograph
 
 
 def as_graph(**options: Any) -> Callable[[Callable], Callable]:
-    """Return a decorator that compiles a function as `tf.function` does, without AutoGraph.
+    """Return a decorator that compiles a function by `tf.function`, without its AutoGraph.
 
     Inside the function Keras still applies AutoGraph to the `call` of layers and models whose
     classes are not part of Keras. With `tf.function(autograph=False)` alone, Keras would not
-    convert them. `options` are those of `tf.function`.
+    convert these methods. `options` are options of `tf.function`.
     """
 
     def decorate(function: Callable) -> Callable:
