@@ -111,7 +111,7 @@ def draw_weights(
 class Step:
     """The step of a rank in which layers are called; `over_ranks` explains `weights` and `total`.
 
-    `numbers` counts the sums in the step, so that each sum has an equal name on all ranks.
+    `numbers` counts the sums in the step, so that each sum has the same name on all ranks.
     """
 
     weights: Any

@@ -78,8 +78,8 @@ class Measurements(TypedDict):
     #: Seconds of each of `PARTS`; seconds of the first epoch, if this epoch is not in `epochs`.
     seconds: dict[str, float | None]
     first_epoch: float | None
-    #: How the steps of a program are known (`escala.programs.marks`), its time in all, and the
-    #: steps of a whole epoch where only some of them are timed.
+    #: How the steps of a program are known (`escala.programs.marks`); the steps of a whole epoch,
+    #: if only some steps are timed; and the program's whole time.
     known_by: str | None
     epoch_steps: int | None
     whole_seconds: float | None

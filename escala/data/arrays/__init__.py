@@ -40,11 +40,11 @@ def check(settings: Settings) -> None:
             raise InputError(f"{side}.inputs", of_side, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
         for key, header in arrays.items():
-            form, form_in_train = _form(header), _form(train[key])
-            if header.shape[0] == rows and form == form_in_train:
+            in_side, in_train = _describe(header), _describe(train[key])
+            if header.shape[0] == rows and in_side == in_train:
                 continue
-            reason = f"has {header.shape[0]} rows of {form}, and wanted are {rows} of "
-            reason += f"{form_in_train}: as many as the targets have, in the form of train"
+            reason = f"has {header.shape[0]} rows of {in_side}; needed are {rows} rows of "
+            reason += f"{in_train}, for the rows of the targets and the arrays of train"
             text = settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]
             raise InputError(place(side, key), text, reason, "save it with this dtype and shape")
     names, targets = class_names(settings), train[TARGETS]
@@ -53,7 +53,7 @@ def check(settings: Settings) -> None:
 
         require_class_names(names, "classes", "use letters and digits")
         if targets.dtype.kind == "f":
-            reason = f"holds {_form(targets)}, and classes are numbered by whole numbers"
+            reason = f"holds {_describe(targets)}, and classes are numbered by whole numbers"
             remedy = "save y.astype('int64'), or y.argmax(axis=-1) of a column for each class; or "
             remedy += "leave classes out"
             raise InputError("train.targets", settings["train"]["targets"], reason, remedy)
@@ -139,6 +139,6 @@ def _headers(settings: Settings) -> dict[str, dict[str, Header]]:
     return headers
 
 
-def _form(header: Header) -> str:
+def _describe(header: Header) -> str:
     """Return the dtype and the shape of a row, as text."""
     return f"{header.dtype.name} of shape {header.shape[1:]}"

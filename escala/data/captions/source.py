@@ -22,8 +22,7 @@ PARTS = {
     "action": ("eats", "jumps", "runs", "sits", "sleeps", "waits"),
     "place": ("beach", "field", "park", "snow", "street", "water"),
 }
-#: The preposition before each place, in names of scenes and in captions. It adds nothing to a
-#: scene.
+#: The preposition before each place, in names of scenes and in captions.
 PREPOSITIONS = dict(zip(PARTS["place"], ("on", "in", "in", "in", "on", "near"), strict=True))
 _CONTINUOUS = ("eating", "jumping", "running", "sitting", "sleeping", "waiting")
 #: Continuous form of each action.

@@ -60,7 +60,7 @@ def group_split(
     `test_fraction` of the rows of the class. The number of rows in the drawn groups may differ from
     the wanted number by `SLACK` times that number. If no set of groups fits, a set with the nearest
     number of rows is drawn. Each side gets at least one group. A class with a single group goes to
-    the training side. Labels of which every class has a single group are refused.
+    the training side. If every class has a single group, the split is refused.
     """
     random = np.random.default_rng(seed)
     test_groups, single_group_classes = [], []

@@ -134,22 +134,22 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
 
-def blocks(path: Path, form: Columns) -> Iterator[Block]:
+def blocks(path: Path, columns: Columns) -> Iterator[Block]:
     """Yield the rows of a CSV file, some at a time.
 
     A row with more or fewer columns than the first row, a feature that is not a finite number, and
     a NUL character are refused. The message gives the line.
     """
-    rows, width = _rows(path), len(form.features)
-    if form.header:
+    rows, width = _rows(path), len(columns.features)
+    if columns.header:
         next(rows)
     most = max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // width))
     empty = True
     while True:
         features, labels, lines = np.empty((most, width)), [], []
         for line, fields in islice(rows, most):
-            features[len(lines)] = _features(path, form, line, fields)
-            labels.append(class_name(fields[-1]) if form.labelled else "")
+            features[len(lines)] = _features(path, columns, line, fields)
+            labels.append(class_name(fields[-1]) if columns.labelled else "")
             lines.append(line)
         if not lines:
             break
@@ -173,20 +173,20 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
     return bunch.data.astype(np.float64), labels, names
 
 
-def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[float]:
+def _features(path: Path, columns: Columns, line: int, fields: list[str]) -> list[float]:
     """Return the numbers of a row, NaN where a value is missing; refuse a row as `blocks` does."""
     text = "".join(fields)
     if "\0" in text:
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
         raise InputError(path, f"line {line}, column {place}", *_NUL)
-    if len(fields) != form.count:
-        reason = f"has {len(fields)} columns, and the first has {form.count}"
+    if len(fields) != columns.count:
+        reason = f"has {len(fields)} columns, and the first has {columns.count}"
         remedy = "give every row the same columns"
-        if len(fields) > form.count:
+        if len(fields) > columns.count:
             remedy = "put fields that hold a comma into quotes, remove a comma at the end, and "
             remedy += "leave out names of rows (R: row.names=FALSE)"
         raise InputError(path, f"line {line}", reason, remedy)
-    features = fields[: len(form.features)]
+    features = fields[: len(columns.features)]
     # Most other programs do not read digits of other scripts and 1_000, and `float` does.
     if text.isascii() and "_" not in text:
         try:
@@ -201,7 +201,7 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
         try:
             numbers.append(number(value))
         except ValueError:
-            where = f"line {line}, column {place + 1}, {form.features[place]}"
+            where = f"line {line}, column {place + 1}, {columns.features[place]}"
             remedy = (
                 "write 1.5 for 1,5, no signs between thousands, 1 and 0 for true and false, the "
                 "value of a formula, and nothing for a missing value; the class stands last"

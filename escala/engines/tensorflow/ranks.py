@@ -78,7 +78,7 @@ class Ranks(Group):
     def sum_over_ranks(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return the sum of a tensor over all ranks inside a step, with its gradient.
 
-        Every rank must call this, with an equal name. It is `Unavailable` if the ranks have no
+        Every rank must call this, with the same name. It is `Unavailable` if the ranks have no
         common step.
         """
         return values
@@ -86,7 +86,7 @@ class Ranks(Group):
     def gather(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return the tensors of all ranks, one below the other, in the order of the ranks.
 
-        Only ranks with `gathers` have this method. Every rank must call it, with an equal name.
+        Only ranks with `gathers` have this method. Every rank must call it, with the same name.
         Ranks may have different numbers of rows.
         """
         return values

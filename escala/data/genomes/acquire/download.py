@@ -193,9 +193,9 @@ def match_request(received: str, requests: dict[str, list[str]]) -> str | None:
     upper case.
     """
     for form in (received, received.rpartition(".")[0]):
-        alike = requests.get(form.upper(), [])
-        if form in alike or len(alike) == 1:
-            return form if form in alike else alike[0]
+        matches = requests.get(form.upper(), [])
+        if form in matches or len(matches) == 1:
+            return form if form in matches else matches[0]
     return None
 
 

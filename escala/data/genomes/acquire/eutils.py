@@ -8,8 +8,8 @@ NCBI_API_KEY : the API key, read at each request and never shown.
 ESCALA_EUTILS_URL : address of a mirror or a test server, used in place of
     https://eutils.ncbi.nlm.nih.gov. This server receives the key. NCBI's rate limit applies only to
     hosts under nih.gov.
-ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait, at most as long, is
-    added. NCBI's own server ignores this variable.
+ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait of at most this
+    length is added. Waits for NCBI's own server do not change.
 """
 
 import os
@@ -55,7 +55,7 @@ class Failure(Exception):
 
 
 class PermanentFailure(Failure):
-    """A failure that a retry cannot change."""
+    """A failure that would happen again after a retry."""
 
 
 class NotFound(Failure):
@@ -81,8 +81,8 @@ class TruncatedAnswer(RetryableFailure):
 class Client:
     """Send one user's requests, with an e-mail address, to NCBI or to a mirror.
 
-    `faults` is the number of retries so far, by the reason of the fault. An address that is not
-    HTTP and a wait that is not a number, in the environment, are refused.
+    `faults` is the number of retries so far, by the reason of the fault. An environment variable
+    with a wrong address or a wrong number of seconds is refused.
     """
 
     def __init__(self, email: str):
@@ -108,7 +108,7 @@ class Client:
 
     @contextmanager
     def ncbi_lock(self) -> Iterator[None]:
-        """Wait until no other download of this user asks NCBI; a mirror needs no lock."""
+        """Hold the lock of this user's requests to NCBI; a mirror needs no lock."""
         if not self._is_ncbi:
             yield
             return

@@ -70,8 +70,9 @@ class DenseLayers:
     kinds : for each layer whose gradient is factors, the class of the factors.
     updated : the variables that the optimizer updates, in the order of the model's trained
         variables. The variable of this rank's rows replaces a shared kernel.
-    sums : sums other gradients through memory; None if a library sums them.
-    parts : by `ref` of a variable of the optimizer for rows of a shared kernel, this kernel.
+    sums : the object that sums other gradients through memory; None if a library sums them.
+    parts : for the optimizer's variables that belong to rows of a shared kernel: by `ref` of the
+        variable, the kernel.
     """
 
     def __init__(
