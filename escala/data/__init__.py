@@ -4,16 +4,16 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 
 `description` : one sentence on the data.
 `settings` : the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are
-    common to all kinds and are added to it. It may refer to `#/$defs/name` and
-    `#/$defs/count_by_class`. A key has a `role`, which says what it decides: `acquired` (what is
-    acquired; the default in `source`), `prepared` (the arrays; the default elsewhere), `path` (a
-    file or folder of the user's that acquisition reads), `extracted` (a path that features are
-    computed from) or `audit` (nothing that is trained on).
+    common to all kinds and are added to the schema. The schema may refer to `#/$defs/name` and
+    `#/$defs/count_by_class`. A key has a `role`, which says what it decides: `acquired` (the
+    acquired data; the default in `source`), `prepared` (the arrays; the default elsewhere), `path`
+    (a file or folder of the user's that acquisition reads), `extracted` (a path that features are
+    computed from) or `audit` (no effect on the training data).
 `files` : names of all files that preparation writes alongside `dataset.json`; `{side}` stands for
     the name of each side.
 `packages` : optional: distributions whose versions decide the arrays, besides
     `escala.cache.code.LIBRARIES`.
-`audits` : optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
+`audits` : optional: the audits that the kind's own rules compute, `CLASSES` or `LEAKAGE`.
 
 A kind has the name of its folder, with `-` for `_`. The folder is a package, and its modules have
 fixed names. They raise an `InputError` for input that they cannot use.
@@ -23,37 +23,39 @@ library:
     `check(settings)` refuses what the schema cannot express. The place of an `InputError` is the
         key below `datasets.NAME`.
     `acquisition`, `inputs`, `preparation`, `preparation_inputs`, `size` and `photographs` are
-        optional. In place of those that it lacks, `escala.data.settings` has functions that read
-        the roles.
-    `paths(settings)` and `find_changes(split)` are of a kind whose files a program reads where they
-        are: their paths by name, and the names of what was changed since it was described.
+    optional. In place of an absent function, the one of that name in `escala.data.settings` reads
+    the roles. `paths(settings)` and `find_changes(split)` belong to a kind whose files a program
+    reads in their place. They return the paths of the files by name, and the names of the paths
+    that changed since the split was described.
 
-`source`, if data must be acquired before any split:
+`source`, for data that must be acquired before any split:
     `acquire(acquisition, inputs, folder)` fills the empty `folder`, which is `source` in the
         dataset's folder. The workflow adds a `lock.tsv` with the digest of every file.
 
 `arrays`:
     `prepare(name, preparation, seed, inputs, output)` writes the arrays of one split and
-        `dataset.json` into `output`, and returns the content of `dataset.json`. `name` is the
-        dataset's, `inputs` are the files of `preparation_inputs`. Most kinds write all by
-        `escala.data.splits.write_split`. If `prepare` raises, no `dataset.json` is written.
-    `queries(path, description)`, if a user's own data can be predicted, yields a `Query` for each
-        item in a user's file; `description` is the `dataset.json` that the model was trained on.
+        `dataset.json` into `output`, and returns the content of `dataset.json`. `name` is the name
+        of the dataset, and `inputs` are the files of `preparation_inputs`. Most kinds write every
+        file by `escala.data.splits.write_split`. If `prepare` raises, no `dataset.json` is written.
+    `queries(path, description)` is optional, for the prediction of a user's own data. It yields a
+    `Query` for each item in a user's file; `description` is the `dataset.json` that the model was
+    trained on.
 
-`reader`, if `escala.data.base.Arrays` cannot read these arrays:
-    `Arrays(folder)` has the same attributes and methods.
+`reader`, for arrays that `escala.data.base.Arrays` cannot read:
+    `Arrays(folder)` has the attributes and methods of that class.
 
 `familiarity`, if the kind measures how similar a query is to the training rows:
     `learn(split, output)` writes a summary of the training rows of a split, and returns it as a
         `Familiarity`, which `Familiarity.load(path)` reads.
 
-`fragments`, if items may be of any length. Their `Query` then has its length as the column
-`letters`, and the kind also has `familiarity`:
-    `fragments(split, description)` yields lengths with pieces of the test side, each a `Query` and
-        its label.
-    `inputs(split)` returns the files that `fragments` reads, by name.
+`fragments`, for items of any length. The `Query` of an item then has the column `letters`, its
+length. The kind also has `familiarity`:
+    `fragments(split, description)` yields each length with the pieces of the test side that have
+    this length. A piece is a `Query` and its label. `inputs(split)` returns the files that
+    `fragments` reads, by name.
 
-A kind may have further modules, and rules for its own steps, like those of genomes in `rules/`.
+A kind may have further modules. It may also have rules for its own steps, like the rules of genomes
+in `rules/`.
 """
 
 from __future__ import annotations
@@ -75,14 +77,14 @@ if TYPE_CHECKING:
 
 DECLARATION = plugins.DECLARATIONS[plugins.KINDS]
 
-#: The kind of a dataset that names none.
+#: The kind of a dataset whose settings name no kind.
 DEFAULT_KIND = "genomes"
 #: Counts of each class before the split: `classes.csv` in the dataset's folder.
 CLASSES = "classes"
 #: Similarity of each test row to the training rows: `test_similarity.npy` and `leakage.json` in the
 #: folder of each split.
 LEAKAGE = "leakage"
-#: The package of a kind, if it has one, that acquires its data.
+#: The optional module of a kind that acquires its data.
 ACQUIRE = "acquire"
 
 
@@ -101,7 +103,7 @@ class Kind:
 
     @property
     def settings(self) -> ModuleType:
-        """Its package, which tells what the settings of a dataset decide."""
+        """Its package, whose functions say what the settings of a dataset decide."""
         return import_module(self.package)
 
     @property
@@ -117,13 +119,13 @@ class Kind:
         return tuple(dict.fromkeys(named))
 
     def code(self, part: str = "") -> Code:
-        """Return what determines its datasets besides their settings and files.
+        """Return the code that determines its datasets, besides their settings and files.
 
-        What `ACQUIRE` makes is an input of the other steps, so its code is not a part of theirs.
+        The other steps have the acquired files as inputs, so the code of `ACQUIRE` does not count.
 
         Parameters
         ----------
-        part : the name of a file or folder in the kind's folder, if it alone determines a step.
+        part : a file or folder in the kind's folder, if only this part determines a step.
         """
         distributions = LIBRARIES + tuple(self.declared.get("packages", ()))
         names, shared = [part], {}
@@ -169,7 +171,7 @@ def kind_of(described: Mapping[str, Any]) -> Kind:
 
 
 def reader(folder: str | Path) -> Arrays:
-    """Return the reader of the arrays of one split, or raise as `escala.data.base.Arrays`."""
+    """Return the reader of the arrays of one split; `escala.data.base.Arrays` names the errors."""
     # Imported here, because the workflow reads no arrays and should not wait for NumPy.
     from escala.data import base
 

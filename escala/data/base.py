@@ -1,4 +1,4 @@
-"""Description and reader of the arrays of one split of a dataset, and a user's items to predict.
+"""Description and reader of the arrays of one split of a dataset; a user's items to predict.
 
 A split is a folder. Its `dataset.json` names the arrays of every side:
 
@@ -8,9 +8,10 @@ A split is a folder. Its `dataset.json` names the arrays of every side:
 
 `shape` is the shape of one row. `file` is relative to the folder, with the side's name for
 `{side}`. `rows` names the sides of the split; `validation` may be absent. If the targets are
-numbers of classes, one or several in a row, `classes` lists their names in this order. An array of
-whole numbers may also give `below`, an exclusive upper limit of its numbers. `baselines` may hold,
-by name, scores that are reached on the test rows without any model, each by its own name.
+numbers of classes, one or several in a row, `classes` lists the classes' names in the order of the
+numbers. An array of whole numbers may also give `below`, an exclusive upper limit of its numbers.
+`baselines` is optional: by name of a baseline, the scores on the test rows without any model, by
+name of a score.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,15 +31,15 @@ _PAGE_BYTES = 4096
 LONGEST_CLASS = 64
 
 
-#: The inputs of some rows, and their targets.
+#: The inputs of some rows, and the targets of these rows.
 Rows = tuple[tuple[np.ndarray, ...], np.ndarray]
 
 
 class Spec(NamedTuple):
-    """The form of one array: `shape` is that of one row.
+    """The name, shape, dtype and limit of one array; `shape` is the shape of one row.
 
-    `below` is an exclusive upper limit of the whole numbers from 0 that it holds, such as the size
-    of a vocabulary; None if none is known.
+    `below` is an exclusive upper limit of whole numbers from 0, such as the size of a vocabulary.
+    It is None if no limit is known.
     """
 
     name: str
@@ -51,8 +52,8 @@ class Arrays:
     """Reader of a split whose sides are `.npy` files, mapped into memory read-only.
 
     An array that is missing or differs from its description is refused. `description` is the
-    content of `dataset.json`; `inputs` and `targets` are the specs of the model's inputs and of
-    what it predicts, and `sides` those of the split, in the order of `SIDES`.
+    content of `dataset.json`. `inputs` and `targets` are the specs of the model's inputs and of the
+    targets. `sides` are the sides of the split, in the order of `SIDES`.
     """
 
     def __init__(self, folder: str | Path):
@@ -77,7 +78,7 @@ class Arrays:
         return tuple(inputs), targets
 
     def touch(self) -> None:
-        """Read every page once, so that training finds the arrays in memory that ranks share."""
+        """Read every page once, so that training finds the arrays in the ranks' common memory."""
         for array in (array for arrays in self._arrays.values() for array in arrays):
             array.reshape(-1).view(np.uint8)[::_PAGE_BYTES].max(initial=0)
 
@@ -100,7 +101,7 @@ class Arrays:
 
 
 def description(folder: Path) -> dict:
-    """Return the content of a split's `dataset.json`; refuse one that describes no arrays."""
+    """Return the content of a split's `dataset.json`; refuse a file that is missing or damaged."""
     try:
         content = read_json(folder / DESCRIPTION)
         usable = {"train", "test"} <= content["rows"].keys() <= set(SIDES)
@@ -121,7 +122,7 @@ def files(description: dict) -> list[str]:
 
 
 def _entries(description: dict) -> list[dict]:
-    """Return the entries of all arrays in a description; data that a program reads have none."""
+    """Return the entries of all arrays in a description; none for data that a program reads."""
     return [*description["inputs"], *filter(None, [description["targets"]])]
 
 
@@ -135,7 +136,7 @@ def output_shape(description: dict) -> tuple[int, ...]:
 
     If the dataset has `classes`, the targets are numbers of classes, and the model gives a
     probability for each class: `(classes,)` for labels, `(words, classes)` for sequences. Otherwise
-    the output has the shape of the target, which the shape of the model may continue.
+    the output has the shape of the target. A model may add further axes.
     """
     shape = tuple(description["targets"]["shape"])
     classes = description.get("classes")
@@ -143,10 +144,10 @@ def output_shape(description: dict) -> tuple[int, ...]:
 
 
 def is_class_name(text: str) -> bool:
-    """Return whether a text can name a class: 1 to 64 printable characters, and no formula.
+    """Return whether a text can name a class: 1 to 64 printable characters that are no formula.
 
-    A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, unless it is a
-    number.
+    A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, unless the cell
+    is a number.
     """
     if not 0 < len(text) <= LONGEST_CLASS or not text.isprintable():
         return False
@@ -160,7 +161,7 @@ def is_class_name(text: str) -> bool:
 
 
 def require_class_names(names: Iterable[str], where: object, remedy: str) -> None:
-    """Refuse a text that can name no class; `remedy` is what its source can do about it."""
+    """Refuse a text that cannot name a class; `remedy` says how to correct its source."""
     for name in names:
         if not is_class_name(name):
             reason = "is not a valid name of a class: too long, not printable, or a formula"
@@ -169,7 +170,7 @@ def require_class_names(names: Iterable[str], where: object, remedy: str) -> Non
 
 
 def _spec(entry: dict) -> Spec:
-    """Return the spec that an entry describes; raise one of Python's own errors if it does not."""
+    """Return the spec that an entry describes; a wrong entry raises an error of Python's own."""
     below = entry.get("below")
     if below is not None and (type(below) is not int or below < 1):
         raise ValueError(f"below: {below!r} is not a limit of whole numbers")
@@ -179,11 +180,11 @@ def _spec(entry: dict) -> Spec:
 class Query(NamedTuple):
     """One item to predict.
 
-    `columns` are its cells in the table of predictions, by column; its name comes first. If the
-    file gives the true class, this is the column `class`, and the predictions are scored. `inputs`
-    has an array for each input of the model, of shape (pieces, …). The predictions of the pieces
-    are averaged, unless the workload offers `columns`. From `evidence` its familiarity is computed;
-    None if the kind has no such measure.
+    `columns` are its cells in the table of predictions, by column. The first cell is its name. A
+    column `class` holds the true class, if the file gives the class; then the predictions are
+    scored. `inputs` has an array of shape (pieces, …) for each input of the model. The predictions
+    of the pieces are averaged, unless the workload offers `columns`. Familiarity is computed from
+    `evidence`, which is None for a kind without familiarity.
     """
 
     columns: Mapping[str, Any]
@@ -192,6 +193,6 @@ class Query(NamedTuple):
 
 
 def invalid(key: str, wrong: str) -> InputError:
-    """Return the error about a key of `model.json`, which may be of an unknown source."""
+    """Return the error about a key of `model.json`, a file that may come from an unknown source."""
     remedy = "get the model's folder again, or train the model again"
     return InputError("model.json", key, f"is missing, or {wrong}", remedy)

@@ -1,6 +1,6 @@
 """Nucleotides: the records of a user's FASTA file, plain or packed, their codes, and k-mers.
 
-A=1, C=2, G=3, T and U=4, anything else 0; case is ignored.
+Codes: A=1, C=2, G=3, T and U=4, all other signs 0; case is ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from escala.core.text import open_text
 
 #: Signs of gaps in an alignment.
 GAPS = b"-."
-#: The letters of the IUPAC nucleotide code (Cornish-Bowden, 1985), with the gap signs.
+#: The letters of the IUPAC nucleotide code (Cornish-Bowden, 1985), and the gap signs.
 NUCLEOTIDES = b"ACGTUMRWSYKVHDBN" + GAPS
 _CODES = {"A": 1, "C": 2, "G": 3, "T": 4, "U": 4}
 
@@ -25,14 +25,14 @@ _EITHER_CASE = NUCLEOTIDES + NUCLEOTIDES.lower()
 #: `COMPLEMENT[code]` is the code of the complementary base (Watson and Crick, 1953); 0 stays 0.
 COMPLEMENT = np.array([0, 4, 3, 2, 1], np.uint8)
 
-#: Letters of a line that is written, and of a text in a message.
+#: Maximum letters of a written line, and of a text in a message.
 LINE = 70
 #: Maximum letters of a record and records of a file: 40 times the largest genome of a virus
 #: (Pandoravirus salinus, 2.5 million), and twice the number of SARS-CoV-2 genomes in GenBank.
 #: Without limits, a gzipped file of some megabytes could fill the memory.
 RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
-# A spreadsheet takes text that begins with these for a formula (OWASP, CSV injection); no accession
-# does.
+# A spreadsheet takes a text that begins with such a sign for a formula (OWASP, CSV injection). No
+# accession begins so.
 _FORMULA = tuple("=+-@＝＋－＠")
 _NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())
 
@@ -56,11 +56,11 @@ def _lines(handle: TextIO, path: Path) -> Iterator[str]:
 def records(path: Path) -> Iterator[tuple[str, str]]:
     """Yield header (without `>`) and sequence of every record of a FASTA file.
 
-    A file that is empty or not FASTA, and an accession that is missing, begins like a formula, or
-    occurs twice, are refused.
+    A file that is empty or not FASTA is refused. So is an accession that is missing, begins like a
+    formula, or occurs twice.
     """
     with open_text(path) as handle:
-        # The parser would skip text before the first header silently.
+        # The parser would silently skip text before the first header.
         first = next((line for line in _lines(handle, path) if line.strip()), None)
         if first is None:
             raise InputError(path, path.name, "is empty", "give at least one record")
@@ -74,7 +74,7 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
             accession = (header.split() or [""])[0]
             if not accession:
                 reason = f"record {len(accessions) + 1} has no accession"
-                remedy = "start its header with one, right after the >"
+                remedy = "start its header with an accession, right after the >"
                 raise InputError(path, f">{header}", reason, remedy)
             if accession.startswith(_FORMULA):
                 reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
@@ -90,9 +90,9 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters of each parsed record; refuse one that is no nucleotides.
+    """Yield accession and letters of each parsed record; refuse a record that is not nucleotides.
 
-    Gaps are no letters of a genome: they are left out.
+    Gaps are left out, because they are no letters of a genome.
     """
     for header, text in parsed:
         accession = (header.split() or ["(no name)"])[0]
@@ -143,7 +143,7 @@ def encode(sequence: bytes) -> bytes:
 
 
 def nucleotides_only(sequence: bytes) -> bool:
-    """Return whether all letters are `NUCLEOTIDES`, capital or small."""
+    """Return whether all letters are in `NUCLEOTIDES`, as capital or small letters."""
     return not sequence.translate(None, _EITHER_CASE)
 
 
@@ -155,10 +155,9 @@ def reverse_complement(codes: np.ndarray) -> np.ndarray:
 def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
     """Return the number of every k-mer of a sequence, int64, in order of its start.
 
-    `codes` are uint8, 0 to 4, and `k` is at most 31. A k-mer is read as a number in base 4 with the
-    digits A 0, C 1, G 2 and T 3. The smaller one of the numbers of a k-mer and of its reverse
-    complement stands for both if `strands` is true. K-mers with an ambiguous letter or padding are
-    left out.
+    `codes` are uint8, 0 to 4, and `k` is at most 31. A k-mer is a number in base 4 with the digits
+    A 0, C 1, G 2 and T 3. If `strands` is true, a k-mer and its reverse complement both get the
+    smaller of their two numbers. K-mers with an ambiguous letter or padding are left out.
     """
     if len(codes) < k:
         return np.empty(0, np.int64)
@@ -166,15 +165,15 @@ def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
     numbers = _numbers(digits, k)
     if strands:
         numbers = np.minimum(numbers, _numbers(3 - digits[::-1], k)[::-1])
-    # The ambiguous letters before each position: as many at both ends of a k-mer without any.
+    # The ambiguous letters before each position. A k-mer has none if both ends have equal counts.
     ambiguous = np.concatenate([[0], np.cumsum(codes == 0)])
     return numbers[ambiguous[k:] == ambiguous[:-k]]
 
 
 def _numbers(digits: np.ndarray, k: int) -> np.ndarray:
-    """Return the number that each `k` digits in base 4 make, int64 of shape (n - k + 1,).
+    """Return the number of every `k` consecutive digits in base 4, int64 of shape (n - k + 1,).
 
-    Two neighbours make a number of twice as many digits, as in exponentiation by squaring.
+    Two adjacent numbers are joined to one with twice the digits, as in exponentiation by squaring.
     """
     if k == 1:
         return digits

@@ -14,10 +14,10 @@ from string import Template
 from escala.core.environment import require_plain
 from escala.core.errors import InputError
 
-#: Files and folders that systems leave alongside a user's, in small letters.
+#: Files and folders that operating systems add to a user's folder, in small letters.
 _LEFT_BY_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx")
 
-#: So many files are named in a command.
+#: A command names at most this number of files.
 _MOST_NAMED = 3
 
 
@@ -30,7 +30,7 @@ def expand_path(text: str, where: str) -> str:
     """Return a path with environment variables and `~` expanded; see `expand`.
 
     A relative path that begins with `-` is made absolute, so that no program takes it for an
-    option. A user's home that is not known and a path with braces are refused.
+    option. A path with braces, and `~` of an unknown user, are refused.
     """
     full = expand(text, where)
     require_plain(full, where, "rename the folder, or name a link to it")
@@ -42,7 +42,7 @@ def expand_path(text: str, where: str) -> str:
 
 
 def require_past(where: str, paths: Iterable[str | Path]) -> None:
-    """Refuse files that are dated in the future: what is made from one would always look older."""
+    """Refuse files with a date in the future: results would look older than these inputs."""
     # Times by path.
     future: dict[Path, float] = {}
     for path in map(Path, paths):
@@ -65,7 +65,7 @@ def require_past(where: str, paths: Iterable[str | Path]) -> None:
 def expand(text: str, where: str) -> str:
     """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
 
-    A variable that is not set, or empty, is refused.
+    A variable that is not set or is empty is refused.
     """
     try:
         return Template(text).substitute({k: v for k, v in os.environ.items() if v})

@@ -1,4 +1,4 @@
-"""What the settings of a dataset decide, by the `role` of each key in its kind's `kind.yaml`.
+"""Settings of a dataset, divided by the `role` of each key in `kind.yaml` of its kind.
 
 The workflow calls these functions at every start, so this module imports no heavy library.
 """
@@ -19,7 +19,7 @@ SIDES = ("train", "validation", "test")
 class Size(NamedTuple):
     """The expected training rows of a split, and the numbers in the inputs of a row.
 
-    A calibration has as many steps as they allow. None is known only after preparation.
+    Both limit the steps of a calibration. None means that a number is known only after preparation.
     """
 
     rows: float | None = None
@@ -27,7 +27,7 @@ class Size(NamedTuple):
 
 
 def derive(function: str, settings: Settings, *arguments: object) -> Any:
-    """Return the result of a function of the kind's package, or of this module if it has none."""
+    """Return the result of a function of the kind's package, or else of this module."""
     call = getattr(kind_of(settings).settings, function, None) or globals()[function]
     return call(settings, *arguments)
 
@@ -43,7 +43,7 @@ def inputs(settings: Settings) -> list[Path]:
 
 
 def extraction(settings: Settings) -> dict[str, Path]:
-    """Return by name what features are computed from, in a step of their own."""
+    """Return by name the paths from which a separate step computes features."""
     return paths_of(settings, "extracted")
 
 
@@ -56,19 +56,19 @@ def preparation(settings: Settings) -> dict[str, Any]:
 
 
 def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
-    """Return what preparation reads, by name: what was made in `folder`, or the user's files."""
+    """Return the paths that preparation reads, by name: in `folder`, or the user's paths."""
     made = {"source": kind_of(settings).has("source"), "features": bool(extraction(settings))}
     parts = {part: folder / part for part, is_made in made.items() if is_made}
     return parts or paths_of(settings, "path")
 
 
 def size(settings: Settings) -> Size:
-    """Return that nothing is known before preparation."""
+    """Return an unknown size: the default for a kind, known only after preparation."""
     return Size()
 
 
 def photographs(settings: Settings) -> Path | None:
-    """Return the folder of the photographs that figures show with test rows, if there is one."""
+    """Return None: by default there are no photographs that figures could show with test rows."""
     return None
 
 
@@ -83,7 +83,7 @@ def paths_of(settings: Settings, role: str) -> dict[str, Path]:
 
 
 def _keys(settings: Settings) -> Iterator[tuple[str, Any, str]]:
-    """Yield key, value and role of the settings in `source`, and of those alongside it."""
+    """Yield key, value and role of all settings, inside `source` and outside."""
     declared = kind_of(settings).declared["settings"]["properties"]
     source = declared.get("source", {})
     for form in source.get("oneOf", ()):
@@ -98,12 +98,12 @@ def _keys(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 
 def split_of(settings: Settings) -> dict[str, Any]:
-    """Return the `split` of a dataset without its seeds: what the arrays depend on."""
+    """Return the `split` of a dataset without its seeds."""
     return {key: value for key, value in settings["split"].items() if key != "seeds"}
 
 
 def require_training_rows(split: Mapping[str, float], rows: str = "row") -> None:
-    """Refuse `test_fraction` and `validation_fraction` that leave nothing to train on.
+    """Refuse `test_fraction` and `validation_fraction` that leave no row to train on.
 
     `rows` is the word for a row of this dataset.
     """

@@ -17,7 +17,7 @@ from escala.core.errors import InputError
 from escala.core.files import atomic, sha256_file, write_json
 
 FORMAT = 1
-#: The digests of acquired files, which show whether the data changed.
+#: The file of digests of acquired files, which shows whether the data changed.
 LOCK = "lock.tsv"
 INPUT, TARGETS = "{side}_{name}.npy", "{side}_labels.npy"
 _COUNTED_AT_ONCE = 2**22
@@ -26,8 +26,8 @@ _COUNTED_AT_ONCE = 2**22
 class Side(NamedTuple):
     """The rows of one side of a split: arrays of shape (rows, …).
 
-    The inputs are by name, in the order of the model's inputs. Arrays may be computed while they
-    are written; `write_split` does not compare the numbers of these with their limits.
+    The inputs are by name, in the order of the model's inputs. An array may be computed while it is
+    written (`Blocks`). `write_split` does not check the limits of the numbers in such an array.
     """
 
     inputs: Mapping[str, np.ndarray | Blocks]
@@ -47,15 +47,16 @@ def write_split(
     names: tuple[str, str] = (INPUT, TARGETS),
     **more: Any,
 ) -> dict:
-    """Write the arrays of a split, and `dataset.json` last; return the description in it.
+    """Write the arrays of a split, then `dataset.json`; return the content of `dataset.json`.
 
     Parameters
     ----------
-    sides : `train`, `test`, perhaps `validation`; with arrays of the same names, shapes, dtypes.
-    kind, name, provenance : of the dataset, and where its data come from, in one word.
+    sides : `train`, `test`, perhaps `validation`, with equal names, row shapes and dtypes of
+        arrays.
+    kind, name, provenance : of the dataset; the provenance is the origin of the data in one word.
     classes : their names in the order of their numbers; None if the targets are no classes.
     below : exclusive upper limits of the whole numbers of inputs, by name. A workload gets the
-        limit as `below` of the input's spec; other numbers are a ValueError.
+        limit as `below` of the input's spec. A number outside the limits is a ValueError.
     names : of the files of an input and of the targets.
     more : further entries of the description, as JSON values.
     """
@@ -64,7 +65,7 @@ def write_split(
             array = inputs[key]
             if isinstance(array, Blocks) or not array.size:
                 continue
-            # A table of a model has no row for another number.
+            # An embedding table of a model has no row for a number outside the limits.
             if not 0 <= int(array.min()) <= int(array.max()) < limit:
                 raise ValueError(
                     f"{key} of {side} holds numbers from {array.min()} to {array.max()}, "
@@ -126,10 +127,11 @@ def stratify(
     """Divide rows among the sides, each class in proportion.
 
     `labels` are int64 (rows,), and `settings` hold `test_fraction` and `validation_fraction`. The
-    result are the row numbers of `train`, and of each side whose fraction is not 0: int64,
-    ascending. A class with too few rows is refused; `if_one` is a further remedy if it has one.
+    result has the row numbers, int64 and ascending, of `train` and of each side whose fraction is
+    above 0. A class with too few rows is refused. `if_one` is a further remedy for a class with a
+    single row.
     """
-    # Reading a split takes no scikit-learn.
+    # Imported here, because reading a split needs no scikit-learn.
     from sklearn.model_selection import train_test_split
 
     fractions = {side: settings[f"{side}_fraction"] for side in ("test", "validation")}
@@ -143,7 +145,7 @@ def stratify(
             )
         except ValueError as error:
             counts = np.bincount(labels, minlength=len(classes))
-            # A class may have no rows at all, which is no obstacle.
+            # A class without any row can be divided, too.
             present = np.flatnonzero(counts)
             fewest = int(present[counts[present].argmin()])
             value = f"{classes[fewest]}: {counts[fewest]} rows"
@@ -156,7 +158,7 @@ def stratify(
 
 
 def _counts(paths: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return the rows of each class: of every side, and `balanced`, those of `train` once more.
+    """Return the rows of each class on every side; `balanced` repeats the number of `train`.
 
     `paths` are the files of the targets of each side, which are read in blocks.
     """
@@ -195,7 +197,7 @@ class ArrayWriter:
         self._handle.flush()
 
     def _write_header(self) -> None:
-        # NumPy pads the header, so that any number of rows fits.
+        # NumPy pads the header, so that it keeps its size for any number of rows.
         shape, descr = (self._rows, *self._shape), dtype_to_descr(self._dtype)
         header = {"descr": descr, "fortran_order": False, "shape": shape}
         write_array_header_1_0(self._handle, header)
@@ -210,8 +212,8 @@ def take_blocks(array: np.ndarray, rows: np.ndarray, size: int) -> Iterator[np.n
 class Blocks(NamedTuple):
     """An array of a shape, the rows first, that is computed while it is written.
 
-    `blocks` are rows, of shape (some rows, …) and the array's dtype, in their order. They can be
-    read once.
+    `blocks` are rows, of shape (some rows, …) and the array's dtype, in order. They can be read
+    only once.
     """
 
     shape: tuple[int, ...]
@@ -231,20 +233,20 @@ def open_array(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[A
 def write_blocks(
     path: Path, shape: Sequence[int], dtype: DTypeLike, blocks: Iterable[np.ndarray]
 ) -> None:
-    """Write rows of a shape, given in blocks, as one `.npy` file."""
+    """Write blocks of rows to one `.npy` file."""
     with open_array(path, shape, dtype) as writer:
         for block in blocks:
             writer.append(block)
 
 
 def write_lock(folder: Path) -> None:
-    """Write `lock.tsv` into a folder: a row for each other file in it, by name."""
+    """Write `lock.tsv` into a folder, with a row for each file in the folder, by name."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != LOCK)
     rows = [(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
     write_tsv(folder / LOCK, [("file", "bytes", "sha256"), *rows])
 
 
 def write_tsv(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows, the head first, as a table of tab-separated values, atomically."""
+    """Write rows, the first of them the head, as tab-separated values, atomically."""
     with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
         csv.writer(handle, delimiter="\t", lineterminator="\n").writerows(rows)

@@ -1,7 +1,7 @@
-"""Engines: what a process of a run does inside a framework. Each engine is a folder.
+"""Engines: the work of a run's process inside a framework. Each engine is a folder.
 
-A strategy names its engine and the class that joins the ranks, as `torch.ranks.DDPRanks`. Only
-ranks import these modules, so a framework may have an environment of its own.
+A strategy names its engine and the class that joins the ranks, such as `torch.ranks.DDPRanks`. Only
+ranks import the modules of an engine, so a framework may have an environment of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from escala.strategies.knobs import read_by_strategy
 def interpreter(engine: str | None) -> str:
     """Return the path of the Python that runs ranks in which an engine trains.
 
-    Without an engine it is that of this process: the rank of a program starts the program's own.
+    Without an engine it is this process's Python, which starts the user's program.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def interpreter(engine: str | None) -> str:
 
 
 def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
-    """Return `environments.versions`, or `not installed` for each if the environment is missing."""
+    """Return `environments.versions`; without environment, `not installed` for each package."""
     try:
         return environments.versions(engine, further)
     except Unavailable:
@@ -53,10 +53,10 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 
 
 def code(engine: str) -> dict[str, Path]:
-    """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`.
+    """Return the files and folders of the code that trains by an engine, by name.
 
-    Strategies and knobs are left out: the key of a run (`escala.record.key`) has an entry for the
-    strategy, and the values of the knobs.
+    Strategies and knobs are left out, because the key of a run (`escala.record.key`) already has
+    the strategy and the values of the knobs.
     """
     here = Path(__file__).parent
     omitted = {strategies.FILE, strategies.KNOBS, "__init__.py"}
@@ -65,17 +65,17 @@ def code(engine: str) -> dict[str, Path]:
 
 
 def ranks_of(strategy: str) -> type[Group]:
-    """Return the class of an engine by which the ranks of a strategy join."""
+    """Return the class that joins the ranks of a strategy."""
     engine, module, name = STRATEGIES[strategy].engine.split(".")
     return getattr(load(engine, module), name)
 
 
 def create_engine(plan: Mapping[str, Any], place: Place) -> Engine:
-    """Return the engine of a run's process, which has imported its framework and not yet started.
+    """Return the engine of a run's process. The framework is imported; the engine is not started.
 
     Raises
     ------
-    Unavailable : a GPU is asked for, and there is none, or too few (`show_device`).
+    Unavailable : the run needs GPUs, and there are no GPUs or too few (`show_device`).
     """
     strategy = STRATEGIES[plan["strategy"]]
     show_device(plan["knobs"]["device"], place, strategy.has_nccl)
@@ -90,39 +90,39 @@ def load(engine: str, module: str) -> ModuleType:
 
 
 def recorder_module(strategy: str, probe: Probe | None) -> ModuleType | None:
-    """Return the module by which an engine records the steps of a run for its probe."""
+    """Return the engine's module that records the steps of a run for its probe, or None."""
     if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
         return None
     return load(engine_name(strategy), f"record_{probe.name.replace('-', '_')}")
 
 
 def engine_name(strategy: str) -> str | None:
-    """Return the engine that trains by a strategy, such as `tensorflow`; None for programs only."""
+    """Return the engine of a strategy, such as `tensorflow`; None for a strategy of programs."""
     engine = STRATEGIES[strategy].engine
     return engine and engine.partition(".")[0]
 
 
-#: What `CUDA_VISIBLE_DEVICES` holds to show no GPU.
+#: The value of `CUDA_VISIBLE_DEVICES` that hides all GPUs.
 _NONE = "-1"
-#: With this variable TensorFlow takes GPU memory only as needed, so processes can share a GPU.
+#: With this variable TensorFlow takes GPU memory only when needed, so processes can share a GPU.
 _GROW = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
     """Show this process and its children only the GPUs of its ranks.
 
-    Call it before any framework is imported. The GPUs of a node are dealt to its ranks in turn, so
-    ranks share them if there are fewer GPUs than ranks.
+    Call this before any framework is imported. The ranks of a node get its GPUs in turn, so ranks
+    share GPUs if there are fewer GPUs than ranks.
 
     Parameters
     ----------
     device : `auto`, `gpu` or `cpu`; without a GPU, `auto` changes nothing.
-    has_nccl : whether ranks on GPUs exchange by NCCL, which takes no GPU for two of them.
+    has_nccl : whether ranks on GPUs exchange by NCCL, which needs a GPU for every rank.
 
     Raises
     ------
-    Unavailable : `device` is `gpu`, and there is none that this process may use; or ranks would
-        share one, and cannot.
+    Unavailable : `device` is `gpu`, and this process may use no GPU; or ranks would share a GPU,
+        and NCCL does not allow it.
     """
     if device == "cpu":
         os.environ[VISIBLE_GPUS] = _NONE

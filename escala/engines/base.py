@@ -1,4 +1,4 @@
-"""The contract of an engine: what one process of a run does inside a framework, in NumPy terms."""
+"""The contract of an engine: the work of one process inside a framework, in terms of NumPy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from escala.probes import Probe, Recorder
     from escala.strategies.base import Place
 
-#: Inputs and targets of a rank's rows, the weight of each row, and the divisor of their loss.
+#: Inputs and targets of a rank's rows, the weight of each row, and the divisor of the sum of
+#: losses.
 StepInputs = tuple
 #: The row numbers of each rank in one step.
 RankRows = list[np.ndarray]
-#: Takes some steps and the numbers of some ranks, and returns for each of these ranks its inputs of
-#: all the steps, one below the other. A rank has equally many rows in each of the steps.
+#: A function of some steps and the numbers of some ranks. For each of these ranks it returns the
+#: inputs of all steps, one step below the other. A rank has an equal number of rows in each step.
 Gather = Callable[[Sequence[RankRows], Sequence[int]], list[StepInputs]]
 
 
@@ -40,7 +41,7 @@ BFLOAT16 = "avx512_bf16"
 def require_products(kind: str) -> None:
     """Refuse a type of matrix products (knob `products`) if the processor lacks its instructions.
 
-    Without them the library that multiplies emulates the type, or does not use it.
+    Without these instructions, the library that multiplies emulates the type, or does not use it.
     """
     if kind == "bfloat16" and not has_instructions(BFLOAT16):
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
@@ -51,13 +52,14 @@ def gpus_in_use(device: str, finds_gpu: bool, title: str, remedy: str) -> list[s
 
     Parameters
     ----------
-    device : the knob of this name.
-    finds_gpu : whether the framework finds any.
+    device : the value of the knob `device`.
+    finds_gpu : whether the framework finds a GPU.
     title, remedy : the name of the framework, and how to install it with CUDA.
 
     Raises
     ------
-    Unavailable : `device` is `gpu`, and the framework finds none; or its GPUs have no identifiers.
+    Unavailable : `device` is `gpu`, and the framework finds no GPU; or the GPUs have no
+        identifiers.
     """
     if not finds_gpu:
         if device == "gpu":
@@ -79,10 +81,10 @@ class MadeStep(NamedTuple):
 
     Attributes
     ----------
-    rows : the row numbers of each of these ranks.
-    moments : when gathering began, when it ended, and when the step ended, of `time.perf_counter`.
-        Steps that are made in one call have equal shares of its time.
-    loss, hits : sums over these ranks: a float, or what `float` converts once all steps are made.
+    rows : the row numbers of each rank.
+    moments : start and end of gathering, and end of the step, by `time.perf_counter`. Steps in one
+        call have equal parts of the call's time.
+    loss, hits : sums over the ranks: a float, or an object that `float` converts after all steps.
     """
 
     rows: RankRows
@@ -96,41 +98,41 @@ class Group:
 
     Parameters
     ----------
-    knobs : those that the strategy reads.
-    place : of this process.
+    knobs : the knobs that the strategy reads.
+    place : the place of this process.
     """
 
     def __init__(self, knobs: Mapping[str, Any], place: Place):
         self.knobs, self.place = knobs, place
 
     def start(self) -> tuple[list[int], int]:
-        """Join the others; return the ranks that this process holds, and the number of all ranks.
+        """Join the other processes; return the ranks of this process, and the number of all ranks.
 
         Raises
         ------
-        Unavailable : a program or device that it needs is missing.
+        Unavailable : a needed program or device is missing.
         """
         return [0], 1
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum of a float64 vector over all processes; each must call it."""
+        """Return the sum of a float64 vector over all processes. Every process must call this."""
         return values
 
     def mean(
         self, copies: Sequence[Sequence[np.ndarray]], weights: Sequence[float]
     ) -> list[np.ndarray]:
-        """Return the weighted means of arrays over all ranks, float64; each process must call it.
+        """Return weighted means of arrays over all ranks, float64. Every process must call this.
 
         Parameters
         ----------
-        copies : for each rank of this process, its copies of the arrays.
-        weights : of each of these ranks. The copies of a rank of weight 0 do not count.
+        copies : the arrays of each rank of this process.
+        weights : the weight of each of these ranks. Arrays of weight 0 do not count.
         """
         sizes = [value.size for value in copies[0]]
         sums = np.zeros(sum(sizes) + 1)
         for values, weight in zip(copies, weights, strict=True):
             flat = np.concatenate([*(value.ravel() for value in values), [1.0]], dtype=np.float64)
-            # A constant may be infinite, as in a mask, and 0 times it is no number.
+            # An array may hold infinity, as in a mask, and 0 times infinity is not a number.
             sums += weight * flat if weight else 0.0
         *flat, weight = self.total(sums)
         means = np.split(np.array(flat) / weight, np.cumsum(sizes)[:-1])
@@ -140,29 +142,29 @@ class Group:
     operations: ClassVar[tuple[str, ...]] = ("allreduce",)
 
     def collective(self, operation: str, size: int) -> Callable[[], float]:
-        """Return a call of a collective as a step makes it, of `size` bytes of float32.
+        """Return a function that calls a collective as in a step, with `size` bytes of float32.
 
-        It returns its seconds until this process has the result. Every process must call it.
+        It returns the seconds until the result is here. Every process must call it.
         """
         raise NotImplementedError
 
     def meet(self) -> None:
-        """Wait until every process that trains has come here."""
+        """Wait until every process that trains has called this."""
         self.total(np.zeros(1))
 
     def share_memory(self, open_path: Callable[[str], Opened], instead: str) -> Opened:
         """Open a file of memory that the ranks of a node share; return what `open_path` returns.
 
-        The file is an anonymous one of the first rank (man 2 memfd_create). The others open it
-        while the first one waits for them. It ends with the last of their processes, however they
-        end. Each rank is a process on one node, and has started. Every rank calls this, in the same
-        order if several times.
+        The first rank makes an anonymous file (man 2 memfd_create). The other ranks open it while
+        the first rank waits. The file disappears with the last process that uses it. Each rank is a
+        started process on one node. Every rank calls this; several calls have one order on all
+        ranks.
 
         Parameters
         ----------
         open_path : opens the file by its path, which is valid during this call. The first rank
-            opens an empty file, before all others, and gives it its size.
-        instead : the knob that needs no such memory, for the message.
+            opens an empty file before all other ranks, and sets the size of the file.
+        instead : a knob's value that needs no shared memory, for the message.
 
         Raises
         ------
@@ -177,7 +179,7 @@ class Group:
         try:
             path = f"/proc/self/fd/{file}"
             result = None if file is None else open_path(path)
-            # Others add zeros, so the sums are the numbers of the first rank.
+            # The other ranks add zeros, so the sums are the numbers of the first rank.
             numbers = [0] * 4 if file is None else [os.getpid(), file, *_identity(path)]
             process, number, *identity = map(int, self.total(np.array(numbers, np.float64)))
             if file is None:
@@ -188,17 +190,17 @@ class Group:
                         f"container? Otherwise use `{instead}`"
                     )
                 result = open_path(path)
-            self.meet()  # Now all have opened it.
+            self.meet()  # Now all ranks have opened the file.
         finally:
             if file is not None:
                 os.close(file)
         return result
 
     def serve(self, folder: Path) -> bool:
-        """Serve the processes that train, if this one only serves; return whether it does.
+        """Serve the processes that train, if this process only serves; return whether it does.
 
-        It serves until a file in the run's `folder` tells that they have ended. A process that
-        trains returns False at once.
+        The process serves until a file in the run's `folder` says that training has ended. A
+        process that trains returns False at once.
         """
         return False
 
@@ -221,14 +223,14 @@ class Engine(ABC):
     Parameters
     ----------
     plan : the run's plan (`escala.record.plan`).
-    group : the process among the others.
+    group : this process in its group of processes.
 
     Attributes
     ----------
     model, functions : of the workload (`escala.engines.functions`).
-    recorder : of the steps, for the probe of the run; None if it records none.
-    rows_at_once : how many rows `evaluate` should get at once.
-    steps_alone : whether a rank can make `step_alone` while the others do something else.
+    recorder : records the steps for the probe of the run; None if the probe records no steps.
+    rows_at_once : the number of rows that one call of `evaluate` should get.
+    steps_alone : whether a rank can make a step without other ranks (`step_alone`).
 
     `build` sets these attributes.
     """
@@ -244,7 +246,7 @@ class Engine(ABC):
 
     @property
     def slowdown(self) -> float:
-        """How many times as long this process computes, by the knob of this name."""
+        """The factor on the computing time of this process, by the knob `slowdown`."""
         return dict(enumerate(self.plan["knobs"]["slowdown"])).get(self.place.process, 1.0)
 
     @abstractmethod
@@ -253,7 +255,7 @@ class Engine(ABC):
 
     @abstractmethod
     def resources(self) -> dict[str, Any]:
-        """Return the `gpus` and the `threads` that this process uses, as `run.json` has them."""
+        """Return the used `gpus` and `threads` of this process, in the format of `run.json`."""
 
     @abstractmethod
     def build(
@@ -268,20 +270,20 @@ class Engine(ABC):
         Parameters
         ----------
         work : the module `model` of the workload.
-        data : gives the form of the rows.
-        knobs : of the workload.
-        probe : of the run, if it is no timing run.
+        data : the arrays; they give shapes and dtypes of the rows.
+        knobs : the knobs of the workload.
+        probe : the probe of the run; None for a timing run.
 
         Raises
         ------
-        InputError : the workload has a part that would be ignored.
-        Unavailable : the model needs what the strategy or a knob does not allow.
+        InputError : the workload has a part that training would ignore.
+        Unavailable : the strategy or a knob does not allow something that the model needs.
         """
 
     def make_steps(self, steps: Iterable[RankRows], gather: Gather) -> Iterator[MadeStep]:
-        """Make steps, one after the other, in which ranks exchange and update; yield each one.
+        """Make steps in sequence, in which ranks exchange and update; yield each step.
 
-        No step includes the time that the caller takes between two steps.
+        The time of a step does not include the caller's work between two steps.
         """
         ranks = self.place.ranks
         began = time.perf_counter()
@@ -294,48 +296,48 @@ class Engine(ABC):
             began = time.perf_counter()
 
     def warm_up(self, step: RankRows, gather: Gather) -> None:
-        """Make a step, so that all code that an epoch needs for such steps is compiled."""
+        """Make a step, so that the code for steps of this size is compiled."""
         for _ in self.make_steps([step], gather):
             pass
 
     def step(self, inputs: StepInputs) -> tuple[float, float]:
-        """Make a step of this process's rank; return its sums of losses and of hits."""
+        """Make a step of this process's rank; return the rank's sums of losses and of hits."""
         raise NotImplementedError
 
     @abstractmethod
     def step_alone(self, inputs: StepInputs) -> None:
-        """Make a step of this process's only rank that exchanges nothing."""
+        """Make a step of this process's only rank without any exchange."""
 
     @contextmanager
     @abstractmethod
     def preserve(self) -> Iterator[None]:
-        """Restore everything that steps change when the block ends."""
+        """At the end of the block, restore everything that steps change."""
 
     @abstractmethod
     def seed(self, *numbers: int) -> None:
-        """Seed what the model draws while it trains, by non-negative integers."""
+        """Seed the random numbers of training by non-negative integers."""
 
     @abstractmethod
     def end_epoch(self, rows: Sequence[int]) -> None:
-        """Make the model equal on all ranks: set what each updates by itself to the weighted mean.
+        """Make the model equal on all ranks: average the variables that ranks update separately.
 
         Parameters
         ----------
-        rows : number of rows in the epoch, for each rank whose steps this process makes.
+        rows : for each rank of this process, its rows in the epoch: the weight in the mean.
         """
 
     @abstractmethod
     def evaluate(
         self, inputs: Sequence[np.ndarray], targets: np.ndarray
     ) -> tuple[np.ndarray, dict[str, float]]:
-        """Return the predictions for some rows, and the sums over them by name.
+        """Return the predictions for some rows, and sums over the rows by name.
 
-        The names are `loss`, `correct`, and the workload's own.
+        The names are `loss`, `correct`, and names of the workload's scores.
         """
 
     @abstractmethod
     def weights(self) -> list[list[np.ndarray]]:
-        """Return the model's variables as each rank of this process holds them."""
+        """Return the values of the model's variables on each rank of this process."""
 
     @abstractmethod
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
@@ -343,20 +345,20 @@ class Engine(ABC):
 
     @abstractmethod
     def values(self) -> list[np.ndarray]:
-        """Return the values of all variables of model and optimizer; every process must call it."""
+        """Return all values of model and optimizer. Every process must call this."""
 
     @abstractmethod
     def restore(self, values: Sequence[np.ndarray]) -> None:
-        """Set the variables to what `values` returned, in a run with the same number of ranks."""
+        """Set the variables to a result of `values` from a run with an equal number of ranks."""
 
     @abstractmethod
     def broadcast(self) -> None:
-        """Give every rank the values that rank 0 holds."""
+        """Copy the values of rank 0 to every rank."""
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return `parameters` and `optimizer` for `run.json`, and what only this engine records."""
+        """Return `parameters` and `optimizer` for `run.json`, and entries of this engine only."""
 
     @abstractmethod
     def board(self, folder: Path) -> Callable[[int, Mapping[str, float]], None]:
-        """Return a function that writes numbers by name, at a step, for TensorBoard."""
+        """Return a function of a step and numbers by name, which writes for TensorBoard."""

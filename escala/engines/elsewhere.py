@@ -1,9 +1,9 @@
-"""Compute by a framework: in this process, or in one whose Python has the framework.
+"""Compute by a framework, in this process or in a process whose Python has the framework.
 
-That process is `python -m escala.engines.elsewhere MODULE ENGINE`, and its standard input is one
-end of a socket. The module has `make_functions`. It takes the name of the engine, a description in
-JSON, and arrays by name, such as the settings and the weights of a network. It returns functions
-from a tuple of arrays to an array.
+The other process is `python -m escala.engines.elsewhere MODULE ENGINE`, and its standard input is
+one end of a socket. MODULE has the function `make_functions`. This function takes the name of the
+engine, a description in JSON, such as settings, and arrays by name, such as weights. It returns
+functions from a tuple of arrays to an array.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Inputs = tuple[np.ndarray, ...]
 def make_caller(
     module: str, engine: str, description: dict, arrays: Arrays
 ) -> Callable[[int, Inputs], np.ndarray]:
-    """Return a function that calls the functions of a module by their numbers.
+    """Return a function of a number and inputs, which calls a module's function of that number.
 
     Parameters
     ----------
-    module : its `make_functions` gets the other arguments.
+    module : the module whose `make_functions` gets the other arguments.
 
     Raises
     ------
-    ValueError : the module cannot make functions of these arguments.
+    ValueError : the module cannot make functions from these arguments.
     Unavailable : the environment of the framework could not be made.
     """
     python = environments.provide(engine)
@@ -69,14 +69,14 @@ class _Elsewhere:
         self._ask(json.dumps(description).encode(), _pack(arrays))
 
     def call(self, number: int, inputs: Inputs) -> np.ndarray:
-        """Return what one of the functions computes."""
+        """Return the result of the function of this number."""
         arrays = {f"input_{place}": array for place, array in enumerate(inputs)}
         return self._ask(_pack({"function": np.array(number)} | arrays))["arr_0"]
 
     def _ask(self, *messages: bytes) -> Arrays:
-        """Return the arrays that the process answers; an error in it is a ValueError.
+        """Return the arrays that the process answers; an error in the process is a ValueError.
 
-        It is `Unavailable` if the process has ended, because it cannot be started or lacks memory.
+        A process that has ended is `Unavailable`: it could not be started, or memory ran out.
         """
         try:
             for message in messages:
@@ -100,14 +100,14 @@ def _end(connection: Connection, child: Any) -> None:
 
 
 def _serve(module: str, engine: str, connection: Connection) -> None:
-    """Make the functions of a module, and compute what the other side asks for until it ends."""
+    """Make the functions of a module, and answer requests of the other side until its end."""
 
     def answer(compute: Callable[[], Any]) -> Any:
-        """Return the result of a function. Send its error, and the result if it is an array."""
+        """Return the result of `compute`. Send its error, and the result if it is an array."""
         error, result = "", None
         try:
             result = compute()
-        # The code of a user's workload may raise anything.
+        # The code of a user's workload may raise any error.
         except (Exception, SystemExit) as raised:
             error = errors.text_of(raised)
         connection.send_bytes(error.encode())

@@ -1,8 +1,8 @@
-"""The environment of Python of each engine: where it is, what it holds, and how it is made.
+"""The environment of Python of each engine: its place, its packages, and its creation.
 
-The first of these serves: an interpreter that the user names; Escala's own, if it holds all that
-the engine needs, by an extra or by conda; and an environment that is made for the engine when it is
-first needed. It is made whole, or not at all.
+The first of these interpreters serves: an interpreter that the user names; Escala's own, if an
+extra or conda installed all packages that the engine needs; the interpreter of an environment that
+is made for the engine when it is first needed. A failed creation leaves no environment.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from escala.core.files import take_turns
 from escala.core.variables import for_ranks
 from escala.runtime.mpi import project_mpi
 
-#: The folder of the project: a clone, or that of an installation.
+#: The folder of the project: of a clone, or of an installation.
 ROOT = Path(__file__).resolve().parents[2]
-#: Prints what the package of an engine says of itself, and the versions that every rank needs.
+#: A program that prints `describe` of an engine's package, and versions that every rank needs.
 _DESCRIBE = """
 import platform, numpy, psutil
 from escala.engines.ENGINE import describe
 print(f"{describe()}, numpy {numpy.__version__}, Python {platform.python_version()}")
 """
-#: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
+#: Seconds after which an interpreter counts as silent. The first import of PyTorch reads 500 MB.
 _SECONDS = 120
 
 
 def folder(engine: str) -> Path:
-    """Return the folder of an engine's environment: in a clone, otherwise alongside the store.
+    """Return the folder of an engine's environment: inside a clone, otherwise alongside the store.
 
-    It is in no installation of Escala, because the next version replaces that as a whole.
+    An installation of Escala holds no environment, because the next version replaces the
+    installation.
     """
     name = ENGINES[engine].environment.folder
     if (ROOT / "uv.lock").is_file():
@@ -58,14 +59,14 @@ def python(engine: str) -> str:
 
     Raises
     ------
-    Unavailable : the environment of its framework is not installed.
+    Unavailable : the environment of the engine is not installed.
     """
     variable = ENGINES[engine].environment.variable
     if named := os.environ.get(variable):
         program = shutil.which(Path(named).expanduser())
         if program is None:
             raise Unavailable(f"{variable}: {named} is not a program. Remedy: {remedy(engine)}")
-        # A link decides which packages it finds, and is not followed.
+        # A link is not followed, because the link's place decides which packages Python finds.
         return str(Path(program).absolute())
     if _is_here(engine):
         return sys.executable
@@ -73,7 +74,7 @@ def python(engine: str) -> str:
     if os.access(made, os.X_OK):
         return str(made)
     raise Unavailable(
-        f"{ENGINES[engine].title} is not installed: there is no {made}. Remedy: {remedy(engine)}"
+        f"{ENGINES[engine].title} is not installed: {made} does not exist. Remedy: {remedy(engine)}"
     )
 
 
@@ -82,12 +83,12 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 
     Parameters
     ----------
-    further : distributions besides those of the engine; `not installed` where one is not.
+    further : distributions besides the engine's. A missing distribution gets `not installed`.
 
     Raises
     ------
-    Unavailable : as `python`; or the interpreter does not answer, or lacks a distribution of the
-        engine, or has a release that is too old.
+    Unavailable : the environment is not installed; or its interpreter does not answer, lacks a
+        distribution of the engine, or has a release that is too old.
     """
     interpreter = python(engine)
     try:
@@ -106,21 +107,21 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 
 
 def _find_missing(engine: str, held: Collection[str]) -> list[str]:
-    """Return what an engine needs and an environment with some packages does not hold."""
+    """Return the packages that an engine needs and that are not in `held`."""
     required = ENGINES[engine].required
     return [" or ".join(names) for names in required if not any(name in held for name in names)]
 
 
 @cache
 def _is_here(engine: str) -> bool:
-    """Return whether Escala's own environment holds all that an engine needs, in fitting versions.
+    """Return whether Escala's own environment has all needed packages in fitting versions.
 
-    `uv run` leaves what an extra installed, and installs other versions of what it needs.
+    `uv run` leaves the packages of an extra, but may change the versions of their dependencies.
     """
     held = _list_present(ENGINES[engine].distributions)
     if _find_missing(engine, held):
         return False
-    # Not in the environments of ranks, which import this module.
+    # Imported here, because the environments of ranks lack this package.
     from packaging.requirements import Requirement
 
     for name in held.keys() - {"python"}:
@@ -133,7 +134,7 @@ def _is_here(engine: str) -> bool:
 
 
 def _list_present(names: Collection[str]) -> dict[str, str]:
-    """Return the versions of Python and of those distributions that Escala's environment holds."""
+    """Return the versions of Python and of the named distributions in Escala's environment."""
     installed = packages.versions(names)
     return {name: version for name, version in installed.items() if version != packages.ABSENT}
 
@@ -148,7 +149,7 @@ def _list_packages(interpreter: str) -> dict[str, str]:
 
 
 def describe(engine: str, interpreter: str) -> str:
-    """Return the versions of what ranks of an engine import, and the devices that it computes on.
+    """Return, as text, the versions that ranks of an engine import, and the engine's devices.
 
     The framework and its version come first (`describe` in the package of the engine).
 
@@ -162,11 +163,11 @@ def describe(engine: str, interpreter: str) -> str:
 
 
 def _require_recent(engine: str, version: str, interpreter: str) -> None:
-    """Refuse a release of a framework that lacks what its engine calls.
+    """Refuse a release of a framework that is too old for its engine.
 
     Parameters
     ----------
-    version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` of a build of the user's own.
+    version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` for a user's own build.
     """
     needed, title = ENGINES[engine].environment.oldest, ENGINES[engine].title
     release = tuple(map(int, re.findall(r"\d+", version)))[: len(needed)]
@@ -178,7 +179,7 @@ def _require_recent(engine: str, version: str, interpreter: str) -> None:
 
 
 def _run(interpreter: str, code: str) -> str:
-    """Return what a program prints under an interpreter, as ranks are started."""
+    """Return the output of a program under an interpreter, started with the variables of ranks."""
     try:
         words = [interpreter, "-P", "-c", code]
         environment = variables(interpreter, for_ranks()) | project_mpi()
@@ -196,7 +197,7 @@ def _run(interpreter: str, code: str) -> str:
 
 
 def remedy(engine: str) -> str:
-    """Return what to do where an engine's environment is missing or broken."""
+    """Return the remedy for a missing or broken environment of an engine."""
     variable = ENGINES[engine].environment.variable
     if os.environ.get(variable):
         title = ENGINES[engine].title
@@ -205,10 +206,10 @@ def remedy(engine: str) -> str:
 
 
 def variables(interpreter: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process that an interpreter runs, from those of Escala's processes.
+    """Return the variables of an interpreter's process, from the variables of Escala's processes.
 
-    Nothing of Escala's own environment reaches another interpreter: its Python's path is the
-    project's folder alone, and the programs of its own environment come first.
+    Nothing of Escala's own environment reaches another interpreter. The other interpreter's Python
+    path is only the project's folder, and its PATH begins with its own programs.
     """
     if interpreter == sys.executable:
         return dict(environment)
@@ -221,26 +222,26 @@ def variables(interpreter: str, environment: Mapping[str, str]) -> dict[str, str
     }
 
 
-#: Variables that pip reads and uv does not, with uv's option for each.
+#: Variables that pip reads and uv does not, and uv's option in place of each.
 _PIP = {
     "PIP_FIND_LINKS": "--find-links",
     "PIP_INDEX_URL": "--default-index",
     "PIP_EXTRA_INDEX_URL": "--index",
 }
-#: Variables of uv by which a user names where packages are.
+#: Variables of uv by which a user names sources of packages.
 _UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
-#: Whether this process only shows what it would do.
+#: Whether this process only shows its plan and does nothing.
 dry_run = False
 
 
 def provide(engine: str) -> str:
-    """Return the path of the Python that runs an engine, and make its environment if there is none.
+    """Return the path of the Python that runs an engine; first make a missing environment.
 
-    A dry run makes none: it says what it would make, and returns the Python of this process.
+    A dry run makes no environment. It prints its plan, and returns the Python of this process.
 
     Raises
     ------
-    Unavailable : it could not be made, or the variable of the engine names no program.
+    Unavailable : the environment could not be made, or the variable of the engine names no program.
     """
     try:
         return python(engine)
@@ -255,9 +256,9 @@ def provide(engine: str) -> str:
 
 
 def provide_all(names: Iterable[str]) -> None:
-    """Make the missing environments of engines, and say why one could not be made.
+    """Make the missing environments of engines, and say why an environment could not be made.
 
-    Runs that need this one end as unavailable.
+    Runs that need a missing environment end as unavailable.
     """
     for engine in sorted(names):
         try:
@@ -267,31 +268,31 @@ def provide_all(names: Iterable[str]) -> None:
 
 
 def enter(engine: str) -> None:
-    """Run the script of this process anew by the Python of an engine, if that is another one.
+    """Run the script of this process again by the Python of an engine, if they differ.
 
     Raises
     ------
-    Unavailable : as `provide`.
+    Unavailable : `provide` says when.
     """
     if (interpreter := provide(engine)) != sys.executable:
         environment = variables(interpreter, os.environ)
-        # If it named this interpreter by another path, the script would enter it again.
+        # If the variable named this interpreter by another path, the script would enter it again.
         environment.pop(ENGINES[engine].environment.variable, None)
         os.execve(interpreter, [interpreter, *sys.orig_argv[1:]], environment)
 
 
 def install(engine: str, python: str | None = None) -> str:
-    """Make the environment of an engine if there is none; return a sentence about what is there.
+    """Make a missing environment of an engine; return a sentence about the environment.
 
     Parameters
     ----------
-    python : its Python, as uv understands it: a version or a path. None: the release that the
-        engine needs, and if it needs none in particular, that of this process.
+    python : the environment's Python, for uv: a version or a path. None means the release that the
+        engine needs; if it needs no special release, the Python of this process.
 
     Raises
     ------
     InputError : the user names an interpreter that is used in place of the environment.
-    Unavailable : uv is missing, or it could not install the packages.
+    Unavailable : uv is missing, or uv could not install the packages.
     """
     declared, target = ENGINES[engine].environment, folder(engine)
     if named := os.environ.get(declared.variable):
@@ -304,7 +305,7 @@ def install(engine: str, python: str | None = None) -> str:
         try:
             description = describe(engine, str(target / "bin" / "python"))
             again = f"To make it again: rm -r {shlex.quote(str(target))}"
-            return f"{target} is there: {description}. {again}"
+            return f"{target} exists: {description}. {again}"
         except Unavailable as error:
             if target.exists():
                 say(f"{error}. It is made again")
@@ -321,15 +322,15 @@ def install(engine: str, python: str | None = None) -> str:
 
 
 def _make(engine: str, into: Path, python: str) -> None:
-    """Make an environment and install the framework's packages, in a build that fits the machine.
+    """Make an environment, and install the framework's packages in a build for this machine.
 
-    The framework's own index may have builds for processors and for each release of CUDA. Where uv
-    cannot reach it, packages come from where the user says.
+    The framework's own index may have builds for processors and for each release of CUDA. If uv
+    cannot reach this index, packages come from the user's sources.
     """
-    shutil.rmtree(into, ignore_errors=True)  # Of a call that was killed.
+    shutil.rmtree(into, ignore_errors=True)  # Left by a call that was killed.
     title, declared = ENGINES[engine].title, ENGINES[engine].environment
     say(f"{title} is installed into {folder(engine)}, once: {declared.takes}")
-    # The folder will be renamed, so no program in it may name its path.
+    # The folder will be renamed, so no program inside may contain its path.
     if _uv("venv", "--quiet", "--relocatable", "--python", python, str(into)):
         raise Unavailable(
             f"uv could not make an environment of Python {python} for {title} (see above). Remedy: "
@@ -340,7 +341,7 @@ def _make(engine: str, into: Path, python: str) -> None:
     command += ["--requirements", str(requirements)]
     if declared.backend:
         backend = os.environ.get(declared.backend_variable, "auto")
-        say(f"{title} comes from its own index, in the build {backend}")
+        say(f"{title} comes from the index of {title}, in the build {backend}")
         if _uv(*command, declared.backend, backend) == 0:
             return
         say("that failed (see above)")
@@ -356,11 +357,11 @@ def _make(engine: str, into: Path, python: str) -> None:
 
 
 def package_sources(environment: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return where packages come from besides a framework's own index, and uv's options for it.
+    """Return the sources of packages besides a framework's own index, and uv's options for them.
 
     Parameters
     ----------
-    environment : of the user, whose variables for pip count too.
+    environment : the user's variables; variables for pip also count.
     """
     options = [
         word
@@ -373,9 +374,9 @@ def package_sources(environment: Mapping[str, str]) -> tuple[str, list[str]]:
 
 
 def _uv(*arguments: str) -> int:
-    """Call uv, whose progress and messages go to the terminal; return its exit code."""
-    # `pyproject.toml` says how Horovod is compiled. The project in the working directory may ask
-    # something else of uv.
+    """Call uv and return its exit code. Progress and messages of uv go to the terminal."""
+    # Escala's `pyproject.toml` says how Horovod is compiled. A project in the working directory may
+    # have other settings for uv.
     places = os.environ.get("UV"), shutil.which("uv"), str(ROOT / ".uv" / "bin" / "uv")
     uv = next((place for place in places if place and os.access(place, os.X_OK)), None)
     if uv is None:

@@ -1,7 +1,7 @@
-"""Functions of a workload as every engine calls them: losses, scores, predictions, a kept model.
+"""Functions of a workload for every engine: losses, scores, predictions, a kept model.
 
-`python -m escala.engines.functions MODEL OUTPUT`, in the Python of an engine, describes the
-gradients of the model that the file MODEL names, for a calibration.
+`python -m escala.engines.functions MODEL OUTPUT`, in the Python of an engine, describes gradients
+for a calibration. The file MODEL names the model.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import workload
 from escala.workloads.models import SUMMED
 
-#: Why a part of a workload is ignored, as the end of a sentence.
+#: The reason why a part of a workload is ignored, as the end of a sentence.
 WHY_IGNORED = "Escala makes the steps and computes `row_losses` itself"
 
 
 class Functions(ABC):
-    """Functions of a workload's module, in the form that a framework takes.
+    """Functions of a workload's module, adapted to a framework.
 
     Attributes
     ----------
     work, settings : the module, and the workload's settings.
-    correct : a function of targets and outputs, which returns 1 for each correct row, else 0.
+    correct : a function of targets and outputs, which returns the correctness of each row, 0 to 1.
     """
 
-    #: What `build` of a workload returns, in words.
+    #: The result of a workload's `build`, in words.
     a_model: ClassVar[str]
     #: `tensor` converts an array to a tensor on the processor, and `array` a tensor to an array.
     tensor = array = staticmethod(np.asarray)
@@ -54,15 +54,15 @@ class Functions(ABC):
             self._predict = self.function("predict", self.most_probable)
 
     def function(self, name: str, *default: Callable) -> Callable:
-        """Return a function of the module; the default, or an AttributeError, if it has none."""
+        """Return a function of the module, or the default; with neither, an AttributeError."""
         return getattr(self.work, name, *default)
 
     def build(self, specs: Sequence[Spec], outputs: tuple[int, ...], knobs: Mapping) -> Any:
-        """Return the untrained model that `build` of the workload gives for these arguments.
+        """Return the untrained model of the workload's `build` for these arguments.
 
         Raises
         ------
-        InputError : it gives something else than a model that can be trained.
+        InputError : the result is not a model that can be trained.
         """
         model = self.work.build(specs, outputs, self.settings, knobs)
         if not self.is_model(model):
@@ -76,17 +76,17 @@ class Functions(ABC):
         """Return whether an object is a model of the framework."""
 
     def refuse_ignored(self, model: Any, optimizer: Any) -> None:
-        """Refuse a workload with a part that a run would ignore, and say what to do in its place.
+        """Refuse a workload with a part that a run would ignore; the message has a remedy.
 
         Raises
         ------
-        InputError : for the first one.
+        InputError : a part would be ignored; the message names the first such part.
         """
         for reason, remedy in self.find_ignored(model, optimizer):
             raise InputError(file_of(self.work), None, reason, remedy)
 
     def find_ignored(self, model: Any, optimizer: Any) -> Iterable[tuple[str, str]]:
-        """Yield what a run would ignore, each with the remedy."""
+        """Yield every part that a run would ignore, and a remedy."""
         return ()
 
     def require_trainable(self, model: Any, specs: Sequence[Spec]) -> None:  # noqa: B027
@@ -94,7 +94,7 @@ class Functions(ABC):
 
     @abstractmethod
     def shapes(self, model: Any) -> Sequence[Sequence[int]]:
-        """Return the shapes of a model's weights, in the order in which a run keeps them."""
+        """Return the shapes of a model's weights, in the order of a kept model."""
 
     @abstractmethod
     def with_weights(self, model: Any, weights: Sequence[np.ndarray]) -> Any:
@@ -105,7 +105,7 @@ class Functions(ABC):
         """Return the shape of a model's output for one row."""
 
     def require_one_output(self, is_one: bool, kind: str) -> None:
-        """Refuse a model if its output for a row, in words `kind`, is not one tensor."""
+        """Refuse a model whose output for a row is not one tensor; `kind` describes this output."""
         if not is_one:
             remedy = "give one tensor with the rows in front, such as all outputs joined, and one "
             remedy += "target array, and take them apart in row_losses"
@@ -115,14 +115,14 @@ class Functions(ABC):
 
     @abstractmethod
     def outputs(self, model: Any, inputs: Sequence[Any]) -> Any:
-        """Return what a model gives for the inputs of some rows when it does not train."""
+        """Return the outputs of a model for some rows outside training."""
 
     @abstractmethod
     def compile(self, model: Any, function: Callable, specs: Sequence[Spec]) -> Callable:
-        """Return a function of arrays of NumPy that computes a function of tensors.
+        """Return, for a function of tensors, a compiled function of arrays of NumPy.
 
-        `function` takes rows of the forms `specs`, and calls `model` outside training. Where it
-        returns a tensor, the result is an array.
+        `function` takes tensors of rows with the specs `specs`, and calls `model` outside training.
+        The compiled function returns an array for each tensor.
         """
 
     @abstractmethod
@@ -131,25 +131,25 @@ class Functions(ABC):
 
     @abstractmethod
     def is_most_probable(self, targets: Any, outputs: Any) -> Any:
-        """Return 1 for each row whose most probable class is its target, 0 otherwise, float32."""
+        """Return 1 for each row whose most probable class is the target, otherwise 0, float32."""
 
     def fits(self, shape: Any, rows: Any) -> bool:
-        """Return whether losses of a shape are one for each of the rows; `rows` is (rows,)."""
+        """Return whether losses of the shape `shape` fit `rows`, the shape (rows,)."""
         return shape == rows
 
     def extra_losses(self, model: Any) -> Sequence[Any]:
-        """Return what the model adds to the loss of each row, such as of regularisers."""
+        """Return the losses that the model adds to each row's loss, such as of regularisers."""
         return ()
 
     def row_losses(self, targets: Any, outputs: Any) -> Any:
         """Return the loss of every row, shape (rows,).
 
-        A mean over the rows, or a loss for each place in a row, would be broadcast over the weights
-        of the rows, so that training would minimise another quantity.
+        A mean over the rows, or a loss for each position in a row, is refused. It would be
+        broadcast over the weights of the rows, and training would minimise another quantity.
 
         Raises
         ------
-        ValueError : the workload's `row_losses` returns another shape; with its file and line.
+        ValueError : the workload's `row_losses` returns another shape; with file and line.
         """
         losses = self._row_losses(targets, outputs, self.settings)
         if not self.fits(losses.shape, targets.shape[:1]):
@@ -169,9 +169,9 @@ class Functions(ABC):
     def evaluate_rows(
         self, model: Any, inputs: Sequence[Any], targets: Any, total: Callable
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the predictions of some rows, and the `total` over them of each score by name.
+        """Return the predictions of some rows, and by name the `total` of each score over the rows.
 
-        The scores are `SUMMED`, and those of the workload's `row_scores`.
+        The scores are `SUMMED`, and the scores of the workload's `row_scores`.
 
         Raises
         ------
@@ -189,9 +189,9 @@ class Functions(ABC):
         return self.predictions(model, inputs, outputs), sums
 
     def compile_evaluation(self, model: Any, specs: Sequence[Spec], total: Callable) -> Callable:
-        """Return `evaluate_rows` as a function of arrays: inputs of some rows, and their targets.
+        """Return `evaluate_rows` as a function of arrays: the inputs of some rows, and the targets.
 
-        `specs` are those of inputs and targets. The sums are floats.
+        `specs` are the specs of inputs and targets. The sums are floats.
         """
 
         def evaluate(*rows: Any) -> tuple[Any, dict[str, Any]]:
@@ -216,10 +216,10 @@ class Functions(ABC):
     ) -> tuple[Callable, Callable, tuple]:
         """Return two functions of a trained model's inputs, and the shape of its output for a row.
 
-        The first function gives the outputs, as probabilities if the workload has the function
-        `probabilities`, and the second one the predictions. A size of the shape that is not known
-        is None. `weights` are arrays by the names that `np.savez` gives. `require` refuses arrays
-        that have other names or shapes than the model's.
+        The first function gives the outputs. They are probabilities if the workload has the
+        function `probabilities`. The second function gives the predictions. An unknown size in the
+        shape is None. `weights` are arrays with the names of `np.savez`. `require` refuses arrays
+        whose names or shapes differ from the model's.
         """
         model = self.build(specs, outputs, knobs)
         shapes = {f"arr_{number}": tuple(shape) for number, shape in enumerate(self.shapes(model))}
@@ -241,12 +241,12 @@ class Functions(ABC):
     def outputs_of(
         self, model: Any, weights: Sequence[np.ndarray], inputs: Sequence[np.ndarray]
     ) -> np.ndarray:
-        """Return what a model with weights gives for rows, outside training."""
+        """Return the outputs of a model with these weights for some rows, outside training."""
         trained = self.with_weights(model, weights)
         return self.array(self.outputs(trained, [self.tensor(array) for array in inputs]))
 
     def losses_of(self, targets: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, set[str]]:
-        """Return what `row_losses` gives for rows, of any shape, and the names of `row_scores`."""
+        """Return `row_losses` of some rows, of any shape, and the names of `row_scores`."""
         rows = self.tensor(targets), self.tensor(outputs)
         losses = self.work.row_losses(*rows, self.settings)
         return self.array(losses), {*self._row_scores(*rows)}
@@ -259,18 +259,19 @@ class Functions(ABC):
         inputs: Sequence[np.ndarray],
         targets: np.ndarray,
     ) -> list[tuple[str, np.ndarray | None]]:
-        """Return each trained array by its name, with its gradient if the loss depends on it."""
+        """Return name and gradient of each trained array; None without influence on the loss."""
 
     @abstractmethod
     def trainable_arrays(self, model: Any) -> Iterable[tuple[str, Sequence[int], int]]:
-        """Yield the name, the shape and the bytes of a number of each trained array."""
+        """Yield name, shape, and bytes per number of each trained array."""
 
     def gradient_forms(self, model: Any, data: Arrays) -> list[dict]:
-        """Return what a calibration holds of each gradient of a model, without its times.
+        """Return a calibration's entry for each gradient of a model, without times.
 
-        `factor_rows` is how many rows a dense layer receives for one row of the model, if ranks may
-        exchange the factors of its gradient. `sparse_rows` is how many rows of a table one row of
-        the model reads, if the gradient holds only these. `data` has rows of the model's form.
+        `factor_rows` is set if ranks may exchange the factors of a dense layer's gradient: the rows
+        that the layer receives for one row of the model. `sparse_rows` is set if a gradient holds
+        only the rows that were read from a table: the rows that one row of the model reads. `data`
+        are arrays that fit the model.
         """
         return [
             {
@@ -285,7 +286,7 @@ class Functions(ABC):
 
 
 def find_unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield what a module holds under names that nothing reads, each with the remedy."""
+    """Yield reason and remedy for each of `names` that a module has and nothing reads."""
     for name in names:
         if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
             reason = f"{name} of the module is never used: {WHY_IGNORED}"
@@ -298,10 +299,10 @@ def file_of(work: ModuleType) -> str:
 
 
 def describe_gradients(model: Mapping[str, Any]) -> list[dict]:
-    """Return `gradient_forms` of a model; this imports a framework.
+    """Return `gradient_forms` of a model. This imports a framework.
 
-    `model` has the `engine` and the `workload`, the folder `split`, whose arrays give the form of a
-    row, and `training` and `knobs` as in a request.
+    `model` has the `engine` and the `workload`, the folder `split`, whose arrays give shapes and
+    dtypes of a row, and `training` and `knobs` as in a request.
     """
     engine, name, data = model["engine"], model["workload"], reader(Path(model["split"]))
     module = engines.load(engine, "functions")

@@ -1,16 +1,16 @@
-"""What layers of any framework share: laws of initial weights, and the rows of a step of all ranks.
+"""Parts of layers for any framework: laws of initial weights, and sums over all ranks of a step.
 
-A law, in NumPy and the same under every engine, is a function of the shape of an array in Keras's
-layout, (…, inputs, outputs), and of a generator of random numbers. It returns the array, float32.
-The distributions are those of Keras's initialisers of the same name.
+A law is a function in NumPy, equal for every engine. Its arguments are the shape of an array in
+Keras's layout, (…, inputs, outputs), and a generator of random numbers. It returns the array,
+float32. The distributions are those of Keras's initialisers with equal names.
 
-A workload builds its model with a layer that normalises over all ranks, and knows no strategy. The
-step of a rank calls the model within `over_ranks`, which gives the layers the weight of each row
-and the strategy's sum over ranks. Elsewhere they normalise over the rows that they are given.
+A workload builds a layer that normalises over all ranks without knowing the strategy. The step of a
+rank calls the model within `over_ranks`. This context gives such layers the weight of each row and
+the strategy's sum over ranks. Outside this context they normalise over the rows of the call.
 
-The ranks sum three moments of each channel: count, sum and sum of squares. Where a mean is large,
-the variance is a small difference of two large numbers. So a rank sums the squares of deviations
-from its own mean in 32 bits, and converts only these sums to 64 bits.
+The ranks sum three moments of each channel: count, sum and sum of squares. If a mean is large, the
+variance is a small difference of two large numbers. So a rank sums the squares of deviations from
+its own mean in 32 bits, and converts only the sums to 64 bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from escala.core.errors import Unavailable
 #: The value of the training setting `initial_weights`.
 SEEDED = "seeded"
 Law = Callable[[tuple[int, ...], np.random.Generator], np.ndarray]
-#: Standard deviation of a standard normal law that is cut off at -2 and 2.
+#: Standard deviation of the standard normal law, cut off at -2 and 2.
 _CUT = 0.87962566103423978
 
 
@@ -45,14 +45,14 @@ def uniform(limit: float) -> Law:
 
 
 def variance_scaling(scale: float, mode: str, distribution: str) -> Law:
-    """Return the law with mean 0 and variance `scale` / n of a kernel.
+    """Return the law of a kernel with mean 0 and variance `scale` / n.
 
     Parameters
     ----------
-    mode : n is the number of inputs of an output, `fan_in`, that of outputs of an input, `fan_out`,
-        or their mean, `fan_avg`.
-    distribution : `uniform`, `normal`, or `truncated_normal` without values beyond two standard
-        deviations of the law before it is cut off.
+    mode : how to choose n: the inputs of one output (`fan_in`), the outputs of one input
+        (`fan_out`), or the mean of both numbers (`fan_avg`).
+    distribution : `uniform`, `normal`, or `truncated_normal`, a normal law without values beyond
+        two of its standard deviations.
     """
 
     def draw(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
@@ -73,7 +73,7 @@ def variance_scaling(scale: float, mode: str, distribution: str) -> Law:
 
 
 def orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return a matrix with orthonormal rows or columns, as (Saxe et al. 2014, arXiv 1312.6120)."""
+    """Return a matrix with orthonormal rows or columns (Saxe et al. 2014, arXiv 1312.6120)."""
     rows, columns = shape
     q, r = np.linalg.qr(random.standard_normal((max(shape), min(shape))))
     q *= np.sign(np.diag(r))
@@ -81,7 +81,7 @@ def orthogonal(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarra
 
 
 def forget_gate(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return the bias of an LSTM: 1 for the second of its four gates, which forgets, else 0."""
+    """Return the bias of an LSTM: 1 for the forget gate, the second of four gates, else 0."""
     bias = np.zeros(shape, np.float32)
     units = shape[0] // 4
     bias[units : 2 * units] = 1
@@ -95,9 +95,9 @@ GLOROT = variance_scaling(1, "fan_avg", "uniform")
 def draw_weights(
     laws: Iterable[tuple[Law | None, tuple[int, ...]]], seed: int
 ) -> Iterable[np.ndarray | None]:
-    """Yield an initial value for each array of a model, None for one whose law is not known.
+    """Yield an initial value for each array of a model; None for an array with unknown law.
 
-    The value depends on the seed, the number of the array in the model, its law and its shape.
+    A value depends on the seed, and on the array's number in the model, law and shape.
 
     Parameters
     ----------
@@ -109,9 +109,9 @@ def draw_weights(
 
 @dataclass(frozen=True)
 class Step:
-    """The step of a rank in which layers are called: `weights` and `total` as of `over_ranks`.
+    """The step of a rank in which layers are called; `over_ranks` explains `weights` and `total`.
 
-    `numbers` counts the sums in the step, so that each has a name that is the same on all ranks.
+    `numbers` counts the sums in the step, so that each sum has the same name on all ranks.
     """
 
     weights: Any
@@ -119,7 +119,7 @@ class Step:
     numbers: Iterator[int] = field(default_factory=count)
 
 
-#: Each replica of a process may run in its own thread, and each thread has its own value.
+#: Each replica of a process may run in its own thread, and each thread has its own `STEP`.
 STEP: ContextVar[Step | None] = ContextVar("step", default=None)
 
 
@@ -127,9 +127,9 @@ STEP: ContextVar[Step | None] = ContextVar("step", default=None)
 def over_ranks(weights: Any, total: Callable | None) -> Iterator[None]:
     """Let layers called in this context normalise over the rows of all ranks.
 
-    `weights`, float32 (rows,), are how often each row counts: 0 excludes a row from the statistics.
-    `total` returns the sum of a tensor over all ranks, with its gradient; under TensorFlow it also
-    takes a name for the sum. None is for this rank only.
+    `weights`, float32 (rows,), say how often each row counts; 0 excludes a row from the statistics.
+    `total` returns the sum of a tensor over all ranks, with its gradient. Under TensorFlow `total`
+    also takes a name for the sum. With None, only this rank counts.
     """
     token = STEP.set(Step(weights, total))
     try:
@@ -139,10 +139,10 @@ def over_ranks(weights: Any, total: Callable | None) -> Iterator[None]:
 
 
 def require_whole_steps(normalises: bool, parts: int) -> None:
-    """Refuse a model that normalises over all ranks if a rank computes its rows in several parts.
+    """Refuse a model that normalises over all ranks, if ranks compute their rows in several parts.
 
-    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
-    `accumulation`.
+    A rank with fewer rows than parts would exchange less often than other ranks. `parts` is the
+    knob `accumulation`.
     """
     if parts > 1 and normalises:
         raise Unavailable(

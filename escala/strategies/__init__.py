@@ -1,8 +1,8 @@
 """Strategies: how replicas synchronise.
 
-The strategies of an engine are classes in `strategies.py` of its folder, and those that only start
-programs are in `base`. A strategy's declaration is part of a run's key (`escala.record.key`)
-only if the run uses the strategy.
+The strategies of an engine are classes in `strategies.py` in the engine's folder. Strategies that
+only start programs are in `base`. A strategy's declaration is part of a run's key
+(`escala.record.key`) only if the run uses the strategy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from escala.strategies.base import Strategy
 
 __all__ = ["OPTIONS", "STRATEGIES", "Strategy"]
 
-#: The files of strategies and of their knobs in the folder of an engine.
+#: In the folder of an engine, the file of strategies, and the file of the knobs of these
+#: strategies.
 FILE, KNOBS = "strategies.py", "knobs.yaml"
 
 
 def _discover() -> dict[str, type[Strategy]]:
-    """Return the strategies by name, in the order that tables and figures list them."""
+    """Return the strategies by name, in the order of tables and figures."""
     declared = [
         value
         for module in (base, *map(_load, sorted(FOLDER.glob(f"*/{FILE}"))))
@@ -53,7 +54,7 @@ def _discover() -> dict[str, type[Strategy]]:
 
 
 def _load(file: Path) -> ModuleType:
-    """Import a module of an engine without its package `escala.engines`, which imports this one."""
+    """Import a module without its package `escala.engines`, which imports `escala.strategies`."""
     name = f"escala.engines.{file.parent.name}.{file.stem}"
     spec = spec_from_file_location(name, file)
     sys.modules[name] = module_from_spec(spec)
@@ -62,5 +63,5 @@ def _load(file: Path) -> ModuleType:
 
 
 STRATEGIES: dict[str, type[Strategy]] = _discover()
-#: The options of `escala try`, by the strategies that they name.
+#: The options of `escala try`, by the name of the strategy.
 OPTIONS = {name: strategy.option for name, strategy in STRATEGIES.items() if strategy.option}

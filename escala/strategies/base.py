@@ -1,8 +1,8 @@
 """The declaration of a strategy: how the ranks of a run are started, meet, and exchange.
 
-A *rank* is one replica of the model. Most strategies give each a process of its own; some hold all
-ranks of a node in one process. What ranks do inside a framework is the work of an engine
-(`escala.engines`), which a strategy names and does not import.
+A *rank* is one replica of the model. Most strategies start one process for each rank; some hold all
+ranks of a node in one process. An engine (`escala.engines`) does the work of ranks inside a
+framework. A strategy names its engine and does not import it.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from escala.core.engines import ENGINES, FOLDER
 from escala.workloads import Workload
 
-#: The timeline as a library writes it, in the run's `ranks/` folder.
+#: The file in the run's `ranks/` folder into which a library writes its timeline.
 RAW_TIMELINE = "timeline.raw"
-#: The files that are made of a timeline; one is a trace for Perfetto.
+#: The files that are made from a timeline; one is a trace for Perfetto.
 TRACE = "trace.json"
 TIMELINE_FILES = ("timeline.json", TRACE)
-#: The prefix of a gradient's name in a timeline; the variable's name follows.
+#: The prefix of a gradient's name in a timeline. The variable's name follows the prefix.
 GRADIENT = "gradient/"
 
-#: How the processes of a run find each other: by addresses in their environment; through MPI; or as
-#: servers, which accept connections on every address of their machine.
+#: How the processes of a run find each other: by addresses in the environment, through MPI, or as
+#: servers. A server accepts connections on every address of its machine.
 ADDRESSES, MPI, SERVERS = "addresses", "mpi", "servers"
-#: The library by which the ranks of a program sum, where it is not known, and where there is none.
+#: Values for the library by which the ranks of a program sum: it is not known; there is none.
 UNKNOWN, ALONE = "unknown", "none"
 
 
 class Layouts(NamedTuple):
-    """Which layouts a strategy has, and what a process holds.
+    """The layouts that a strategy allows, and whether one process holds the ranks of a node.
 
     Attributes
     ----------
-    one_rank, one_node : whether it has only layouts of one rank, or of one node.
+    one_rank, one_node : whether it allows only layouts with one rank, or with one node.
     process_per_node : whether one process holds all ranks of its node.
     """
 
@@ -46,13 +46,15 @@ class Layouts(NamedTuple):
 
 
 class Option(NamedTuple):
-    """The option of `escala try` for a strategy, and the signs of a program that is written for it.
+    """The option of `escala try` for a strategy, and the signs of a program for that strategy.
 
     Attributes
     ----------
-    name, help : of the option.
-    variables : pattern of variables by which such a program finds its ranks; by default of none.
-    signs : what the script of such a program does, all of `imports PACKAGE` and `calls FUNCTION`.
+    name, help : name and help text of the option.
+    variables : pattern of the names of variables by which the program finds its ranks; by default
+        it matches none.
+    signs : signs in the program's script, `imports PACKAGE` or `calls FUNCTION`; all must be
+        present.
     """
 
     name: str
@@ -67,13 +69,13 @@ class Place:
 
     Attributes
     ----------
-    process, processes : its number, and how many processes there are.
-    ranks : the ranks that it holds.
-    node, nodes : the number of its node, and how many nodes there are.
-    local, processes_per_node : its number on its node, and how many processes are there.
-    addresses : of all processes in their order, `ADDRESS:PORT`.
-    extra_addresses : two more on the first node.
-    interface : of the network over which the processes exchange.
+    process, processes : the number of this process, and the count of processes.
+    ranks : the ranks that this process holds.
+    node, nodes : the number of its node, and the count of nodes.
+    local, processes_per_node : its number on its node, and the count of processes there.
+    addresses : `ADDRESS:PORT` of all processes, in order.
+    extra_addresses : two more addresses on the first node.
+    interface : name of the network interface by which the processes exchange.
     """
 
     process: int
@@ -91,60 +93,61 @@ class Place:
 
     @classmethod
     def of(cls, plan: dict, process: int) -> Place:
-        """Return the place of a process from what `places` put into a run's plan."""
+        """Return the place of a process from the entry `places` of a run's plan."""
         return cls(**plan["places"][process])
 
 
 class Strategy:
     """A way to train with several ranks. A strategy is a subclass with a `name` of its own.
 
-    A subclass without a name is a base of several strategies. What ranks get must stand in these
-    classes, not in a function beside them: a run is measured again if its classes change
-    (`escala.record.key`).
+    A subclass without a name is a base of several strategies. Everything that a strategy gives to
+    ranks must stand in these classes, not in a separate function. A change of these classes makes a
+    run be measured again; a change elsewhere does not (`escala.record.key`).
     """
 
     #: The name in experiments.
     name: ClassVar[str]
-    #: What its processes use to train together, in words for people. By default it is the name.
+    #: How its processes train together, in words for people. By default the title is the name.
     title: ClassVar[str]
-    #: Where tables and figures list it; those of one position are listed by name.
+    #: Its position in tables and figures. Strategies with equal positions are listed by name.
     position: ClassVar[int] = 99
-    #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
-    #: None for a strategy that only starts programs.
+    #: The engine that trains, and the class in it that joins the ranks, such as
+    #: `tensorflow.horovod.HorovodRanks`. None for a strategy that only starts programs.
     engine: ClassVar[str | None] = None
-    #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
-    #: it, or `UNKNOWN`; None for a strategy that starts no programs.
+    #: The library by which the ranks of a program sum, under its name in
+    #: `escala/hook/escala_collectives.py`, or `UNKNOWN`. None for a strategy that starts no
+    #: programs.
     programs: ClassVar[str | None] = None
     #: The option of `escala try` for a program of this strategy.
     option: ClassVar[Option | None] = None
     #: Variables that give a process its rank, and the number of ranks.
     numbers: ClassVar[tuple[str, str] | None] = None
-    #: The library by which ranks that step together sum the gradients of an engine, one of
-    #: `collectives` in its `engine.yaml`; None without one.
+    #: The library by which ranks that step together sum gradients: a key of `collectives` in the
+    #: engine's `engine.yaml`. None if there is no such library.
     library: ClassVar[str | None] = None
-    #: How its processes find each other.
+    #: How the processes of a run find each other.
     meets_by: ClassVar[Literal["addresses", "mpi", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
-    #: Whether ranks that have GPUs exchange by NCCL.
+    #: Whether ranks with GPUs exchange by NCCL.
     has_nccl: ClassVar[bool] = False
 
     def __init_subclass__(cls):
         if "name" in vars(cls):
-            # A title or an option of a base would not tell the two strategies apart.
+            # A title or an option is not inherited, because two strategies must differ in both.
             cls.title, cls.option = vars(cls).get("title", cls.name), vars(cls).get("option")
 
     @classmethod
     def runs(cls, workload: Workload) -> bool:
-        """Return whether it runs such workloads; its engine may still lack a model of this one."""
+        """Return whether it runs workloads of this sort; its engine may still lack the model."""
         if workload.is_program:
             return cls.programs is not None
-        # One process makes a fit, without the calls of a library for several.
+        # A fit needs one process, without calls of a library for several processes.
         fits = cls.programs is not None and cls.layouts.one_rank
         return cls.engine is not None and (workload.takes_steps or fits)
 
     @classmethod
     def environment(cls, knobs: Mapping[str, Any]) -> dict[str, str]:
-        """Return the variables that its library reads, the same in every process."""
+        """Return the variables that its library reads, equal in every process."""
         keeps = cls.engine and knobs.get("keep_memory")
         return dict(ENGINES[cls.engine.partition(".")[0]].keep_memory) if keeps else {}
 
@@ -162,20 +165,20 @@ class Strategy:
     def serve_rendezvous(
         cls, nodes: Sequence[Any], places: Sequence[dict], here: str | None
     ) -> AbstractContextManager[dict[str, str]]:
-        """Serve what processes need to find each other; the context has variables for them.
+        """Serve what processes need to find each other; yield variables for all processes.
 
         Parameters
         ----------
         nodes, places : of the run (`escala.runtime.layout`).
-        here : the address of this machine, None for that of the first node.
+        here : the address of this machine; None means the address of the first node.
         """
         return nullcontext({})
 
     @classmethod
     def timeline_environment(cls, path: Path, negotiation: bool = True) -> dict[str, str]:
-        """Return what makes its library write a timeline to `path`; nothing if it writes none.
+        """Return variables that make its library write a timeline to `path`, if it can write one.
 
-        With `negotiation` the timeline also records when each rank was ready, which costs time.
+        With `negotiation` the timeline also records when each rank was ready. This costs time.
         """
         return {}
 
@@ -189,12 +192,12 @@ class Strategy:
     def find_refusals(
         cls, knobs: Mapping[str, Any], checkpoint_epochs: int | None
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield each knob with a value that its ranks cannot follow, the reason, and the remedy.
+        """Yield knob, reason and remedy for each knob whose value its ranks cannot follow.
 
         Parameters
         ----------
-        knobs : those that a run reads.
-        checkpoint_epochs : epochs from one checkpoint to the next; None if none are kept.
+        knobs : the knobs that a run reads, with values.
+        checkpoint_epochs : epochs from one checkpoint to the next; None without checkpoints.
         """
         yield from ()
 
@@ -210,11 +213,11 @@ class Strategy:
 
 
 class EvaluatesInParts(Strategy):
-    """Several processes that may divide the rows of an evaluation, or leave them to the first."""
+    """Processes that may divide the rows of an evaluation; otherwise the first takes all rows."""
 
 
 class OnInterface(Strategy):
-    """Processes whose libraries would choose a network interface by the name of the host."""
+    """Processes that are told their network interface; libraries would guess it by host name."""
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -222,7 +225,7 @@ class OnInterface(Strategy):
 
 
 class AtFirstProcess(OnInterface):
-    """Processes that find the first one, on a port that was free."""
+    """Processes that find the first process by its address, on a port that was free."""
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -232,9 +235,9 @@ class AtFirstProcess(OnInterface):
 
 
 class Numbered(AtFirstProcess):
-    """Processes that get their place by the variables of torch.distributed.
+    """Processes that get their place in the variables of torch.distributed.
 
-    Its documentation names them in "Environment variable initialization".
+    The variables are from "Environment variable initialization" in its documentation.
     """
 
     numbers = "RANK", "WORLD_SIZE"
@@ -264,7 +267,7 @@ class OpenMPI(Strategy):
         variables["OMPI_MCA_mpi_yield_when_idle"] = str(int(knobs["yield_when_idle"]))
         if knobs["eager_limit_mib"] is not None:
             size = str(round(knobs["eager_limit_mib"] * 2**20))
-            # Messages over TCP: bytes sent at once, and bytes of each later piece.
+            # Messages over TCP: the most bytes sent at once, and in each later piece.
             limits = ("eager_limit", "rndv_eager_limit", "max_send_size")
             variables |= {f"OMPI_MCA_btl_tcp_{name}": size for name in limits}
         return variables
@@ -286,7 +289,7 @@ class MPIProgram(OpenMPI, AtFirstProcess):
 
     @classmethod
     def process_variables(cls, place, interface):
-        # `mpirun` sets the place of a process, `srun` does not, and programs read it.
+        # Programs read the place of a process. `mpirun` sets it, and `srun` does not.
         return super().process_variables(place, interface) | {
             "OMPI_COMM_WORLD_RANK": str(place.process),
             "OMPI_COMM_WORLD_SIZE": str(place.processes),
@@ -306,7 +309,7 @@ class Processes(Numbered):
 
 
 class OwnLauncher(OnInterface):
-    """A program that starts its ranks itself: `torchrun`, `accelerate launch`, `mp.spawn`, ….
+    """A program that itself starts its ranks: `torchrun`, `accelerate launch`, `mp.spawn`, ….
 
     Escala starts one process on each node, with the cores of all ranks of the node. Placeholders of
     the command give the program its place: `{ranks_of_node}`, `{nodes}`, `{node}`, `{address}` and
@@ -328,7 +331,8 @@ class OwnLauncher(OnInterface):
     @classmethod
     def process_variables(cls, place, interface):
         return super().process_variables(place, interface) | {
-            # Open MPI 4 and 5 would bind ranks to the first cores of the machine, not to theirs.
+            # Open MPI 4 and 5 would bind ranks to the first cores of the machine, not to the run's
+            # cores.
             "OMPI_MCA_hwloc_base_binding_policy": "none",
             "PRTE_MCA_hwloc_default_binding_policy": "none",
         }

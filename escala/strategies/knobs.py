@@ -1,8 +1,8 @@
-"""The knobs of a variant: their declarations, and who reads them.
+"""The knobs of a variant: the declaration of each knob, and its readers.
 
-Knobs of strategies are declared in `knobs.yaml`, here and in the folder of an engine; the head of
-the file here says how. Knobs of a workload are declared in its `workload.yaml`. A request holds the
-knobs that its run reads.
+Knobs of strategies are declared in `knobs.yaml`, in this folder and in the folder of each engine.
+The head of the file in this folder says how. Knobs of a workload are declared in its
+`workload.yaml`. A request holds the knobs that its run reads.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Knob(NamedTuple):
 
     Attributes
     ----------
-    schema : JSON Schema of its value, with the default.
-    strategies : the strategies whose runs read it.
-    is_about_process : whether it is about how a process is started, whatever trains in it.
-        Otherwise only workloads that take steps read it.
-    workload : the workload that declares it; None for a knob of strategies.
+    schema : JSON Schema of the knob's value, with the default.
+    strategies : the strategies whose runs read the knob.
+    is_about_process : whether the knob is about the start of a process. Such a knob is read for
+        every workload; another knob only for workloads that take steps.
+    workload : the workload that declares the knob; None for a knob of strategies.
     """
 
     schema: dict[str, Any]
@@ -49,7 +49,7 @@ class Knob(NamedTuple):
 
     @property
     def read_by(self) -> list[str]:
-        """The names of its readers: strategies, or a workload; empty if all strategies read it."""
+        """The names of its readers: strategies, or a workload. Empty if all strategies read it."""
         if self.workload:
             return [self.workload]
         if len(self.strategies) == len(STRATEGIES):
@@ -58,7 +58,7 @@ class Knob(NamedTuple):
 
     @property
     def value_schema(self) -> dict[str, Any]:
-        """JSON Schema of its value in `run.json`, which has no default there."""
+        """JSON Schema of its value in `run.json`, without a default."""
         keys = self.schema.keys() - {"default", "synchronous"}
         return {key: value for key, value in self.schema.items() if key in keys}
 
@@ -69,7 +69,7 @@ def strategy_knobs() -> dict[str, Knob]:
 
 
 def workload_knobs(workload: str) -> dict[str, Knob]:
-    """Return the knobs that a workload declares, by name; none if the workload is not known."""
+    """Return the knobs that a workload declares, by name; none for an unknown workload."""
     if workload not in WORKLOADS:
         return {}
     declared = WORKLOADS[workload]
@@ -82,12 +82,13 @@ def all_knobs() -> dict[str, Knob]:
 
     Raises
     ------
-    InputError : workloads give one name to knobs of other values, or that of a strategy's knob.
+    InputError : two workloads give one name to knobs with different values, or a workload uses the
+        name of a strategy's knob.
     """
     knobs = strategy_knobs()
     for workload, declared in WORKLOADS.items():
         for name, knob in workload_knobs(workload).items():
-            # Two workloads may describe a knob in other words.
+            # Two workloads may describe the same knob in different words.
             same = knob.schema | {"description": ""}
             if name in knobs and knobs[name].schema | {"description": ""} != same:
                 raise InputError(
@@ -103,7 +104,7 @@ def all_knobs() -> dict[str, Knob]:
 def read_by_run(
     knobs: Mapping[str, Any], strategy: str, workload: str, takes_steps: bool = True
 ) -> dict[str, Any]:
-    """Return the values of those knobs of a variant that a run reads, in alphabetical order.
+    """Return the values of the knobs of a variant that a run reads, in alphabetical order.
 
     Raises
     ------
@@ -119,7 +120,7 @@ def read_by_run(
 def read_by_strategy(
     knobs: Mapping[str, Any], strategy: str, takes_steps: bool = True
 ) -> dict[str, Any]:
-    """Return those of some knobs that a strategy reads, for workloads that take steps or others."""
+    """Return the given knobs that a strategy reads, for a workload with or without steps."""
     read = {
         name
         for name, knob in strategy_knobs().items()
@@ -134,24 +135,24 @@ def reads(strategy: str, knob: str) -> bool:
 
 
 def model_knobs(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Return those of some knobs that a workload declares."""
+    """Return the given knobs that a workload declares."""
     declared = workload_knobs(workload)
     return {name: value for name, value in knobs.items() if name in declared}
 
 
 def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Return the values of all knobs of a run: some are stated, and the others have defaults."""
+    """Return the values of all knobs of a run: the values in `knobs`, otherwise the defaults."""
     declared = strategy_knobs() | workload_knobs(workload)
     return {name: knob.default for name, knob in declared.items()} | dict(knobs)
 
 
 def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
-    """Return the threads of a process: as its knobs state, otherwise one for each of its cores.
+    """Return the threads of a process: as its knobs state, otherwise one for each core.
 
     Parameters
     ----------
     knobs : all knobs of the run.
-    processes : how many processes of the layout share these cores as one.
+    processes : the number of the layout's processes that share one process's cores.
     """
     cores = knobs["cores_per_process"] * processes
     return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
@@ -169,7 +170,7 @@ def _read_declarations(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], 
             classes = set(schema.pop("read_by", [Strategy.__name__]))
             if unknown := classes.difference(*bases.values()):
                 reason = "is the class of no strategy"
-                remedy = "name one, or a class they derive from"
+                remedy = "name a strategy's class, or a base class of it"
                 raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
             readers = frozenset(strategy for strategy in bases if classes & bases[strategy])
             knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")

@@ -1,4 +1,4 @@
-"""Fit a workload in this process, by one call and without the steps of a framework.
+"""Fit a workload in this process by one call, without the steps of a framework.
 
 A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
 everything from the inputs to the weights. Loss and accuracy on the training rows are computed
@@ -39,14 +39,14 @@ log = logging.getLogger("escala")
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
     """Fit, and return the `escala.training.process.Measurements`.
 
-    `folder`, the run's `ranks/`, receives the step's time, the predictions and the model. `load`
-    reads what the machine does during the fit.
+    `folder` is the run's `ranks/`, and receives the step's time, the predictions and the model.
+    `load` measures the load of the machine during the fit.
 
-    Raise `Diverged` if the loss on the training rows is not finite, and `InputError` if the dataset
-    does not have one class for each row.
+    A loss on the training rows that is not finite is `Diverged`. A dataset without exactly one
+    class for each row is an `InputError`.
     """
     clock, work = Clock(), workload(plan["workload"])
-    # The libraries of the workload are imported, and so their pools of threads exist.
+    # The workload's libraries are imported now, so their pools of threads exist.
     with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
         clock.seconds["startup"] = startup_seconds(place.process, 1)
         with clock.time("loading"):
@@ -54,7 +54,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
             models.require_classes(work, data.description)
             data.touch()
         (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
-        # Rows of each class before oversampling.
+        # The rows of each class before oversampling.
         counts = plan["train_counts"]
         if counts is None:
             counts = np.bincount(targets, minlength=len(data.description["classes"]))

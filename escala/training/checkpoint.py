@@ -1,7 +1,8 @@
-"""Checkpoints: the state of a run after an epoch, from which the run resumes.
+"""Checkpoints: the state of a run after an epoch, from which the run can resume.
 
-The folder `checkpoint/` alongside `run.json` holds one `epoch{n}/`, and `latest.json` with its name
-and the digests of its files. So a run never resumes from an incomplete or damaged checkpoint.
+The folder `checkpoint/` alongside `run.json` holds one folder `epoch{n}/`, and `latest.json` with
+the name of this folder and the digests of its files. So a run never resumes from an incomplete or
+damaged checkpoint.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _LATEST, _VARIABLES, _BEST = "latest.json", "variables.npz", "best.npz"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoints of one process of a run, which has the number `process`.
+    """The checkpoints of one process of a run. `process` is the number of the process.
 
-    There is one after `every` so many epochs; None keeps none. `run` is the digest of everything
-    that determines the run: checkpoints of other runs are refused.
+    A checkpoint is kept after each multiple of `every` epochs, and none if `every` is None. `run`
+    is the digest of everything that determines the run. Checkpoints of other runs are refused.
     """
 
     folder: Path
@@ -47,10 +48,11 @@ class Checkpoint:
     ) -> None:
         """Keep the complete state after an epoch; every process calls this.
 
-        `values` are those of the variables of model and optimizer. `best` are the weights of the
-        best epoch so far, None if the run keeps none. Both are equal in all processes, and the
-        first one keeps them. `state` is any other state of this process, as JSON values. The file
-        `steps` of its step times is copied. `wait_for_all` waits for the other processes.
+        `values` are the values of all variables of model and optimizer. `best` are the weights of
+        the best epoch so far, None if the run keeps no best weights. `values` and `best` are equal
+        in all processes, so only the first process keeps them. `state` is any other state of this
+        process, as JSON values. `steps` is the file of step times, which is copied. `wait_for_all`
+        waits for the other processes.
         """
         into = self.folder / f"epoch{epoch}"
         into.mkdir(parents=True, exist_ok=True)
@@ -71,7 +73,7 @@ class Checkpoint:
                     shutil.rmtree(older)
 
     def restore(self, epoch: int, steps: Path) -> tuple[list[np.ndarray], dict]:
-        """Return the variables' values after an epoch, and the state kept with them.
+        """Return the variables' values after an epoch, and this process's state in the checkpoint.
 
         `steps` receives the step times up to this epoch.
         """
@@ -80,7 +82,7 @@ class Checkpoint:
         return _read(kept / _VARIABLES), read_json(kept / f"rank{self.process}.json")
 
     def best(self, epoch: int) -> list[np.ndarray]:
-        """Return the weights of the best epoch up to an epoch, as the checkpoint kept them."""
+        """Return the weights of the best epoch so far, from the checkpoint after an epoch."""
         return _read(self.folder / f"epoch{epoch}" / _BEST)
 
 
@@ -90,9 +92,10 @@ def _read(path: Path) -> list[np.ndarray]:
 
 
 def latest(folder: Path, run: str | None = None) -> int | None:
-    """Return the epoch after which the run in a folder can resume, None without a whole checkpoint.
+    """Return the epoch after which the run in a folder can resume; None without whole checkpoint.
 
-    `run` is the digest of everything that determines the run; None accepts the checkpoint of any.
+    `run` is the digest of everything that determines the run; None accepts the checkpoint of any
+    run.
     """
     try:
         record = read_json(folder / FOLDER / _LATEST)

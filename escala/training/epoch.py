@@ -26,7 +26,7 @@ log = logging.getLogger("escala")
 
 #: The least time between two lines of progress.
 PROGRESS_SECONDS = 2.0
-#: Positions of sums in a row of `STEP_COLUMNS`.
+#: Positions of the sums of losses and of hits in `STEP_COLUMNS`.
 _LOSS, _HITS = STEP_COLUMNS.index("loss_sum"), STEP_COLUMNS.index("correct")
 
 
@@ -39,18 +39,18 @@ def train_epoch(
     writer: Any,
     load: Load,
 ) -> tuple[dict, list[int]]:
-    """Make one pass over the shards of this process, and write the steps by the CSV `writer`.
+    """Make one pass over the shards of this process, and write the steps by `writer`, a CSV writer.
 
     Return the record of the epoch, and the number of rows of each rank whose steps this process
-    makes. `train_seconds` lasts from before the first batch is gathered until after the last step.
-    `load` reads what the machine does meanwhile.
+    makes. `train_seconds` begins before the first batch is gathered and ends after the last step.
+    `load` measures the load of the machine during this time.
     """
     shards = Shards.of_plan(plan, fractions)
     steps = shards.steps(plan["max_steps"])
     made_steps = _MadeSteps(number, steps, engine, plan)
     gather = partial(gather_steps, data, plan["weighting"])
     load.begin()
-    # The ranks begin together, so that no rank's earlier work counts as training time of others.
+    # The ranks begin together. Otherwise a late rank would add to the training time of other ranks.
     engine.group.meet()
     began, used_before = time.monotonic(), proc.usage_of_self()
     made_steps.start = time.perf_counter()
@@ -73,8 +73,8 @@ def train_epoch(
 class _MadeSteps:
     """The steps of an epoch that this process has made: their times, sums and rows.
 
-    `start` is when the epoch began, of `time.perf_counter`. `rows` is how many rows each rank has
-    taken whose steps this process makes.
+    `start` is the start of the epoch by `time.perf_counter`. `rows` is the number of rows taken so
+    far by each rank whose steps this process makes.
     """
 
     def __init__(self, epoch: int, steps: int, engine: Engine, plan: Mapping[str, Any]):
@@ -93,7 +93,8 @@ class _MadeSteps:
             recorder.note(self._epoch, number, *made.moments)
         if returned - self._logged > PROGRESS_SECONDS:
             self._logged = returned
-            # Where ranks do not wait, a loss is no number before all scheduled steps are made.
+            # If ranks do not wait for each other, a loss is a number only after all scheduled
+            # steps.
             if isinstance(made.loss, float):
                 self._require_finite()
             log.info(
@@ -110,8 +111,8 @@ class _MadeSteps:
     def write(self, writer: Any) -> dict:
         """Write the steps as `STEP_COLUMNS`, and return rows, loss, accuracy and row moments.
 
-        Rows and moments are those of this process, and loss and accuracy are means over all rows of
-        the epoch. It is `Diverged` if a loss is not finite.
+        Rows and moments belong to this process. Loss and accuracy are means over all rows of the
+        epoch. A loss that is not finite is `Diverged`.
         """
         self._records = [(*r[:_LOSS], float(r[_LOSS]), float(r[_HITS])) for r in self._records]
         self._require_finite()
@@ -140,9 +141,9 @@ class _MadeSteps:
 def predict_rows(
     engine: Engine, data: Arrays, side: str, rows: slice
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Return the predictions for some rows of a side, and the sums of their losses and scores."""
+    """Return predictions for some rows of a side, and the sums of losses and scores over them."""
     blocks = list(row_blocks(rows, engine.rows_at_once))
-    # Without rows, one row is predicted, which shows the shape and the names of the results.
+    # Without rows, one row is predicted, to learn the shape and the names of the results.
     results = [engine.evaluate(*data.gather(side, block)) for block in blocks or [slice(0, 1)]]
     predictions, scores = zip(*results, strict=True)
     if not blocks:
@@ -160,11 +161,11 @@ def validate(
 ) -> dict:
     """Return a side's losses and scores over all ranks, for an epoch's record.
 
-    `scores` is the module of this name of the workload, if it has one. The processes divide the
-    rows, or if not `divided`, the first one evaluates all.
+    `scores` is the workload's module `scores`, if there is one. With `divided` the processes divide
+    the rows; otherwise the first process evaluates all rows.
 
-    Raise `Diverged` if the loss is not finite. It is a ValueError if a score of the workload is not
-    finite, its counts do not have the shape (rows, n), or two of its scores have one name.
+    A loss that is not finite is `Diverged`. A ValueError is raised if a score of the workload is
+    not finite, if its counts do not have the shape (rows, n), or if two scores have one name.
     """
     start = time.perf_counter()
     rows = evaluation_rows(data.rows(side), engine.place.process, engine.place.processes, divided)
@@ -193,7 +194,7 @@ def validate(
 def _count(scores: ModuleType | None, targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return the sums over rows of what a workload counts, float64 (n,); (0,) if it counts nothing.
 
-    Counts of another number of rows are a ValueError.
+    Counts with another number of rows are a ValueError.
     """
     if not (hasattr(scores, "counts") and hasattr(scores, "scores_of")):
         return np.empty(0)

@@ -1,4 +1,4 @@
-"""What a process of a run gets and returns: its plan, its measurements, its times and digests."""
+"""The input and output of a process of a run: its plan, its measurements, its times and digests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("escala")
 
 
 class Plan(TypedDict, total=False):
-    """What `escala.record.plan.make_plan` derives from a request, and what each start adds."""
+    """The plan of a run: keys of `escala.record.plan.make_plan`, and keys that a start adds."""
 
     strategy: str
     workload: str
@@ -34,15 +34,16 @@ class Plan(TypedDict, total=False):
     ranks: int
     #: The folder of the split.
     data: str
-    #: The number of rows to train on, and of those in the split. Weak scaling trains on fewer.
+    #: The number of rows to train on, and of training rows in the split. Weak scaling trains on a
+    #: part of the split.
     train_rows: int
     split_rows: int
     #: The training rows of each class before oversampling.
     train_counts: list[int] | None
-    #: The side of the split that is evaluated after each epoch, if any.
+    #: The side of the split that is evaluated after each epoch, or None.
     validated_on: str | None
     epochs: int
-    #: Rows of a step, all ranks together, as asked for; and at most all training rows.
+    #: Rows of a step, all ranks together: as in the settings; and limited to the training rows.
     global_batch: int
     step_rows: int | None
     learning_rate: float | None
@@ -56,10 +57,10 @@ class Plan(TypedDict, total=False):
     #: The probe that instruments the run, and its settings; None for a timing run.
     instrument: str | None
     probe_settings: dict[str, Any] | None
-    #: Only for a program: its description, the paths of its data, and the network interface.
+    #: Only for a program: the program's description, the paths of its data, and the network
+    #: interface.
     start: dict[str, Any]
-    #: The epoch after which the run resumes, 0 for a new run, and the digest that its checkpoints
-    #: carry.
+    #: The epoch after which the run resumes (0 for a new run), and the digest in its checkpoints.
     resume_after: int
     digest: str
     #: Node, host, cores and ports of each process (`escala.runtime.layout`).
@@ -69,19 +70,20 @@ class Plan(TypedDict, total=False):
 
 
 class Measurements(TypedDict):
-    """The content of `rank{r}.json`; None for what the process does not know."""
+    """The content of `rank{r}.json`; None for a value that the process does not know."""
 
-    #: One dictionary for each epoch that counts; None for a process that only serves others.
+    #: One dictionary for each epoch that counts; None for a process that only serves other
+    #: processes.
     epochs: list[dict[str, Any]] | None
-    #: Seconds of each of `PARTS`; and of the first epoch, if it is not among `epochs`.
+    #: Seconds of each of `PARTS`; seconds of the first epoch, if this epoch is not in `epochs`.
     seconds: dict[str, float | None]
     first_epoch: float | None
-    #: How the steps of a program are known (`escala.programs.marks`), its time in all, and the
-    #: steps of a whole epoch where only some of them are timed.
+    #: How the steps of a program are known (`escala.programs.marks`); the steps of a whole epoch,
+    #: if only some steps are timed; and the program's whole time.
     known_by: str | None
     epoch_steps: int | None
     whole_seconds: float | None
-    #: The number of all ranks, threads and GPUs of this process, and each rank's part of a batch.
+    #: The number of all ranks; threads and GPUs of this process; and each rank's part of a batch.
     ranks: int
     threads: dict[str, int]
     gpus: list[str] | None
@@ -92,21 +94,21 @@ class Measurements(TypedDict):
     best_epoch: int | None
     resumed_after: list[int] | None
     dense_exchange: dict[str, str] | None
-    #: Digests of the weights of each rank of this process, and the test rows that it has predicted:
-    #: the first one, and the one after the last.
+    #: Digests of the weights of each rank of this process. The range of test rows that the process
+    #: has predicted: the first row, and the row after the last.
     weights_sha256: list[str] | None
     evaluated: list[int] | None
-    #: Scores that a program reports of itself, notes on it, what its processes did, and the files
-    #: that they read.
+    #: Of a program: the scores that it reports, notes on it, the work of its processes, and the
+    #: files that its processes read.
     scores: dict[str, float] | None
     notes: list[str] | None
     ran: dict[str, Any] | None
     read: list[str] | None
-    #: What the process used during the epochs (`escala.core.proc`), and the load of its node
-    #: meanwhile (`escala.core.load`), which the first process of each node reads.
+    #: Resources that the process used during the epochs (`escala.core.proc`). The load of its node
+    #: in this time (`escala.core.load`), which only the first process of each node measures.
     usage: dict[str, float | None] | None
     load: dict[str, float | None] | None
-    #: Where it ran: host, the boot of the machine, which tells its clock, job step and cores.
+    #: Where it ran: host, boot of the machine (it identifies the clock), job step, and cores.
     host: str
     boot: str
     step: str | None
@@ -121,15 +123,16 @@ PARTS = (
 
 
 def load_reader(plan: dict, place: Place) -> load.Load:
-    """Return the reader of the load of this node, which reads in the first process of a node.
+    """Return the reader of the load of this node; it reads only in the first process of a node.
 
-    To the run itself belong the ranks of this node, their parents and children, and on the first
-    node its supervisor. A program may start children at any time, so they are looked for again.
+    The run itself consists of the ranks of this node, with their parents and children, and on the
+    first node the supervisor. A program may start children at any time, so the reader repeatedly
+    looks for children.
     """
     if place.local:
         return load.Load(None)
     parent = os.getppid()
-    # Process 1 is the parent of one whose own parent has ended.
+    # A process whose parent has ended gets process 1 as its parent.
     roots = [parent if parent > 1 else os.getpid()]
     supervisor = plan["supervisor"]
     if place.node == 0 and proc.is_running(supervisor["pid"], supervisor["started"]):
@@ -147,12 +150,12 @@ def startup_seconds(rank: int, ranks: int) -> float:
 
 #: Columns of `rank{r}.steps.csv`.
 STEP_COLUMNS = ("epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct")
-#: Keys of an epoch's record about the validation, None where there is none.
+#: Keys of an epoch's record about the validation; None without validation.
 VALIDATION = ("validation_accuracy", "validation_loss", "validation_seconds")
 
 
 class Clock:
-    """Seconds spent under each name; a name used twice adds up."""
+    """Seconds spent under each name; times under an equal name add up."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
@@ -165,7 +168,7 @@ class Clock:
 
 
 def not_finite(scores: Mapping[str, Any]) -> str | None:
-    """Return which of the scores of a workload is infinite or not a number, or None."""
+    """Return a text about a score of a workload that is infinite or not a number, or None."""
     for name, value in scores.items():
         if isinstance(value, Real) and not math.isfinite(value):
             return f"score {name} is {value}"
@@ -173,7 +176,7 @@ def not_finite(scores: Mapping[str, Any]) -> str | None:
 
 
 def digest(weights: Iterable[np.ndarray]) -> str:
-    """Return the SHA-256, in hexadecimal, of all weights in their order, each in the order of C."""
+    """Return the SHA-256, in hexadecimal, of all weights in order; arrays in C order."""
     sha = hashlib.sha256()
     for weight in weights:
         sha.update(weight.tobytes())

@@ -27,11 +27,11 @@ from escala.training.process import PARTS, Measurements, load_reader
 
 log = logging.getLogger("escala")
 
-#: Names of the errors of Python and of frameworks for a lack of memory.
+#: Names of the errors of Python and of frameworks about a lack of memory.
 OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
-#: PyTorch has no such error for the memory of a processor, and its message has these words.
+#: PyTorch has no special error about processor memory, but its message has these words.
 NO_MEMORY = "can't allocate memory"
-#: Folder alongside the plan for files that are not needed after the run.
+#: Folder alongside the plan for temporary files.
 SCRATCH = "scratch"
 
 
@@ -47,13 +47,14 @@ def main(plan_file: str) -> int:
     tempfile.tempdir = str((folder / SCRATCH).absolute())
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     os.sched_setaffinity(0, place.cores)
-    # If memory runs out, the kernel ends this process and its children before any other.
+    # If memory runs out, the kernel ends this process and its children before other processes.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     try:
         probe = probe_of_plan(plan, folder)
-        # The run holds each of its machines; the supervisor holds its own. A run of several nodes
-        # does not wait for one of them, because two such runs could wait for each other.
+        # The run reserves each of its machines; the supervisor reserves the machine on which it
+        # runs. A run of several nodes does not wait here, because two such runs could wait for each
+        # other.
         supervisor, hold = plan["supervisor"], nullcontext()
         if not place.local and supervisor["host"] != socket.gethostname():
             holder = {key: supervisor[key] for key in ("experiment", "run")}
@@ -73,7 +74,7 @@ def main(plan_file: str) -> int:
             "code": getattr(error, "code", None),
         }
         write_json(folder / f"rank{rank}.error.json", failure, durable=False)
-        # Other ranks may wait for this one inside a collective, so end without cleanup.
+        # Other ranks may wait for this rank inside a collective, so end without cleanup.
         os._exit(1)
     write_json(folder / f"rank{rank}.json", measured, durable=False)
     log.info("done")
@@ -82,7 +83,7 @@ def main(plan_file: str) -> int:
 
 def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measurements:
     load = load_reader(plan, place)
-    # Each trainer imports libraries that the others do not need.
+    # Each trainer imports its own libraries, so import only the trainer of this run.
     trainer = "by_program" if "start" in plan else "train" if plan["engine"] else "by_fit"
     measured = import_module(f"escala.training.{trainer}").run(plan, folder, place, probe, load)
     seconds = dict.fromkeys(PARTS) | measured.get("seconds", {})
@@ -103,7 +104,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measure
 
 @contextmanager
 def _busy_neighbours(count: int) -> Iterator[None]:
-    """Keep the cores of this process busy with other processes, to slow the rank on purpose."""
+    """Keep the cores of this process busy with `count` processes, to slow the rank on purpose."""
     busy = [sys.executable, "-c", "while True: pass"]
     started = [children.start(busy, os.environ, None) for _ in range(count)]
     try:
@@ -113,10 +114,10 @@ def _busy_neighbours(count: int) -> Iterator[None]:
 
 
 def _failure(error: BaseException, plan: dict) -> dict:
-    """Return `status` and `reason` of an error, which names its place in the workload's code."""
+    """Return `status` and `reason` of an error; the reason has the place in the workload's code."""
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
-    # By their names: the framework of an engine is imported only where it trains.
+    # Errors are compared by name, because this module imports no framework.
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & OUT_OF_MEMORY or NO_MEMORY in str(error):
         status = "out-of-memory"
@@ -126,7 +127,7 @@ def _failure(error: BaseException, plan: dict) -> dict:
         status = "unavailable" if isinstance(error, Unavailable) else "failed"
     if status == "diverged" and "start" in plan:
         return {"status": status, "reason": str(error)[:500]}
-    # Not imported by ranks of programs unless they fail.
+    # Imported here, because most ranks of programs do not need it.
     from escala.workloads import WORKLOADS
 
     known = plan["workload"] in WORKLOADS
@@ -138,7 +139,7 @@ def _failure(error: BaseException, plan: dict) -> dict:
 
 
 def _log_to(path: Path) -> None:
-    """Send all output of this process, including that of C++, to its own log."""
+    """Send all output of this process, including output of C++, to its own log."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

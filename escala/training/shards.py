@@ -23,14 +23,16 @@ class Shards:
 
     Attributes
     ----------
-    seed : gives the order of the rows, together with their number; None leaves them as they are.
+    seed : decides the order of the rows, together with their number. With None the rows keep their
+        order.
     rows : the number of training rows.
     global_batch : rows of a step, all ranks together.
-    fractions : the part of a step that each rank takes; they sum to 1.
-    shard : the knob of this name. True: the ranks divide the rows of an epoch. False: each rank
-        goes through all rows in its own order, so that an epoch has every row once for each rank
-        that takes rows. "leading": all ranks take the first rows of a step (`batches`).
-    among : the number of rows from which `rows` are taken, spread evenly; None for all.
+    fractions : the part of a step that each rank takes; the sum is 1.
+    shard : the knob `shard`. True: the ranks divide the rows of an epoch. False: each rank goes
+        through all rows in its own order; an epoch then has every row once for each such rank.
+        "leading": all ranks take the first rows of a step (`batches`).
+    among : the number of rows in the split, from which `rows` rows are taken at even distances;
+        None takes all.
     """
 
     seed: int | None
@@ -56,7 +58,7 @@ class Shards:
         """Return the number of steps of an epoch, at most `at_most`."""
         step_rows = self.global_batch
         if self.shard is False:
-            # The rank with the fewest rows in a step is the last to go through all rows.
+            # The rank with the fewest rows in a step needs the most steps for all rows.
             sizes = split_rows(self.global_batch, self.fractions)
             step_rows = int(sizes[sizes > 0].min())
         steps = -(-self.rows // step_rows)
@@ -87,12 +89,12 @@ def batches(
 ) -> Iterator[list[np.ndarray]]:
     """Yield, for each step of an epoch, the row numbers of every rank.
 
-    A step takes the next `global_batch` rows of `order`, and the ranks divide them into contiguous
-    parts. Together the ranks take the same rows as one rank with the global batch, and every rank
-    makes the same number of steps. The parts of the last step may be uneven or empty.
+    A step takes the next `global_batch` rows of `order`, and the ranks divide these rows into
+    contiguous parts. Together the ranks take the same rows as one rank with the global batch, and
+    every rank makes the same number of steps. The parts of the last step may be uneven or empty.
 
-    With `leading`, a rank takes the same number of rows, but all ranks begin with the first row of
-    the step. So n ranks of equal fractions compute the same gradient, and the other rows of the
+    With `leading`, a rank takes as many rows as without it, but all ranks begin with the first row
+    of the step. So n ranks of equal fractions compute the same gradient, and the other rows of the
     step are not used in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of n
     devices takes the rows [0, B/n) of a batch of B rows.
     """
@@ -105,12 +107,12 @@ def batches(
 def split_rows(rows: int, fractions: Sequence[float]) -> np.ndarray:
     """Divide rows among ranks in proportion to their fractions, int64 of shape (ranks,).
 
-    The method is largest remainders, with the lower rank first among equals. So equal fractions
-    differ by one row at most.
+    The method is largest remainders. Of equal remainders, the lower rank comes first. So ranks with
+    equal fractions differ by at most one row.
     """
     exact = rows * np.asarray(fractions, np.float64)
     whole = np.floor(exact + 1e-9).astype(np.int64)
-    # Rounded, so that rounding errors do not decide among equals.
+    # Rounded, so that rounding errors do not decide between equal remainders.
     first = np.argsort(-np.round(exact - whole, 9), kind="stable")
     whole[first[: rows - whole.sum()]] += 1
     return whole
@@ -119,10 +121,10 @@ def split_rows(rows: int, fractions: Sequence[float]) -> np.ndarray:
 def gather_steps(
     data: Arrays, weighting: str, steps: Sequence[RankRows], ranks: Sequence[int]
 ) -> list[StepInputs]:
-    """Return `gather` of the rows of all steps, for each of some ranks.
+    """Return, for each rank in `ranks`, the result of `gather` for its rows of all steps.
 
-    The divisor of a rank must be the same in every step. A `partial` with the data and the
-    weighting is an `escala.engines.base.Gather`.
+    The divisor of a rank must be equal in every step. With `data` and `weighting` bound by
+    `partial`, this function is an `escala.engines.base.Gather`.
     """
     by_rank = divisors(steps[0], weighting)
     return [
@@ -132,10 +134,10 @@ def gather_steps(
 
 
 def gather(data: Arrays, rows: np.ndarray, divisor: float) -> StepInputs:
-    """Return inputs, targets and weights of a rank's rows, and the divisor of its loss.
+    """Return inputs, targets and weights of a rank's rows, and the divisor of the sum of losses.
 
-    An empty part becomes one row of weight 0: the rank takes part in the exchange but adds
-    nothing. TensorFlow's convolutions reject a batch without rows.
+    Without rows, the result is one row of weight 0, because TensorFlow's convolutions reject a
+    batch without rows. So the rank takes part in the exchange and adds nothing.
     """
     inputs, targets = data.gather("train", rows if len(rows) else np.zeros(1, np.int64))
     weights = np.full(len(targets), float(len(rows) > 0), np.float32)
@@ -145,9 +147,9 @@ def gather(data: Arrays, rows: np.ndarray, divisor: float) -> StepInputs:
 def divisors(step: RankRows, weighting: str) -> list[float]:
     """Return the divisor of each rank's sum of losses, so that the sum over ranks is a mean.
 
-    With the `weighting` "rows" every row counts the same. With "ranks" every rank counts the same,
-    even with few rows: this is the mean of the ranks' means, where a rank without rows has the mean
-    0.
+    With the `weighting` "rows" every row has equal weight. With "ranks" every rank has equal
+    weight, even with few rows. The result is then the mean of the ranks' means, and a rank without
+    rows has the mean 0.
     """
     if weighting == "rows":
         return [sum(map(len, step))] * len(step)
@@ -155,12 +157,12 @@ def divisors(step: RankRows, weighting: str) -> list[float]:
 
 
 def balance_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
-    """Return the fractions of a batch with which all ranks end a step at the same time.
+    """Return fractions of a batch with which all ranks need equal time for a step.
 
-    `rows` are two numbers of rows, and `seconds`, float64 (ranks, 2), the times of a step with
-    each. The fractions sum to 1. In the model, a step of n rows lasts a + b n seconds. The
-    fractions solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a exceeds T
-    takes no rows.
+    `rows` are two numbers of rows. `seconds`, float64 (ranks, 2), are the times of a step with each
+    number. The fractions sum to 1. In the model, a step of n rows lasts a + b n seconds, with a and
+    b of the rank. The fractions solve a + b n = T for every rank, and the sum of all n is `batch`.
+    A rank with a > T takes no rows.
     """
     slope = np.maximum((seconds[:, 1] - seconds[:, 0]) / (rows[1] - rows[0]), 1e-9)
     fixed = seconds[:, 0] - slope * rows[0]
@@ -174,23 +176,23 @@ def balance_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> n
 
 
 def row_moments(rows: np.ndarray) -> list[int]:
-    """Return the sum of row numbers and of their squares, modulo 2^64.
+    """Return the sum of row numbers, and the sum of their squares, modulo 2^64.
 
-    The sums of all ranks, modulo 2^64, equal those of the rows planned for the epoch if the ranks
-    took these rows. The converse fails only by coincidence, so this is a check of each run and no
-    proof.
+    If the ranks took the planned rows of an epoch, the sums over all ranks, modulo 2^64, equal the
+    sums of the planned rows. Other rows could give these sums only by coincidence. So this is a
+    check of each run and no proof.
     """
     numbers = rows.astype(np.uint64)
     return [int(numbers.sum()), int((numbers**2).sum())]
 
 
 def total_moments(moments_of_ranks: Iterable[Sequence[int]]) -> list[int]:
-    """Return the row moments of all ranks together from those of each rank; see `row_moments`."""
+    """Return the row moments of all ranks together from each rank's; see `row_moments`."""
     return [sum(moments) % 2**64 for moments in zip(*moments_of_ranks, strict=True)]
 
 
 def evaluation_rows(rows: int, rank: int, ranks: int, divided: bool = True) -> slice:
-    """Return the part of the test rows that a rank evaluates; rank 0 all if not `divided`."""
+    """Return the test rows that a rank evaluates; if not `divided`, rank 0 evaluates all."""
     parts = np.array_split(np.arange(rows), ranks if divided else 1)
     if rank >= len(parts) or not len(parts[rank]):
         return slice(0, 0)

@@ -1,6 +1,6 @@
-"""The training of one process: warm-up, epochs and evaluation, each timed under a name.
+"""The training of one process: warm-up, epochs and evaluation, and the time of each.
 
-The warm-up makes steps, for which code is compiled, and measures the speed of a rank.
+The warm-up makes steps, so that code is compiled, and measures the speed of a rank.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_se
 
 def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load) -> dict:
     """Train by the engine of a strategy, and return the measurements of this process."""
-    # Importing a framework allocates millions of objects, which live as long as the process. To
-    # search them for cycles again and again would take a fifth of the import.
+    # Importing a framework allocates millions of objects, which live as long as the process.
+    # Repeated searches of these objects for cycles would take a fifth of the import.
     gc.disable()
     engine = engines.create_engine(plan, place)
     gc.freeze()
@@ -73,21 +73,21 @@ def train(
     probe: Probe | None = None,
     load: Load | None = None,
 ) -> dict:
-    """Train and evaluate the ranks of one process, and return what was measured.
+    """Train and evaluate the ranks of one process, and return the measurements.
 
     Parameters
     ----------
     plan : the run's plan (`escala.record.plan`).
-    engine : already started.
+    engine : the engine, already started.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
-    probe : of the run, if it is no timing run.
-    load : reads what the machine does during the epochs.
+    probe : the probe of the run; None for a timing run.
+    load : measures the load of the machine during the epochs.
 
     Raises
     ------
     Diverged : the loss is infinite or not a number.
-    Unavailable : the model needs what the strategy or a knob does not allow.
-    InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
+    Unavailable : the strategy or a knob does not allow something that the model needs.
+    InputError : the workload lacks a function for its dataset, or has an ignored part.
     """
     training = _Training(plan, engine, folder, load or Load(None))
     training.build(probe)
@@ -139,7 +139,7 @@ class _Training:
             self._engine.build(self._work, self._data, knobs, probe)
 
     def warm_up(self) -> None:
-        """Make steps that do not count, measure the speed of ranks, and predict a row."""
+        """Make uncounted steps, measure the speed of ranks, and predict a row."""
         plan = self._plan
         self._make_steps()
         if self._measures_fractions and plan["ranks"] > 1 and not plan["resume_after"]:
@@ -152,13 +152,13 @@ class _Training:
             predict_rows(self._engine, self._data, "test", slice(0, 1))
 
     def _make_steps(self) -> None:
-        """Make steps of the sizes that ranks have in an epoch, for which an engine may compile."""
+        """Make steps of all sizes of an epoch, because an engine may compile for each size."""
         batch, rows = self._plan["step_rows"], self._plan["train_rows"]
         with self._clock.time("first_step"), self._engine.preserve():
             warm_up(self._engine, self._data, batch, self._fractions, rows)
 
     def resume(self) -> None:
-        """Begin with the weights of rank 0, or go on from the checkpoint that the plan names."""
+        """Begin with the weights of rank 0, or continue from the checkpoint that the plan names."""
         done = self._plan["resume_after"]
         with self._clock.time("checkpoint"):
             if done:
@@ -174,7 +174,7 @@ class _Training:
             self._make_steps()
 
     def measure(self, probe: Probe) -> None:
-        """Let a probe measure by steps that do not count."""
+        """Let a probe measure by uncounted steps."""
         batch = self._plan["step_rows"]
         [step] = batches(np.arange(batch), batch, self._fractions)
         gather = partial(gather_steps, self._data, self._plan["weighting"])
@@ -182,7 +182,7 @@ class _Training:
             probe.measure(self._engine, step, gather)
 
     def epochs(self) -> None:
-        """Train until the last epoch, or until the loss has not fallen for long enough."""
+        """Train until the last epoch, or until early stopping."""
         done, last = self._plan["resume_after"], self._settings["epochs"]
         board = None
         if self._settings["tensorboard"] and self._process == 0:
@@ -245,7 +245,7 @@ class _Training:
             )
 
     def results(self) -> dict:
-        """Evaluate the test rows, keep predictions and model, and return what was measured."""
+        """Evaluate the test rows, keep predictions and model, and return the measurements."""
         engine, best = self._engine, self._stopper.best_weights
         if best is not None:
             engine.set_weights(best)
@@ -258,7 +258,7 @@ class _Training:
         np.save(self._folder / f"rank{self._process}.predictions.npy", predictions)
         used = Usage(*map(sum, zip(*(epoch["usage"] for epoch in self._epochs), strict=True)))
         with self._clock.time("save"):
-            # All processes must call this, because each may hold only a part of the weights.
+            # All processes must call this, because a process may hold only a part of the weights.
             weights = engine.weights()
             if self._process == 0 and self._settings["save_model"]:
                 np.savez(self._folder / models.WEIGHTS, *weights[0])
@@ -275,18 +275,18 @@ class _Training:
         } | engine.about()
 
 
-#: Steps of each of two sizes; the medians of their times give the speed of a rank.
+#: Steps for each of two sizes. Their median times give the speed of a rank.
 SPEED_STEPS = 9
 
 
 def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, rows: int) -> None:
-    """Make steps of a full batch and of the last batch of an epoch, so that all is compiled.
+    """Make steps of a full batch and of the last batch of an epoch, so that all code is compiled.
 
-    If the last batch is a full one too, half a batch is taken in its place.
+    If the last batch is full, half a batch replaces it.
 
     Parameters
     ----------
-    rows : of an epoch, over all ranks.
+    rows : rows of an epoch, over all ranks.
     """
     last = rows % batch or max(1, batch // 2)
     for size in (batch, last, batch):
@@ -295,9 +295,9 @@ def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, row
 
 
 def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:
-    """Return the fractions of a batch that take every rank the same time, as measured here.
+    """Measure, and return fractions of a batch for which every rank takes equal time.
 
-    All ranks work at the same time without exchange, so that they slow each other as in a step.
+    All ranks work at the same time, without exchange, so that ranks slow each other as in a step.
     """
     sizes = (max(1, batch // (2 * ranks)), batch)
     seconds = np.zeros((ranks, len(sizes)))
@@ -311,24 +311,25 @@ def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> 
             engine.step_alone(rows)
             times.append(time.perf_counter() - start)
         seconds[engine.place.process, column] = float(np.median(times))
-    # Each rank has filled its row, and the others are 0.
+    # Each rank has filled its row, and other rows are 0, so the sum is the whole table.
     of_all = engine.group.total(seconds.ravel()).reshape(seconds.shape)
     fractions = balance_fractions(sizes, of_all, batch)
     log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))
     return fractions
 
 
-#: The key of an epoch's record for each value of `monitor`.
+#: By each value of `monitor`, the key of the loss in an epoch's record.
 MONITORED = {"training": "loss", "validation": "validation_loss"}
 
 
 class EarlyStopping:
     """Stop when a loss has not fallen by more than `min_delta` for `patience` epochs.
 
-    The loss is the total over all ranks, so all ranks decide the same. The `settings` are
-    `monitor`, `patience`, `min_delta` and `restore_best`; with None training never stops early.
-    `best_epoch` is the last epoch in which the loss fell by more than `min_delta`, 0 before the
-    first. `best_weights` are the weights after it if `restore_best` is set, otherwise None.
+    The loss is over all ranks, so all ranks make the same decision. The `settings` are `monitor`,
+    `patience`, `min_delta` and `restore_best`. With None training never stops early. `best_epoch`
+    is the last epoch in which the loss fell by more than `min_delta`; it is 0 before the first
+    epoch. `best_weights` are the weights after `best_epoch` if `restore_best` is set, otherwise
+    None.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None):
@@ -356,9 +357,10 @@ class EarlyStopping:
     def resume(
         self, epochs: Iterable[Mapping[str, Any]], best: Callable[[], list[np.ndarray]]
     ) -> None:
-        """Record the epochs before the checkpoint from which a run goes on.
+        """Record the epochs before the checkpoint from which a run resumes.
 
-        `best` returns the weights after the best of them. It is called if they may be restored.
+        `best` returns the weights after the best epoch. It is called only if weights may be
+        restored.
         """
         for epoch in epochs:
             self.see(epoch, list)

@@ -1,4 +1,4 @@
-"""A trained model on disk, the rows that it takes at once, and what its workload must offer."""
+"""A trained model on disk, the rows of one prediction, and required functions of a workload."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from escala.core.errors import InputError
 from escala.core.files import sha256_file, write_json
 
 FORMAT = 3
-#: Files of a model: its description and its trained arrays. Neither can hold code.
+#: Files of a model: its description and its trained arrays. No file can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
-#: The most rows that a network predicts at once, and the most bytes of their outputs.
+#: The most rows that a network predicts at once, and the most bytes of the outputs for these rows.
 PREDICTION_ROWS, PREDICTION_BYTES = 256, 2**28
-#: Names of the sums over rows that every evaluation has.
+#: Names of the sums over rows that every evaluation computes.
 SUMMED = ("loss", "correct")
 
 
@@ -29,15 +29,15 @@ def write_description(
     weights_sha256: str,
     engine: str | None = None,
 ) -> None:
-    """Write `model.json`, from which the model is built again, beside its weights.
+    """Write `model.json` alongside the weights; the model can be built again from both.
 
     Parameters
     ----------
-    folder : holds `model.npz`.
-    knobs : those of the variant that the workload may read.
+    folder : the folder of `model.npz`.
+    knobs : the knobs of the variant that the workload may read.
     data : the `dataset.json` of the training split.
     weights_sha256 : the digest of the weights in `run.json`.
-    engine : the one that trained a network; None for a fit.
+    engine : the engine that trained the model; None for a fit.
     """
     content = {
         "format": FORMAT,
@@ -53,7 +53,7 @@ def write_description(
 
 
 def row_blocks(rows: slice, size: int) -> Iterator[slice]:
-    """Yield consecutive parts of rows, of `size` rows each and the rest."""
+    """Yield consecutive parts of rows: parts of `size` rows, then the rest."""
     for start in range(rows.start, rows.stop, size):
         yield slice(start, min(start + size, rows.stop))
 
@@ -61,29 +61,29 @@ def row_blocks(rows: slice, size: int) -> Iterator[slice]:
 def rows_at_once(shape: Sequence[int | None]) -> int:
     """Return how many rows a network predicts at once, so that its outputs fit into memory.
 
-    `shape` is that of its output for one row. A size that is not known counts as 1.
+    `shape` is the shape of the network's output for one row. An unknown size counts as 1.
     """
     numbers = math.prod(size or 1 for size in shape)
     return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // (4 * numbers)))
 
 
 def as_model_input(inputs: Sequence[Any]) -> Any:
-    """Return inputs in the form that a Keras model is called with: a single one, or a list."""
+    """Return inputs as the argument of a Keras model: a single tensor, or a list."""
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
 def require_functions(
     module: ModuleType, description: Mapping, scores: ModuleType | str | None
 ) -> None:
-    """Refuse a workload trained by steps that lacks functions its dataset needs.
+    """Refuse a workload trained by steps if it lacks functions that its dataset needs.
 
-    The defaults of `predict`, `correct` and `scores` serve targets that are one class for each row.
+    The defaults of `predict`, `correct` and `scores` are for targets of one class for each row.
 
     Parameters
     ----------
     module : the workload's module `model`.
     description : the `dataset.json` of its dataset.
-    scores : its module `scores`, or the name of this module; None without one.
+    scores : its module `scores`, or the name of this module; None without such a module.
     """
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
     if classes and not shape:
@@ -111,7 +111,7 @@ def require_functions(
 
 
 def require_classes(module: ModuleType, description: Mapping) -> None:
-    """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit."""
+    """Refuse a dataset without exactly one class for each row; a fit needs one class."""
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
     if classes and not shape:
         return

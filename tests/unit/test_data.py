@@ -359,7 +359,7 @@ def test_what_is_missing_is_refused_or_kept():
     assert np.isnan(np.concatenate(kept)).sum() == 2
     for change, reason in (
         ({"below": {"words": 9}}, r"train.inputs.words: 'row .* from 0 to 8\. Remedy"),
-        ({"classes": 2}, r"train.targets: 'row .*: holds 2, and its numbers are from 0 to 1"),
+        ({"classes": 2}, r"train.targets: 'row .*: holds 2, and allowed are numbers from 0 to 1"),
     ):
         np.save("y.npy", Y)
         given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}
@@ -400,9 +400,9 @@ def given_as(x: str, y: str = "y.npy", name: str = "x", **more: object) -> dict:
         (lambda: np.save("x.npy", np.array([{}] * COUNT), allow_pickle=True),
          "holds Python objects, which are not read"),
         (lambda: np.save("x.npy", X[:0]), r"has shape \(0, 3, 2\)"),
-        (lambda: np.save("x.npy", X[:-1]), r"has 39 rows of .*, and wanted are 40 of "),
+        (lambda: np.save("x.npy", X[:-1]), r"has 39 rows of .*; needed are 40 rows of "),
         (lambda: os.truncate("x.npy", 950 + 128),
-         "is cut short: its header announces 960 bytes, and it holds 950"),
+         "is cut short: its header announces 960 bytes, and the file holds 950"),
         (lambda: Path("x.npy").write_text("1,2,3\n"), "is not a file of NumPy, or is damaged"),
         (_instead(lambda _: None), "there is no such file"),
         (_instead(os.mkfifo), "it is a pipe, a socket or a device"),
@@ -419,13 +419,13 @@ def test_a_wrong_file_is_named_before_anything_is_prepared(make, reason):
     ("given", "where", "reason"),
     [
         (given_as("all.npz"), "train.inputs.x", "holds x, words, y"),
-        (given_as("all.npz:z"), "train.inputs.x", "holds no z; it holds x, words, y"),
+        (given_as("all.npz:z"), "train.inputs.x", "holds no z; the file holds x, words, y"),
         (given_as("x.npy", "x.npy", classes=3), "train.targets",
          "classes are numbered by whole numbers"),
         (given_as("x.npy", test=given_as("x.npy", name="w")["train"]), "test.inputs",
-         "differ from those of train: x"),
+         "differ from the inputs of train: x"),
         (given_as("x.npy", test=given_as("all.npz:words")["train"]), "test.inputs.x",
-         r"int32 of shape \(4,\), and wanted are \d+ of float32 of shape \(3, 2\)"),
+         r"int32 of shape \(4,\); needed are \d+ rows of float32 of shape \(3, 2\)"),
         (given_as("x.npy", below={"x": 5}), "below.x",
          "is not an input of whole numbers. Remedy: leave below out"),
         (given_as("x.npy", split={"test_fraction": 0.5, "validation_fraction": 0.5}), "split",

@@ -94,7 +94,7 @@ def test_it_is_made_once_by_what_first_needs_it_in_the_build_that_fits(
     assert pip.endswith("--torch-backend auto")
     assert str(environments.ROOT / "envs" / ENGINES["torch"].environment.requirements) in pip
     assert environments.provide("torch") == str(made)
-    assert "is there: torch 9" in environments.install("torch")
+    assert "exists: torch 9" in environments.install("torch")
     assert len(calls(clone)) == 2 and left(clone) == [".venv-torch"]
     assert not (clone / ".venv-torch" / "half").exists()
 

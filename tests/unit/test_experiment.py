@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_read(tmp_path, content, reason):
         ({"datasets.d.source.type": "simulate"}, "datasets.d.source.type", "not among",
          "files, simulated, ncbi"),
         ({"datasets.d.source.difficulty": 2}, "datasets.d.source.difficulty", "too large",
-         "at most 1 (from 0, very different"),
+         "at most 1 (0 gives very different"),
         ({"datasets.d.length": True}, "datasets.d.length", "not a whole number", "letters of"),
         ({"datasets.d.split.seeds": []}, "datasets.d.split.seeds", "too few", "at least 1"),
         ({"datasets.d.classes": ["A", "A"]}, "datasets.d.classes", "twice", "each once"),

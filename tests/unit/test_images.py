@@ -276,7 +276,7 @@ def test_idx_files_are_read_whole(tmp_path, mnist, pictures, compress):
     [
         (IMAGES, None, "no such file, nor with .gz"),
         (IMAGES, lambda b: b[:-30], "'10 of 12': is cut short"),
-        (LABELS, lambda b: b[:4] + b"\0\0\0\x0b" + b[8:-1], "are not those of the 12 pictures"),
+        (LABELS, lambda b: b[:4] + b"\0\0\0\x0b" + b[8:-1], "do not match the 12 pictures"),
         (LABELS, lambda b: b[:-1] + b"\xc8", "label 200': would make 201 classes, of which 4"),
     ],
 )

@@ -1,6 +1,6 @@
-"""The kind `arrays`: a user's arrays, as files of NumPy. Settings are checked by their headers.
+"""The kind `arrays`: a user's arrays, as files of NumPy. Their headers serve to check settings.
 
-NumPy is imported where headers are read, so that other datasets do not wait for it.
+NumPy is imported where headers are read, so that other datasets do not wait for the import.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ TARGETS = "targets:"
 
 
 def check(settings: Settings) -> None:
-    """Refuse arrays that do not fit together, by their headers."""
+    """Refuse arrays whose headers do not fit together."""
     headers = _headers(settings)
     train = headers["train"]
     for side, arrays in headers.items():
         if list(arrays) != list(train):
             # The targets are the last array.
             of_side, of_train = (", ".join(list(names)[:-1]) for names in (arrays, train))
-            reason = f"differ from those of train: {of_train}"
+            reason = f"differ from the inputs of train: {of_train}"
             raise InputError(f"{side}.inputs", of_side, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
         for key, header in arrays.items():
-            form, form_in_train = _form(header), _form(train[key])
-            if header.shape[0] == rows and form == form_in_train:
+            in_side, in_train = _describe(header), _describe(train[key])
+            if header.shape[0] == rows and in_side == in_train:
                 continue
-            reason = f"has {header.shape[0]} rows of {form}, and wanted are {rows} of "
-            reason += f"{form_in_train}: as many as the targets have, in the form of train"
+            reason = f"has {header.shape[0]} rows of {in_side}; needed are {rows} rows of "
+            reason += f"{in_train}, for the rows of the targets and the arrays of train"
             text = settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]
-            raise InputError(place(side, key), text, reason, "save it in that form")
+            raise InputError(place(side, key), text, reason, "save it with this dtype and shape")
     names, targets = class_names(settings), train[TARGETS]
     if names is not None:
         from escala.data.base import require_class_names
 
         require_class_names(names, "classes", "use letters and digits")
         if targets.dtype.kind == "f":
-            reason = f"holds {_form(targets)}, and classes are numbered by whole numbers"
+            reason = f"holds {_describe(targets)}, and classes are numbered by whole numbers"
             remedy = "save y.astype('int64'), or y.argmax(axis=-1) of a column for each class; or "
             remedy += "leave classes out"
             raise InputError("train.targets", settings["train"]["targets"], reason, remedy)
@@ -67,7 +67,7 @@ def check(settings: Settings) -> None:
 
 
 def preparation(settings: Settings) -> dict:
-    """Return the settings that the arrays depend on, with numbers of files for their paths."""
+    """Return the settings that the arrays depend on, with a number in place of each file's path."""
     files = list(_files(settings))
     sides: dict[str, dict] = {}
     for side, key, array in _arrays(settings):
@@ -86,7 +86,7 @@ def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
 
 
 def size(settings: Settings) -> Size:
-    """Return what the headers tell; nothing if they cannot be read."""
+    """Return the size that the headers give, or an unknown size if they cannot be read."""
     try:
         train = _headers(settings)["train"]
     except InputError:
@@ -97,7 +97,7 @@ def size(settings: Settings) -> Size:
 
 
 def class_names(settings: Settings) -> list[str] | None:
-    """Return the names of the classes, None if the targets are no numbers of classes."""
+    """Return the names of the classes, or None if the targets are not numbers of classes."""
     classes = settings.get("classes")
     return [str(number) for number in range(classes)] if isinstance(classes, int) else classes
 
@@ -139,6 +139,6 @@ def _headers(settings: Settings) -> dict[str, dict[str, Header]]:
     return headers
 
 
-def _form(header: Header) -> str:
+def _describe(header: Header) -> str:
     """Return the dtype and the shape of a row, as text."""
     return f"{header.dtype.name} of shape {header.shape[1:]}"

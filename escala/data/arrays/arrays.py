@@ -1,4 +1,4 @@
-"""Make the arrays of a split from a user's arrays, block by block; and read rows to predict."""
+"""Make the arrays of a split from a user's arrays, block by block; read rows to predict."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -26,15 +26,15 @@ BLOCK_BYTES = 2**25
 def prepare(
     name: str, preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path], output: Path
 ) -> dict:
-    """Divide arrays among the sides, check their numbers, and write them.
+    """Divide arrays among the sides, check the numbers in the arrays, and write the arrays.
 
-    Memory holds a block of rows, and a few numbers for each row. Arrays of a `.npz` file are first
-    written alongside the others, as they stand in the way of reading single rows. `output` receives
+    Memory holds a block of rows, and a few numbers for each row. Single rows of a `.npz` file
+    cannot be read, so its arrays are first unpacked into `output`. `output` receives
     `{side}/{input}.npy` and `{side}_targets.npy`.
     """
     where, files, classes = f"datasets.{name}", list(inputs.values()), preparation["classes"]
     with TemporaryDirectory(dir=output, prefix=".") as folder:
-        # By side and name of the array, as the settings give them.
+        # Arrays by side and by the name in the settings.
         arrays: dict[str, dict[str, np.ndarray]] = {}
         for side, places in preparation["sides"].items():
             arrays[side] = {
@@ -47,7 +47,7 @@ def prepare(
         divided = _divide(where, arrays["train"][TARGETS], preparation, seed)
         sides = {}
         for side in SIDES:
-            if side in divided:  # Its rows are some of those of `train`.
+            if side in divided:  # Its rows are a part of the rows of `train`.
                 sides[side] = _side(arrays["train"], divided[side], preparation, where, "train")
             elif side in arrays:
                 rows = np.arange(len(arrays[side][TARGETS]))
@@ -64,7 +64,7 @@ def prepare(
             names=NAMES,
             split=preparation["split"],
         )
-    # What an earlier preparation left, of other inputs or sides.
+    # Remove files of an earlier preparation, such as of other inputs or sides.
     for file in [path for side in SIDES for path in (output / side).glob("*.npy")]:
         if str(file.relative_to(output)) not in described["sha256"]:
             file.unlink()
@@ -72,7 +72,7 @@ def prepare(
 
 
 def _map(array: Named, folder: Path, where: str) -> np.ndarray:
-    """Return an array mapped into memory, from a copy in `folder` if it is in an archive."""
+    """Return an array mapped into memory; an array in an archive is first copied to `folder`."""
     header(array, where)
     path = array.path
     if path.suffix.lower() == ".npz":
@@ -114,7 +114,7 @@ def _side(
     where: str,
     side: str,
 ) -> Side:
-    """Return some rows of the arrays of `side`; their numbers are checked as they are written."""
+    """Return some rows of the arrays of `side`; the numbers are checked while they are written."""
     limits, blocks = dict(preparation["below"]), {}
     if preparation["classes"]:
         limits[TARGETS] = len(preparation["classes"])
@@ -130,10 +130,10 @@ def _side(
 def _blocks(
     array: np.ndarray, rows: np.ndarray, below: int | None, finite: bool, where: str
 ) -> Iterator[np.ndarray]:
-    """Yield the numbered rows of an array in this machine's order of bytes, some at a time.
+    """Yield the rows of these numbers in blocks, in this machine's order of bytes.
 
-    Numbers from `below` on are refused, and with `finite` those that are NaN or infinite. `where`
-    is the key of the array, for messages.
+    Numbers from `below` on are refused. With `finite`, NaN and infinite numbers are refused, too.
+    `where` is the key of the array, for messages.
     """
     at_once = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
     say = progress(f"{where}: %d of {len(rows)} rows written")
@@ -150,7 +150,7 @@ def _blocks(
 
 
 def _require_below(block: np.ndarray, rows: np.ndarray, below: int, where: str) -> None:
-    reason = f", and its numbers are from 0 to {below - 1}"
+    reason = f", and allowed are numbers from 0 to {below - 1}"
     remedy = "correct it, or the limit: `classes` of targets, `below` of an input"
     _refuse(block, (block < 0) | (block >= below), rows, where, reason, remedy)
 
@@ -166,9 +166,9 @@ def _refuse(
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the rows of a `.npz` file with an array for each input, or of one `.npy` file.
+    """Yield the rows of one `.npy` file, or of a `.npz` file with an array for each input.
 
-    The column of a row is its number `row`, from 0 as in NumPy.
+    The only column, `row`, is the number of the row, from 0 as in NumPy.
     """
     inputs, arrays = specs(description), []
     is_archive = path.suffix.lower() == ".npz"
@@ -182,7 +182,7 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
         if shape[1:] != spec.shape or not np.can_cast(dtype, spec.dtype, "same_kind"):
             reason = f"has rows of {dtype.name} of shape {shape[1:]}, and the model takes "
             reason += f"{spec.dtype} of shape {spec.shape}"
-            raise InputError(path, spec.name, reason, "save it in that form")
+            raise InputError(path, spec.name, reason, "save it with this dtype and shape")
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if is_archive:
             with array as archive:
@@ -191,6 +191,6 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     rows = {spec.name: len(array) for spec, array in zip(inputs, arrays, strict=True)}
     if len(set(rows.values())) > 1:
         reason = "have different numbers of rows"
-        raise InputError(path, rows, reason, "save arrays with a row for each row of the others")
+        raise InputError(path, rows, reason, "save arrays with equal numbers of rows")
     for row in range(len(arrays[0])):
         yield Query({"row": row}, tuple(array[row : row + 1] for array in arrays))

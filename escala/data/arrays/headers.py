@@ -1,4 +1,4 @@
-"""Arrays in `.npy` and `.npz` files: how they are named, and what headers and names tell."""
+"""Arrays in `.npy` and `.npz` files: their names, their headers, and the settings for both."""
 
 import errno
 import math
@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from escala.core.errors import InputError
 
 _IN_ARCHIVE = re.compile(r"(.+?\.npz):(.+)", re.IGNORECASE | re.DOTALL)
-#: What a workload may declare as the dtype of an input, and unsigned integers of 32 and 64 bits.
+#: The dtypes that a workload may declare for an input, and unsigned integers of 32 and 64 bits.
 DTYPES = (
     "bool",
     *(f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)),
@@ -26,7 +26,7 @@ _TARGETS = {"y", "label", "labels", "target", "targets", "class", "classes", "ou
 _SIDES = {"train": "train", "training": "train", "tr": "train"}
 _SIDES |= dict.fromkeys(("test", "testing", "te"), "test")
 _SIDES |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
-#: More different numbers than these are a quantity, and no classes.
+#: Targets with more different numbers than this are a quantity, not classes.
 MOST_CLASSES = 1000
 
 
@@ -41,7 +41,7 @@ class Named(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The form of an array; `dtype` may have the other order of bytes."""
+    """The dtype and shape of an array; the order of bytes may differ from this machine's."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -54,13 +54,13 @@ def parse_name(text: str) -> Named:
 
 
 def members(path: Path, where: str) -> list[str]:
-    """Return the names of the arrays in a `.npz` file, or refuse the file as `open_bytes`."""
+    """Return the names of the arrays in a `.npz` file; see `open_bytes` for refused files."""
     with _errors(where, path), zipfile.ZipFile(path) as archive:
         return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
 
 
 def header(array: Named, where: str) -> Header:
-    """Return the form of an array of numbers with rows, after checking that its file is whole.
+    """Return the header of an array of numbers with rows, after a check that its file is whole.
 
     `where` is its key in the experiment, for messages.
     """
@@ -81,16 +81,16 @@ def header(array: Named, where: str) -> Header:
         rows = "has no axis, and so no rows" if not shape else f"has shape {shape}"
         raise InputError(where, str(array), rows, "give an array with a row at least")
     if held < announced:
-        reason = f"is cut short: its header announces {announced} bytes, and it holds {held}"
+        reason = f"is cut short: its header announces {announced} bytes, and the file holds {held}"
         raise InputError(where, str(array), reason, "copy or save the file again")
     return Header(shape, dtype)
 
 
 @contextmanager
 def open_bytes(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
-    """Yield the bytes of an array, with its header, and their number.
+    """Yield the file of an array, header included, and its number of bytes.
 
-    An array that is not there, and a file that cannot be read, are refused.
+    An array that does not exist, and a file that cannot be read, are refused.
     """
     path = array.path
     with _errors(where, path):
@@ -104,8 +104,8 @@ def open_bytes(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
         member = array.member or (known[0] if len(known) == 1 else None)
         if member not in known:
             reason = f"holds {', '.join(known) or 'no arrays'}"
-            reason = f"holds no {member}; it {reason}" if member else reason
-            remedy = f"name one of them: {path.name}:{known[0]}" if known else "save arrays in it"
+            reason = f"holds no {member}; the file {reason}" if member else reason
+            remedy = f"name an array: {path.name}:{known[0]}" if known else "save arrays in it"
             raise InputError(where, str(array), reason, remedy)
         with zipfile.ZipFile(path) as archive, archive.open(f"{member}.npy") as handle:
             yield handle, archive.getinfo(f"{member}.npy").file_size
@@ -122,7 +122,10 @@ def _errors(where: str, path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError(where, str(path), "there is no such file", remedy) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # Of the file that is being written.
+        if error.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        ):  # The disk is full.
             raise
         reason = f"cannot be read: {error.strerror or error}"
         raise InputError(where, str(path), reason, remedy) from error
@@ -134,10 +137,10 @@ def _errors(where: str, path: Path) -> Iterator[None]:
 def settings_of(path: Path, data: str) -> dict[str, Any] | None:
     """Return the settings of a dataset from a `.npz` file or a folder of `.npy` files.
 
-    They are `inputs` and `targets` of `train`, and of `test` and `validation` if it has these; and
-    `classes` if the targets are all whole numbers from 0 to their largest. None stands for no such
-    file or folder. Names that do not show the targets are refused. `data` is the path as the user
-    wrote it.
+    The settings are `inputs` and `targets` of `train`, and of `test` and `validation` if the file
+    or folder has arrays of these sides. `classes` is set if the targets are all whole numbers from
+    0 to the largest target. The result is None for another sort of file or folder. Names that do
+    not show the targets are refused. `data` is the path as the user wrote it.
     """
     if path.is_file() and path.suffix.lower() == ".npz":
         arrays = {name: f"{data}:{name}" for name in members(path, "data")}
@@ -154,9 +157,9 @@ def settings_of(path: Path, data: str) -> dict[str, Any] | None:
 
 
 def _divide(arrays: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
-    """Return inputs and targets of each side, by the words in the names of arrays.
+    """Return inputs and targets of each side, according to the words in the names of arrays.
 
-    `arrays` are the arrays by name, each as the settings name it.
+    `arrays` gives, for the name of each array, its text in the settings.
     """
     sides: dict[str, dict[str, Any]] = {}
     for name, place in arrays.items():
@@ -185,7 +188,7 @@ def _divide(arrays: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
 
 
 def _classes(path: Path, place: str) -> int | None:
-    """Return the number of classes if targets are all the numbers from 0, each at least once."""
+    """Return the number of classes, if the targets contain every number from 0 to the largest."""
     member = parse_name(place).member
     where = path if member else path / Path(place).name
     with open_bytes(Named(where, member), "data") as (handle, _):

@@ -9,16 +9,17 @@ from escala.data.settings import SIDES, Settings, Size, paths_of
 
 #: The paths of a source of Flickr8k, in the order in which acquisition gets them.
 PATHS = ("tokens", *SIDES)
-#: Its captions of each picture, and the numbers of VGG16's layer fc2.
+#: Captions of each picture in Flickr8k, and outputs of VGG16's layer fc2.
 CAPTIONS, FC2 = 5, 4096
-#: What acquisition writes: captions, and for a simulation the features of each side.
+#: Files that acquisition writes: captions, and for a simulation the features of each side.
 CAPTIONS_FILE, FEATURES_FILE = "captions.json", "{side}_features.npy"
-#: What the extraction writes: features of pictures, the name of the picture of each row, and times.
+#: Files that the extraction writes: features of pictures, the picture's name of each row, and
+#: times.
 FEATURES, NAMES, EXTRACTION = "features.npy", "names.json", "extraction.json"
 
 
 def check(settings: Settings) -> None:
-    """Refuse one list of pictures for two sides."""
+    """Refuse a list of pictures that two sides use."""
     source = settings["source"]
     sides: dict[str, str] = {}
     for side in () if source["type"] == "simulated" else SIDES:
@@ -30,7 +31,7 @@ def check(settings: Settings) -> None:
 
 
 def size(settings: Settings) -> Size:
-    """Return what the settings tell, or Flickr8k's list of training pictures if it exists."""
+    """Return the size by the settings, or by Flickr8k's list of training pictures if it exists."""
     source = settings["source"]
     if source["type"] == "simulated":
         numbers = source["features"] + source["captions_per_picture"] * settings["words"]

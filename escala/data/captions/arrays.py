@@ -1,4 +1,4 @@
-"""Make the arrays of a split from features and captions; and read pictures or scenes to predict."""
+"""Make the arrays of a split from features and captions; read pictures or scenes to predict."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ from escala.data.splits import Side, write_split, write_tsv
 
 KIND = "captions"
 PICTURES = "pictures.tsv"
-#: Words of each caption of each picture.
+#: By picture and by caption, the words.
 Captions = list[list[list[str]]]
 #: The environment variable that names the weights of VGG16.
 WEIGHTS = "ESCALA_VGG16"
 
-#: The column of a picture, and its features.
+#: The column of a picture in the predictions, and the features of the picture.
 Features = Iterator[tuple[dict[str, str], np.ndarray]]
 
 
@@ -45,16 +45,17 @@ def prepare(
 
     The source divides the pictures, so all seeds give the same sides. `output` receives
     `{side}_features.npy`, float16 (rows, features); `{side}_words.npy` and `{side}_labels.npy`,
-    uint16 (rows, captions, positions), as `escala.data.captions.words.number_words` gives them; and
-    `pictures.tsv` with the `name` of each `row` of each `side`.
+    uint16 (rows, captions, positions), the two results of
+    `escala.data.captions.words.number_words`; and `pictures.tsv` with the `name` of each `row` of
+    each `side`.
 
-    The description has the `vocabulary`, the words of the training captions that were not cut off;
-    and `captions`, for each side the number of captions, how many of them were `cut` because of
-    their length, how many are `empty`, their `words`, and how many of these are `unknown`. For a
-    simulation there are also `baselines` and `trained_scenes`. The baseline `grammar` is the BLEU
-    of the first caption of each test picture against its others, after all were cut off.
-    `trained_scenes` is the fraction of the test pictures whose scene a training picture has, too.
-    For Flickr8k there is `weights_sha256`, the digest of the network's weights.
+    The description has the `vocabulary`, the words of the training captions after the cut to
+    `words` positions. It also has `captions`: for each side, the number of captions, of captions
+    `cut` because of their length, of `empty` captions, of `words`, and of `unknown` words. A
+    simulation adds `baselines` and `trained_scenes`. The baseline `grammar` is the BLEU of the
+    first caption of each test picture against the other captions of the picture, all cut to length.
+    `trained_scenes` is the fraction of the test pictures whose scene is also the scene of a
+    training picture. Flickr8k adds `weights_sha256`, the digest of the weights of VGG16.
     """
     described = read_json(inputs["source"] / CAPTIONS_FILE)
     length = preparation["words"]
@@ -129,16 +130,16 @@ def _side(features: np.ndarray, captions: Captions, words: Sequence[str], length
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield a query for each picture, with captions that hold only the start token.
+    """Yield a query for each picture; its caption is only the start token.
 
     For a model that was trained on Flickr8k, the path is a PNG or JPEG file or a folder of them,
-    and a query's column `file` holds the file's name. `ESCALA_VGG16` names the weights of VGG16,
-    whose digest must be that of the training data. For one that was trained on simulated scenes,
-    the path is a text file with a scene a line, such as `red dog runs in park`, and the column is
-    `scene`.
+    and a query's column `file` holds the file's name. `ESCALA_VGG16` names the file of VGG16's
+    weights; its digest must be the one in the training data. For a model that was trained on
+    simulated scenes, the path is a text file with one scene on each line, such as `red dog runs in
+    park`, and the column is `scene`.
     """
     features, words = specs(description)
-    # The description may be of anyone.
+    # The description may come from an unknown source.
     source, known = description.get("provenance"), description.get("vocabulary")
     if source not in (*READERS,):
         raise invalid("data.provenance", f"none of {', '.join(READERS)}")
@@ -184,5 +185,5 @@ def _read_scenes(path: Path, description: Mapping[str, Any]) -> Features:
         yield {"scene": scene_name(scene)}, row
 
 
-#: How the data of a user are read, by the source of the training data.
+#: The reader of a user's data, by the source of the training data.
 READERS = {"simulated": _read_scenes, "flickr8k": _read_pictures}

@@ -15,19 +15,19 @@ from escala.data.captions import CAPTIONS, CAPTIONS_FILE, FEATURES_FILE, PATHS
 from escala.data.settings import SIDES
 
 OFFICIAL = "docs/how-to/captions.md says where to get the files"
-#: The values of a scene's four parts. Those of a part are equally probable.
+#: A scene has four parts. The values of a part are equally probable.
 PARTS = {
     "attribute": ("black", "brown", "little", "red", "wet", "white"),
     "object": ("bird", "boy", "cat", "dog", "girl", "horse", "man", "woman"),
     "action": ("eats", "jumps", "runs", "sits", "sleeps", "waits"),
     "place": ("beach", "field", "park", "snow", "street", "water"),
 }
-#: Names of scenes and captions have a preposition before the place. A scene is known without it.
+#: The preposition before each place, in names of scenes and in captions.
 PREPOSITIONS = dict(zip(PARTS["place"], ("on", "in", "in", "in", "on", "near"), strict=True))
 _CONTINUOUS = ("eating", "jumping", "running", "sitting", "sleeping", "waiting")
 #: Continuous form of each action.
 CONTINUOUS = dict(zip(PARTS["action"], _CONTINUOUS, strict=True))
-#: A second word for some values.
+#: A synonym of some values.
 SYNONYMS = {"little": "small", "boy": "kid", "dog": "puppy", "horse": "pony", "man": "guy",
             "woman": "lady", "street": "road", "water": "lake"}  # fmt: skip
 #: The grammar: for each symbol, its expansions with their weights. Words in capitals are symbols.
@@ -45,9 +45,9 @@ GRAMMAR = {
     "FINITE": [(1, "ACTION"), (1, "is CONTINUOUS")],
     "WHERE": [(4, "PREPOSITION the PLACE"), (1, "PREPOSITION a PLACE")],
 }
-#: Seed of the projection: features have the same meaning in every dataset of as many features.
+#: Seed of the projection: datasets with equal numbers of features have features of equal meaning.
 PROJECTION = 8091
-#: Weight of the word of a value, and of its synonym.
+#: Weights in the grammar of the word of a value, and of the synonym of this word.
 WORD, SYNONYM = 3, 1
 
 Rules = dict[str, Sequence[tuple[int, str]]]
@@ -57,9 +57,9 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     """Simulate scenes, or read the lists and captions of Flickr8k, once for all splits.
 
     `inputs` are the user's files, in the order of `PATHS`. `folder`
-    receives `captions.json`: for each side a list of pictures, each with its `name` and `captions`.
-    For a simulation it also receives, for each side, `SIDE_features.npy`, float16 (pictures,
-    features).
+    receives `captions.json`: for each side a list of pictures, with the `name` and the `captions`
+    of each picture. For a simulation it also receives, for each side, `SIDE_features.npy`, float16
+    (pictures, features).
     """
     if acquisition["type"] == "simulated":
         described = {}
@@ -77,9 +77,10 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
 def read_lists(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
     """Return the pictures of each side, in the order of its list of file names.
 
-    Each has its `name` and its `captions`, in the order of their numbers in the file `tokens`.
-    Captions of pictures in no list are left out: the file of Flickr8k has some of a picture that is
-    not in its folder. A picture in two lists, or without five captions, is refused.
+    Each picture has its `name` and its `captions`, in the order of the captions' numbers in the
+    file `tokens`. Captions of a picture in no list are left out, because the file of Flickr8k
+    describes a picture that its folder lacks. A picture in two lists, or without five captions, is
+    refused.
     """
     names = {side: [line.strip() for _, line in _lines(file)] for side, file in lists.items()}
     known: dict[str, str] = {}
@@ -109,7 +110,7 @@ def read_lists(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]
 def picture_files(described: Mapping[str, list[dict]], pictures: Path) -> dict[str, Path]:
     """Return the JPEG file of each picture of `read_lists` by name, in alphabetical order.
 
-    A folder without one of them is refused.
+    A folder that lacks a picture is refused.
     """
     if not pictures.is_dir():
         raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
@@ -152,7 +153,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _refuse(where: Path, names: list[str], reason: str, remedy: str) -> None:
-    """Refuse pictures, if there are any, with the first of them and their number."""
+    """Refuse pictures by name, if there are any; name the first and count the others."""
     if names:
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         raise InputError(where, names[0], f"{reason}{more}", remedy)
@@ -167,7 +168,8 @@ def scene_name(scene: Sequence[int]) -> str:
 def parse_scene(text: str, where: str) -> np.ndarray:
     """Return the numbers of a scene's values from its name, int64 (4,).
 
-    The preposition may be absent. Another text is refused; `where` is its place.
+    The preposition may be absent. A text that is no scene is refused. `where` is the place of the
+    text, for messages.
     """
     words = [word for word in text.lower().split() if word not in set(PREPOSITIONS.values())]
     if len(words) != len(PARTS):
@@ -194,10 +196,10 @@ def caption(scene: Sequence[int], random: np.random.Generator) -> str:
 
 
 def project(scenes: np.ndarray, features: int) -> np.ndarray:
-    """Return the features of scenes, int64 (pictures, 4), without noise: float64 (pictures, …).
+    """Return features, float64 (pictures, features), without noise, of scenes, int64 (pictures, 4).
 
-    A scene's four values, one-hot, are multiplied by a fixed matrix of normal numbers of variance
-    1/4, so a feature has a variance of about 1 over all scenes.
+    The four values of a scene, one-hot, are multiplied by a fixed matrix of normal random numbers
+    with variance 1/4. So a feature has a variance of about 1 over all scenes.
     """
     widths = [len(values) for values in PARTS.values()]
     random = np.random.default_rng(PROJECTION)
@@ -210,7 +212,7 @@ def simulate(
 ) -> tuple[list[dict], np.ndarray]:
     """Return scenes, each with its `name` and `captions`, and features, float16 (pictures, …).
 
-    `settings` are those of the source: `captions_per_picture`, `features` and `noise`.
+    `settings` are settings of the source: `captions_per_picture`, `features` and `noise`.
     """
     widths = [len(values) for values in PARTS.values()]
     scenes = random.integers(widths, size=(pictures, len(PARTS)))
@@ -232,7 +234,7 @@ def _values(scene: Sequence[int]) -> list[str]:
 
 
 def _expand(symbol: str, rules: Rules, random: np.random.Generator) -> str:
-    """Return the words of a symbol: one of its expansions, with all symbols in it expanded."""
+    """Return the words of a symbol: draw an expansion, and expand all symbols in that expansion."""
     weights, expansions = zip(*rules[symbol], strict=True)
     # `random.choice` with probabilities is far slower.
     ends = list(accumulate(weights))

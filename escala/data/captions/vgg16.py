@@ -1,4 +1,4 @@
-"""Compute features of pictures: the layer fc2 of VGG16, as Keras has it.
+"""Compute features of pictures: the outputs of the layer fc2 of VGG16 in Keras.
 
 K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
 ICLR 2015.
@@ -20,25 +20,26 @@ from escala.engines import elsewhere
 
 #: The layer whose outputs are the features, and the module that computes it.
 LAYER, MODULE = "fc2", f"escala.engines.{DEFAULT}.layers"
-#: Height and width of the pictures that the layer takes.
+#: Height and width of the pictures that VGG16 takes.
 SIZE = (224, 224)
-#: Pictures that are computed at once.
+#: Pictures whose features are computed at once.
 BATCH = 32
 #: Seconds between two lines of progress.
 PROGRESS = 5
 
-#: Computes features, float32 (pictures, features), of pictures, uint8 (pictures, 224, 224, 3).
+#: A function from pictures, uint8 (pictures, 224, 224, 3), to features, float32 (pictures,
+#: features).
 Network = Callable[[np.ndarray], np.ndarray]
 
 
 def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, folder: Path) -> None:
-    """Compute the features of pictures, whose files are given by name: a separate step.
+    """Compute the features of `pictures`, the files by name, in a step of its own.
 
-    It takes long and depends only on the pictures and the network. So a corrected caption does not
-    repeat it, and neither do other sides of the same pictures. `folder` receives `features.npy`,
-    float16 (pictures, features); `names.json`, the name of the picture of each row; and
+    The step takes long and depends only on the pictures and on VGG16. So neither a corrected
+    caption nor another division into sides repeats the step. `folder` receives `features.npy`,
+    float16 (pictures, features); `names.json`, the picture's name of each row; and
     `extraction.json`: the number of `pictures`, the `seconds` for reading them and computing their
-    features, the mean `seconds_per_picture`, and the `network_seconds` for building the network.
+    features, the mean `seconds_per_picture`, and the `network_seconds` for building VGG16.
     """
     paths = list(pictures.values())
     begin = time.perf_counter()
@@ -56,10 +57,10 @@ def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, fo
 
 
 def network(weights: Path, sha256: str, remedy: str) -> Network:
-    """Return VGG16 up to its layer fc2, with the weights in a file.
+    """Return VGG16 up to its layer fc2, with the weights from a file.
 
-    A file without these weights is refused, and one with another digest than `sha256`, with
-    `remedy` as its remedy.
+    A file without weights of VGG16 is refused. A file with another digest than `sha256` is also
+    refused; `remedy` is the remedy in this message.
     """
     published = "vgg16_weights_tf_dim_ordering_tf_kernels.h5"
     if not weights.is_file():
@@ -88,6 +89,6 @@ def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:
 
 
 def require_pictures(paths: Sequence[Path]) -> None:
-    """Read every picture once, so that a damaged one is refused before the first is computed."""
+    """Read every picture once, so that a damaged picture is refused before long computations."""
     for path in tqdm(paths, desc="check", unit=" pictures", mininterval=PROGRESS):
         read_picture(path, "rgb", SIZE)

@@ -1,7 +1,7 @@
 """Turn captions into words, words into numbers, and compare captions by BLEU.
 
 K. Papineni, S. Roukos, T. Ward, W.-J. Zhu, "BLEU: a Method for Automatic Evaluation of Machine
-Translation", ACL 2002. The numbers are those of `nltk.translate.bleu_score.corpus_bleu`, which
+Translation", ACL 2002. The scores equal those of `nltk.translate.bleu_score.corpus_bleu`, which
 takes a whole corpus at once.
 """
 
@@ -11,9 +11,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import numpy as np
 
 PADDING, START, END, UNKNOWN = range(4)
-#: Names of the numbers that are no words. Words hold only letters, so no word has such a name.
+#: Names of the numbers that stand for no word. A word consists of letters only, so it cannot equal
+#: such a name.
 SPECIAL = ("", "<start>", "<end>", "<unknown>")
-#: Numbers that a model never writes: padding and the start token are no words, and the unknown
+#: Numbers that a model never writes. Padding and the start token are no words, and the unknown
 #: token stands for many words.
 NEVER_WRITTEN = (PADDING, START, UNKNOWN)
 DTYPE = np.uint16
@@ -28,16 +29,15 @@ Words = Sequence[Hashable]
 def words_of(caption: str) -> list[str]:
     """Return the words of a caption in lower case.
 
-    A word is what stands between spaces, without its punctuation. One that holds a digit is left
-    out, and so is a single letter other than `a`. So `"A t-shirt's No. 4."` gives `a`, `tshirts`
-    and `no`.
+    A word is a text between spaces, without its punctuation. A word with a digit, and a single
+    letter other than `a`, are left out. So `"A t-shirt's No. 4."` gives `a`, `tshirts` and `no`.
     """
     letters = ("".join(filter(str.isalnum, part)) for part in caption.lower().split())
     return [word for word in letters if word.isalpha() and (len(word) > 1 or word == "a")]
 
 
 def vocabulary(captions: Iterable[Sequence[str]], most: int | None) -> list[str]:
-    """Return `SPECIAL` and the words of captions: a word's number is its place in the list.
+    """Return `SPECIAL` and the words of captions; the number of a word is its place in this list.
 
     The most frequent words come first, and equally frequent ones in alphabetical order. `most` is
     the number of words; None takes all.
@@ -52,19 +52,20 @@ def word_numbers(caption: np.ndarray) -> list[int]:
 
 
 def references(captions: np.ndarray) -> list[list[int]]:
-    """Return the words of each caption that has any, as numbers, or one reference without words."""
+    """Return the word numbers of each caption with words; one empty caption if none has words."""
     return [words for words in map(word_numbers, captions) if words] or [[]]
 
 
 def number_words(
     captions: Sequence[Sequence[str]], numbers: Mapping[str, int], length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a model reads of captions, and the next word at each position.
+    """Return the words that a model reads of captions, and the next word at each position.
 
-    Both are uint16 (captions, length). In the first, a row is `START` and the numbers of a
-    caption's words, at most `length` - 1, or `UNKNOWN`. In the second, it is the words and `END`.
-    Both end with `PADDING`. So the second holds, at position k, what follows the first k + 1
-    numbers of the first.
+    Both arrays are uint16 (captions, length). A row of the first array is `START` and the numbers
+    of at most `length` - 1 words of a caption. A row of the second array is the same numbers and
+    `END`. `UNKNOWN` stands for a word without a number. Rows of both arrays are filled up with
+    `PADDING`. So position k of the second array is the word after the first k + 1 numbers of the
+    first array.
     """
     read, following = (np.full((len(captions), length), PADDING, DTYPE) for _ in range(2))
     for row, words in enumerate(captions):
@@ -75,13 +76,13 @@ def number_words(
 
 
 def counts(references: Sequence[Words], candidate: Words) -> np.ndarray:
-    """Return the counts of one candidate, from whose sums `bleu` computes the score of a corpus.
+    """Return the counts of one candidate; `bleu` takes the sums of counts over a corpus.
 
-    They are int64 (10,): for n-grams of 1 to 4 words, how many of the candidate are in the
-    references, each counted at most as often as in the reference that holds it most often; for 1 to
-    4 words, how many n-grams the candidate has, at least 1, also if it is shorter than n words, as
-    in nltk; the words of the candidate; and the words of the reference whose length is closest, the
-    shorter of two.
+    The counts are int64 (10,). Four are, for n from 1 to 4, the n-grams of the candidate that are
+    in the references; an n-gram counts at most as often as it occurs in a single reference. Four
+    are, for n from 1 to 4, all n-grams of the candidate, and at least 1, as in nltk. The ninth is
+    the words of the candidate. The tenth is the words of the reference of closest length, or of the
+    shorter of two such references.
     """
     matches, totals = [], []
     for n in range(1, LONGEST + 1):
@@ -97,9 +98,10 @@ def counts(references: Sequence[Words], candidate: Words) -> np.ndarray:
 def bleu(sums: np.ndarray) -> dict[str, float]:
     """Return `bleu_1` to `bleu_4` of a corpus, from the sums of `counts` over its candidates.
 
-    BLEU-N is the geometric mean of the precisions of n-grams of 1 to N words, times the brevity
-    penalty exp(1 - r/c) if the c words of the candidates are fewer than the r words of the closest
-    references. It is 0 if a precision is 0, and for no words at all.
+    BLEU-N is the geometric mean of the precisions of n-grams of 1 to N words, times a brevity
+    penalty. This penalty is exp(1 - r/c) if the c words of the candidates are fewer than the r
+    words of the closest references, otherwise 1. BLEU-N is 0 if a precision is 0, or without any
+    word.
     """
     matches, totals = np.asarray(sums, np.float64)[: 2 * LONGEST].reshape(2, LONGEST)
     words, closest = (float(length) for length in sums[2 * LONGEST :])

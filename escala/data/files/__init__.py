@@ -1,4 +1,4 @@
-"""The kind `files`: a user's files and folders, which a program reads where they are."""
+"""The kind `files`: a user's files and folders, which a program reads without a copy."""
 
 import hashlib
 import os
@@ -18,9 +18,9 @@ STATES = "states.json"
 
 
 def check(settings: Settings) -> None:
-    """Refuse a path that is no file and no folder with files, or that cannot be read.
+    """Refuse a path that cannot be read, or is neither a file nor a folder with files.
 
-    Only the first file of a folder is looked for.
+    The check of a folder ends at its first file.
     """
     for key, path in paths(settings).items():
         if next(_walk(path, f"paths.{key}"), None) is None:
@@ -38,10 +38,10 @@ def paths(settings: Settings) -> dict[str, Path]:
 
 
 def preparation(settings: Settings) -> dict:
-    """Return what the description depends on besides the content of the files.
+    """Return what the description depends on, apart from the content of the files.
 
-    Snakemake looks at a folder's own time only. With the state of all files among the parameters of
-    the rule, it notices a file that was changed inside.
+    Snakemake looks only at the time of the folder itself. The state of all files is a parameter of
+    the rule, so Snakemake notices a changed file inside a folder.
     """
     digest = state(paths(settings), "paths")
     return {"rows": settings.get("rows"), "identify": settings["identify"], "state": digest}
@@ -66,9 +66,9 @@ def find_changes(split: Path) -> list[str]:
 
 
 class File(NamedTuple):
-    """A file: its name below the user's path, where it is, and what `stat` tells of it.
+    """A file: its name relative to the user's path, its path, and its result of `stat`.
 
-    The name is empty for a path that is a file itself.
+    The name is empty if the user's path is this file.
     """
 
     name: str
@@ -77,10 +77,10 @@ class File(NamedTuple):
 
 
 def files(path: Path, where: str) -> list[File]:
-    """Return all files of a folder and of its folders, or the one file, by name.
+    """Return all files of a folder and of the folders in it, by name; for a file, only this file.
 
-    Links are followed, but not to a folder that holds them. Sockets, pipes, devices and links to
-    nothing are passed over.
+    Links are followed, but a link to a folder that contains the link is refused. Sockets, pipes,
+    devices and broken links are passed over.
     """
     say = progress(f"escala: {where}: %d files found so far")
     listed = []
@@ -93,7 +93,8 @@ def files(path: Path, where: str) -> list[File]:
 def state(named: Mapping[str, Path], where: str) -> str:
     """Return a digest of names, sizes and times of all files of several paths, in hexadecimal.
 
-    Other content has another state. Equal content may have another state, as after a copy.
+    Changed content changes the state. Equal content may also change the state, such as after a
+    copy.
     """
     digest = hashlib.sha256()
     for key, path in sorted(named.items()):
@@ -128,14 +129,14 @@ def _walk(path: Path, where: str) -> Iterator[File]:
             inside = Path(folder).relative_to(path)
             for outer in Path(folder).parents[: len(inside.parts)]:
                 if outer.samefile(folder):
-                    reason = f"is a link to {outer}, which holds it"
+                    reason = f"is a link to {outer}, and this folder holds the link"
                     raise InputError(where, folder, reason, "remove the link")
             prefix = f"{inside}/" if inside.parts else ""
             for name in names:
                 file = f"{folder}/{name}"
                 try:
                     file_status = Path(file).stat()
-                except FileNotFoundError:  # A link to nothing, or a file that was just removed.
+                except FileNotFoundError:  # A broken link, or a file that was just removed.
                     continue
                 if stat.S_ISREG(file_status.st_mode):
                     yield File(prefix + name, file, file_status)

@@ -1,4 +1,4 @@
-"""Describe a user's files, which are digested where they are, and not copied."""
+"""Describe a user's files by digests, without a copy."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ from escala.data.files import STATES, files, state, unreadable
 
 KIND = "files"
 FORMAT = 1
-#: Bytes that take seconds to read, so that a line says so.
+#: A line announces the reading of more bytes than this, because it takes seconds.
 LARGE = 2**28
 
 
 def prepare(
     name: str, preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path], output: Path
 ) -> dict:
-    """Describe the files and folders of a dataset; the program divides the rows, if at all.
+    """Describe the files and folders of a dataset; only the program may divide the rows.
 
-    `output` receives only `dataset.json`, and the state of each path for `find_changes`.
+    `output` receives `dataset.json`, and the state of each path for `find_changes`.
     """
     where = f"datasets.{name}.paths"
-    # The description stays the same after a move of the files, and these states do not.
+    # A move of the files changes their states, and leaves the description as it is.
     states = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
     write_json(output / STATES, states)
     description = {
@@ -52,7 +52,8 @@ def prepare(
 def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
     """Return the number of files, their bytes, and one digest of all.
 
-    It is of their names and sizes, and of their contents, or, `by` time, of when they changed.
+    The digest covers the names, sizes and contents of the files. With `by` "time" it covers their
+    times of change in place of the contents.
     """
     listed = files(path, where)
     total = sum(file.status.st_size for file in listed)

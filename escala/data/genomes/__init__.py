@@ -65,8 +65,8 @@ def check(settings: Settings) -> None:
 def preparation(settings: Settings) -> dict:
     """Return the settings that the arrays depend on, and no others.
 
-    In a split by clusters, `similarity` links genomes. For other splits it is only the threshold of
-    the leakage report.
+    `similarity` links genomes in a split by clusters. In other splits, `similarity` is only the
+    threshold of the leakage report.
     """
     prepared = common.preparation(settings)
     split = {key: value for key, value in prepared["split"].items() if key != "groups"}
@@ -95,7 +95,7 @@ def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
 
 
 def letters_kept(settings: Settings) -> int | None:
-    """Return how many letters of each genome the rows are cut from; None means all."""
+    """Return the number of letters of each genome that rows are cut from; None means all."""
     oversample, within = settings["oversample"], 0
     if oversample["method"] == "windows":
         within = oversample.get("within")
@@ -105,7 +105,7 @@ def letters_kept(settings: Settings) -> int | None:
 
 
 def size(settings: Settings) -> Size:
-    """Return the expected training rows, if the number of genomes is known, and their letters."""
+    """Return the letters of a row, and the expected training rows if they can be known."""
     records, window = settings["source"].get("records"), settings["window"]
     if records is None or window["method"] == "tiles":
         return Size(None, settings["length"])

@@ -1,4 +1,4 @@
-"""Make the arrays of a split from codes, in blocks of bounded size; and read genomes to predict."""
+"""Make the arrays of a split from codes, in blocks of bounded size; read genomes to predict."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ def encode_classes(
     output: Path,
     letters_kept: int | None = None,
 ) -> pd.DataFrame:
-    """Encode one FASTA file per class and drop exact duplicates within each class.
+    """Encode one FASTA file for each class, and drop exact duplicates within the class.
 
-    Memory holds one genome at a time, and for each record two digests and a row of the table. The
-    same genome in two classes is refused.
+    Memory holds one genome at a time, and for each record two digests and a row of the table. A
+    genome that occurs in two classes is refused.
 
     Parameters
     ----------
-    folder : holds `CLASS.fasta` for each of `classes`; a class's label is its position.
+    folder : holds `CLASS.fasta` for each of `classes`; the label of a class is its position in
+        `classes`.
     length : letters of a row; `encoded` compares only these letters.
     deduplicate : `none`, `genome` (compare whole sequences, upper case) or `encoded`.
     letters_kept : letters to keep from the start of each genome; None keeps all of them.
     output : receives `codes.npy` (uint8 of shape (letters,), the kept genomes concatenated),
-        `records.tsv` (a row per genome, with its start `offset` and its number of `letters` in
-        `codes.npy`) and `classes.csv`, which is returned: a row per class, with its records,
-        duplicates of both kinds, kept, lengths, and ambiguous fraction.
+        `records.tsv` (for each genome, its start `offset` and its number of `letters` in
+        `codes.npy`) and `classes.csv`. The last is also returned: for each class, the numbers of
+        records, of genome and encoded duplicates and of kept records, the lengths, and the fraction
+        of ambiguous letters.
     """
     rows, home, offset = [], {}, 0
     codes_path = output / "codes.npy"
@@ -92,20 +94,20 @@ def encode_classes(
 
 
 def read_records(path: Path) -> pd.DataFrame:
-    """Read `records.tsv`; names of classes and records such as NA or 1 stay text."""
+    """Read `records.tsv`; names of classes and records, even NA or 1, stay text."""
     as_written = dict.fromkeys(("class", "accession", "genome"), str)
     return pd.read_csv(path, sep="\t", dtype=as_written, keep_default_na=False)
 
 
 FORMAT = 4
 KIND = "genomes"
-#: The files of a side: its rows, their labels, and the genome of each.
+#: The files of a side: its rows, the labels of the rows, and the genome of each row.
 ROWS, LABELS, GENOMES = "{side}.npy", "{side}_labels.npy", "{side}_genomes.npy"
-#: Genome number of rows that SMOTEN made.
+#: The genome number of a row that SMOTEN made.
 SYNTHETIC = -1
 #: Allowed values of a dataset's `window.method`.
 WINDOW_METHODS = ("start", "random", "tiles")
-#: Maximum number of windows of a record; longer records are sampled evenly.
+#: Maximum number of windows of a record; of a longer record, windows at even distances are taken.
 WINDOWS = 64
 
 
@@ -113,7 +115,7 @@ WINDOWS = 64
 class Genomes:
     """The genomes of a dataset: their concatenated codes, uint8 of shape (letters,), and `records`.
 
-    These have a row per genome, see `escala.data.genomes.arrays.encode_classes`.
+    `records` has a row for each genome; see `encode_classes`.
     """
 
     codes: np.ndarray
@@ -143,10 +145,10 @@ class Genomes:
 
 
 class WrittenSplit(NamedTuple):
-    """The labels and genomes of the rows that were written, by side.
+    """The labels and genomes of the written rows, by side.
 
-    `not_separable` are the labels of the classes that the split cannot separate, and `unbalanced`
-    the training rows of each class before balancing.
+    `not_separable` are the labels of the classes that the split cannot separate. `unbalanced` is
+    the number of training rows of each class before balancing.
     """
 
     sides: dict[str, tuple[np.ndarray, np.ndarray]]
@@ -162,12 +164,13 @@ def prepare(
     Memory is bounded by a block of rows, tables with a few numbers per genome and row, and what
     SMOTEN needs; arrays are mapped or written in blocks.
 
-    `output` receives `train.npy` and `test.npy` (uint8, rows × length), their labels (int64), and
-    the genome of each row (`*_genomes.npy`, int32: its row in `records.tsv`, or `SYNTHETIC`).
+    `output` receives, for each side, the rows (`train.npy`, `test.npy`, uint8, rows × length), the
+    labels (int64), and the genomes (`*_genomes.npy`, int32). The number of a genome is its row in
+    `records.tsv`, or `SYNTHETIC`.
     """
     source, groups = inputs["codes"].parent, inputs.get("groups")
     if groups and groups.is_dir():
-        groups = groups / "lineages.tsv"  # Simulated genomes have it.
+        groups = groups / "lineages.tsv"  # A simulated source writes this file.
     genomes, oversample = Genomes.load(source), preparation["oversample"]
     leaky = oversample["method"] != "none" and oversample["order"] == "before-split"
     with ExitStack() as files:
@@ -208,7 +211,7 @@ def prepare(
 
 
 def _counts(report: Path, made: WrittenSplit, classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return how many records, kept ones and rows of each stage a class has."""
+    """Return, for each class, the number of records, of kept records, and of rows at each stage."""
     table = pd.read_csv(report, dtype={"class": str}, keep_default_na=False).set_index("class")
     stages = {
         "train": made.unbalanced,
@@ -272,7 +275,7 @@ def _balance_first(
 def _write_balanced(
     genomes: Genomes, rows: np.ndarray, preparation: dict, path: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write rows and those that enlarge their classes; return the label and genome of every row."""
+    """Write rows, then the rows that enlarge classes; return the label and genome of every row."""
     length, oversample = preparation["length"], preparation["oversample"]
     labels = genomes.labels[rows["genome"]]
     enlarged = windows.class_sizes(labels, preparation["classes"], oversample)
@@ -298,12 +301,12 @@ def _count(labels: np.ndarray, classes: list[str]) -> np.ndarray:
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the records of a nucleotide FASTA file, each cut as the model's rows were.
+    """Yield the records of a nucleotide FASTA file, cut as the model's training rows were cut.
 
-    A model trained on the starts of genomes (`window.method: start`) gets only the beginning of
-    each record, so it needs whole genomes or their beginnings. Other models get tiles of the whole
-    record. Each record has the columns `accession`, `letters`, `shorter_than_rows` and `windows`;
-    its evidence is the codes that the rows are cut from.
+    A model trained on the starts of genomes (`window.method: start`) gets only the start of each
+    record, so the file must hold whole genomes or starts of genomes. Other models get tiles of the
+    whole record. Each query has the columns `accession`, `letters`, `shorter_than_rows` and
+    `windows`. Its evidence is the codes from which the rows are cut.
     """
     _window(description)
     [spec] = specs(description)
@@ -319,11 +322,12 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
 
 def query(columns: Mapping[str, Any], codes: np.ndarray, description: Mapping[str, Any]) -> Query:
-    """Return a sequence, uint8 codes of shape (letters,), cut as the model's rows were.
+    """Return the query of a sequence, cut as the model's training rows were cut.
 
-    For `start` it is cut as in training, with the other strand if the model was trained on it. For
-    `random` and `tiles` there are adjacent tiles of the whole sequence on the given strand, at most
-    `WINDOWS`. The number of its `windows` is added to the columns.
+    `codes` are uint8 of shape (letters,). With the method `start`, the rows are as in training: one
+    row, and the other strand if the model was trained on both. With `random` and `tiles`, the rows
+    are at most `WINDOWS` adjacent tiles of the whole sequence, on its own strand. The columns get
+    the number of `windows`.
     """
     window = _window(description)
     [spec] = specs(description)
@@ -341,7 +345,7 @@ def query(columns: Mapping[str, Any], codes: np.ndarray, description: Mapping[st
 
 
 def _window(description: Mapping[str, Any]) -> dict:
-    """Return the checked window settings of a model: the model may come from an unknown source."""
+    """Return a model's window settings, checked: the model may come from an unknown source."""
     window = description.get("window")
     if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
         raise invalid("data.window.method", f"none of {', '.join(WINDOW_METHODS)}")

@@ -1,13 +1,13 @@
 """Familiarity of a sequence: the fraction of its k-mers that occur in the training rows.
 
-A classifier gives class probabilities for any sequence, even for one unlike its training rows. A
-sequence with a low fraction is flagged as unlike the training rows. The threshold is a quantile of
-the fractions of the held-out test rows. Test rows below it are false alarms, and their rate is
-measured on the same rows.
+A classifier gives class probabilities for any sequence, even for a sequence unlike its training
+rows. A sequence with a low fraction is flagged as unlike the training rows. The threshold is a
+quantile of the fractions of the held-out test rows. Test rows below the threshold are false alarms,
+and the false-alarm rate is measured on the same test rows.
 
-A second, lower threshold divides the flagged sequences. To find it, the k-mers of each class are
-left out once: its test rows then stand for sequences of a class that was not trained on. A sequence
-is *far* if its fraction is not above what such rows reach, and *near* otherwise.
+A second, lower threshold divides the flagged sequences. To find this threshold, the k-mers of each
+class are left out once. The test rows of the class then stand for sequences of an unknown class. A
+flagged sequence is *near* if its fraction is above the second threshold, and *far* otherwise.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from escala.core.files import atomic, read_json
 from escala.data.base import DESCRIPTION
 from escala.data.nucleotides import kmers
 
-#: Letters of a k-mer. A set of the 4**12 = 16.8 million k-mers takes 2 MiB as bits. A random
-#: sequence has few k-mers in common with some hundred thousand letters of genomes.
+#: Letters of a k-mer. With one bit for each of 4**12 = 16.8 million k-mers, a set takes 2 MiB. A
+#: random sequence has few k-mers in common with some hundred thousand letters of genomes.
 K = 12
 #: Rows that are held in memory at a time.
 ROWS = 1024
-#: Fraction of the test rows of a class that was left out which count as far.
+#: A class is left out: this fraction of its test rows counts as far.
 FAR = 0.99
 
-#: By the label of a class, its rows: codes, uint8, 0 to 4.
+#: The rows of each class by its label. Rows are codes, uint8 from 0 to 4.
 Sides = Mapping[int, Iterable[np.ndarray]]
 
 
@@ -45,10 +45,11 @@ class Familiarity:
     ----------
     seen : uint8 of shape (4**K / 8,), one bit per k-mer, by its number.
     held_out : float32, the fraction of each held-out row, in ascending order.
-    unrelated : the fraction that `FAR` of the held-out rows of a class do not exceed if the class
-        is left out of the training rows, of the class where it is largest. NaN without such rows.
-    strands : whether k-mers of the other strand are the same. It is false for rows of one strand,
-        so that the other one is not familiar to their model.
+    unrelated : the second threshold. For each class, the quantile `FAR` of the fractions of its
+        held-out rows is computed without its training rows. `unrelated` is the largest quantile, or
+        NaN without held-out rows.
+    strands : whether a k-mer and its reverse complement count as one. This is false if the rows are
+        of one strand, so that the other strand is unfamiliar.
     """
 
     seen: np.ndarray
@@ -63,7 +64,7 @@ class Familiarity:
         def make(seen: np.ndarray) -> Familiarity:
             return cls(np.packbits(seen), np.empty(0, np.float32), strands=strands)
 
-        # Of each k-mer the number of classes that hold it, and of each class its k-mers as bits.
+        # The number of classes that hold each k-mer, and the k-mers of each class as bits.
         classes, bits = np.zeros(4**K, np.uint16), {}
         for label, rows in trained.items():
             known = np.zeros(4**K, np.bool_)
@@ -73,7 +74,7 @@ class Familiarity:
             bits[label] = np.packbits(known)
         everything, fractions, far = make(classes > 0), [], []
         for label, rows in held_out.items():
-            # The k-mers of the other classes are those that more classes hold than this one.
+            # A k-mer is in another class if more classes hold it than this class alone.
             inside = np.unpackbits(bits[label]) if label in bits else np.uint8(0)
             others, unrelated = make(classes > inside), []
             for row in rows:
@@ -89,7 +90,8 @@ class Familiarity:
     def fraction(self, codes: np.ndarray) -> float:
         """Return the fraction of a sequence's k-mers that occur in the training rows.
 
-        `codes` are uint8 of shape (n,). Without K consecutive unambiguous letters it is NaN.
+        `codes` are uint8 of shape (n,). The result is NaN without K consecutive unambiguous
+        letters.
         """
         numbers = kmers(codes, K, self.strands)
         if not len(numbers):
@@ -109,7 +111,7 @@ class Familiarity:
         return float(np.mean(self.held_out < threshold))
 
     def likeness(self, fraction: float, threshold: float) -> str:
-        """Return what a fraction tells: `familiar`, `near`, or `far`, which NaN is too."""
+        """Return `familiar`, `near` or `far` for a fraction; NaN is `far`."""
         if fraction >= threshold:
             return "familiar"
         return "near" if fraction > self.unrelated else "far"
@@ -135,7 +137,7 @@ def learn(split: Path, output: Path) -> Familiarity:
         ]
         for side in ("train", "test")
     )
-    # Rows that SMOTEN made are sequences of no genome.
+    # A row that SMOTEN made is no sequence of a genome.
     real = np.load(split / "train_genomes.npy", allow_pickle=False) >= 0
     familiarity = Familiarity.learn(
         _by_class(train, np.where(real, train_labels, -1), "trained on"),
@@ -144,14 +146,14 @@ def learn(split: Path, output: Path) -> Familiarity:
     )
     if not len(familiarity.held_out):
         reason = f"holds no row with {K} consecutive letters A, C, G or T: false alarms cannot be "
-        remedy = "choose a split that has such test rows"
+        remedy = "choose a split with such a test row"
         raise InputError(split, "test.npy", f"{reason}measured", remedy)
     familiarity.save(output)
     return familiarity
 
 
 def _by_class(array: np.ndarray, labels: np.ndarray, what: str) -> Sides:
-    """Return the rows of each class, with progress bars; a label of -1 is none."""
+    """Return the rows of each class, with progress bars; the label -1 means no class."""
     present = np.unique(labels[labels >= 0]).tolist()
     return {label: _rows(array, np.flatnonzero(labels == label), what) for label in present}
 

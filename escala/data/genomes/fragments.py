@@ -10,11 +10,11 @@ from escala.data.base import Query, specs
 from escala.data.genomes.arrays import Genomes, query
 from escala.data.nucleotides import reverse_complement
 
-#: Letters of the fragments. A record is judged by the longest of these that it reaches.
+#: Lengths of fragments, in letters. The longest length that a record reaches serves to judge it.
 LENGTHS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000,
            10_000, 15_000, 20_000, 30_000)  # fmt: skip
-#: The most fragments of one length, over all classes, and about the most letters that the model
-#: reads of them; but at least so many fragments of each class.
+#: For each length: the most fragments over all classes, about the most letters that the model
+#: reads, and the fewest fragments of a class, which takes precedence.
 MAX_FRAGMENTS, LETTER_BUDGET, MIN_PER_CLASS = 1000, 3_000_000, 20
 SEED = 0
 
@@ -30,10 +30,10 @@ def fragments(
 ) -> Iterator[tuple[int, list[tuple[Query, int]]]]:
     """Yield the fragments of each length with the labels of their classes, shorter lengths first.
 
-    They begin anywhere in the kept letters of the test genomes, which are all letters unless rows
-    are the starts of genomes (`window.method: start`). Each class has as many. They are cut from
-    either strand if the model's rows are. A fragment has no columns. Only lengths that a genome of
-    each class reaches are yielded, and without test genomes none.
+    Fragments begin anywhere in the kept letters of the test genomes. All letters are kept, unless
+    rows are the starts of genomes (`window.method: start`). Every class has the same number of
+    fragments. Fragments are cut from both strands if the model's rows are from both. A fragment has
+    no columns. A length is yielded only if each class has a test genome of this length or longer.
     """
     genomes, random = Genomes.load(split.parent), np.random.default_rng(SEED)
     tested = np.unique(np.load(split / "test_genomes.npy", allow_pickle=False))

@@ -1,10 +1,11 @@
 """Similarity of genomes by common k-mers: sketches, clusters of near-duplicates, nearest genomes.
 
-The similarity of two genomes is a containment: the fraction of the canonical 21-mers of the genome
-with fewer of them that the other genome holds too. An incomplete end does not lower it. It is
-estimated on sketches, which keep the 21-mers whose hash is in the lowest 1 / SCALE of its range
-(FracMinHash: Irber et al. 2022, doi 10.1101/2022.01.11.475838). All pairs of sketches are compared
-exactly. docs/decisions/genomes.md gives the cost and the error of the estimate.
+The similarity of two genomes is a containment. Of two genomes, take the one with fewer canonical
+21-mers: the similarity is the fraction of its 21-mers that the other genome holds too. An
+incomplete end does not lower the similarity. The similarity is estimated on sketches. A sketch
+keeps the 21-mers whose hash is in the lowest 1 / SCALE of the hash's range (FracMinHash: Irber et
+al. 2022, doi 10.1101/2022.01.11.475838). All pairs of sketches are compared exactly.
+docs/decisions/genomes.md gives the cost and the error of the estimate.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from escala.core.text import open_text
 from escala.data.nucleotides import encode, kmers, nucleotides
 from escala.data.nucleotides import records as read_fasta
 
-#: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
+#: Letters of a k-mer. With 4**21 = 4.4e12 k-mers, unrelated genomes share none by chance.
 K = 21
-#: One in `SCALE` k-mers is kept: some 1500 of a genome of 30 000 letters.
+#: One in `SCALE` k-mers is kept: about 1500 k-mers of a genome of 30 000 letters.
 SCALE = 20
 #: Memory for one block of similarities, float32.
 BLOCK_BYTES = 32 * 2**20
-#: K-mers in at least this fraction of genomes are counted by a dense product, the others by a
-#: sparse one. The dense matrix has at most DENSE_BYTES.
+#: A dense product counts k-mers that occur in at least this fraction of genomes. A sparse product
+#: counts the others. The dense matrix has at most DENSE_BYTES.
 COMMON, DENSE_BYTES = 1 / 16, 256 * 2**20
 
 
 @dataclass(frozen=True)
 class Sketches:
-    """The k-mers kept of every genome of a dataset, in the order of `records.tsv`.
+    """The kept k-mers of every genome of a dataset, in the order of `records.tsv`.
 
-    `hashes`, uint64, has the sketches one after the other, each in ascending order, and `ends`,
-    int64, where the sketch of each genome ends.
+    `hashes`, uint64, has the sketches one after the other, and each sketch in ascending order.
+    `ends`, int64, has the end of each genome's sketch in `hashes`.
     """
 
     hashes: np.ndarray
@@ -59,7 +60,7 @@ class Sketches:
             return cls(arrays["hashes"], arrays["ends"])
 
     def matrix(self) -> sparse.csr_matrix:
-        """Return which genome (row) holds which k-mer (column), float32 zeros and ones."""
+        """Return a float32 matrix, genomes × k-mers: 1 if the genome holds the k-mer, else 0."""
         columns, distinct = pd.factorize(self.hashes)
         starts = np.concatenate([[0], self.ends])
         ones = np.ones(len(columns), np.float32)
@@ -69,10 +70,10 @@ class Sketches:
 
 
 def sketch(codes: np.ndarray, scale: int = SCALE) -> np.ndarray:
-    """Return the hashes kept of a genome's k-mers, uint64, each once, in ascending order.
+    """Return the kept hashes of a genome's k-mers, uint64, without repetition, in ascending order.
 
-    One in `scale` is kept. `codes` are uint8 of shape (letters,), 0 to 4; k-mers that hold a 0 are
-    left out. The hash is the finaliser of SplitMix64 (Steele et al. 2014).
+    One hash in `scale` is kept. `codes` are uint8 of shape (letters,), 0 to 4. K-mers that hold a 0
+    are left out. The hash is the finaliser of SplitMix64 (Steele et al. 2014).
     """
     mixed = kmers(codes, K, strands=True).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -84,8 +85,8 @@ def sketch(codes: np.ndarray, scale: int = SCALE) -> np.ndarray:
 def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
     """Sketch every genome of `records` from its whole sequence, one genome at a time.
 
-    `folder` holds `CLASS.fasta` of every class, with the records that `encode_classes` kept,
-    in their order; a file that no longer does is refused.
+    `folder` holds `CLASS.fasta` of every class. A file without the records that `encode_classes`
+    kept, in their order, is refused.
     """
     parts = []
     for name, group in records.groupby("class", sort=False):
@@ -107,11 +108,11 @@ def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
 
 
 def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) -> np.ndarray:
-    """Link genomes of a class that are at least as similar as `threshold`, by single linkage.
+    """Link genomes of a class whose similarity is at least `threshold`, by single linkage.
 
-    `matrix` is that of the sketches, and `labels` are the class of each genome. The result, int64,
-    is the number of each genome's cluster in its class, from 1. Larger clusters come first; among
-    equal ones, the cluster with the earlier genome.
+    `matrix` is `Sketches.matrix`, and `labels` are the class of each genome. The result, int64, is
+    the number of each genome's cluster in its class, from 1. Larger clusters come first. Of
+    clusters of equal size, the cluster with the earlier genome comes first.
     """
     numbers = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
@@ -126,7 +127,7 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
 
 
 def _link(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
-    """Return a number for every row; rows connected by a chain of similar pairs share it."""
+    """Return a number for every row, equal for rows that a chain of similar pairs connects."""
     component = np.arange(matrix.shape[0])
     for first, block in _similarities(matrix, matrix):
         components = component[first : first + len(block)]
@@ -142,7 +143,7 @@ def _link(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
 def nearest(matrix: sparse.csr_matrix, train: np.ndarray, test: np.ndarray) -> np.ndarray:
     """Return the similarity of each test genome to the most similar training genome of any class.
 
-    It is float32 of shape (len(test),), 0 without a common k-mer. `train` has one number at least.
+    The result is float32 of shape (len(test),), 0 without a common k-mer. `train` is not empty.
     """
     similarity = np.zeros(len(test), np.float32)
     for first, block in _similarities(matrix[test], matrix[train]):
@@ -153,8 +154,8 @@ def nearest(matrix: sparse.csr_matrix, train: np.ndarray, test: np.ndarray) -> n
 def leakage(similarity: np.ndarray, threshold: float) -> float:
     """Return the fraction of test rows that have a near-duplicate among the training genomes.
 
-    `similarity` is that of the nearest training genome, float32 of shape (test rows,); NaN,
-    unknown, counts as a near-duplicate. `threshold` is the lowest one of a near-duplicate.
+    `similarity` to the nearest training genome is float32 (test rows,); NaN, unknown, counts as
+    near-duplicate. `threshold` is the lowest similarity of a near-duplicate.
     """
     return float((~(similarity < np.float32(threshold))).mean())
 
@@ -162,8 +163,8 @@ def leakage(similarity: np.ndarray, threshold: float) -> float:
 def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
     """Write the similarity of the nearest training genome for every test row of a split, as `.npy`.
 
-    It is float32 of shape (test rows,). NaN means unknown: a row that SMOTEN made, which is no
-    genome, or a genome without a kept k-mer.
+    The array is float32 of shape (test rows,). NaN means unknown: SMOTEN made the row, or no k-mer
+    of its genome was kept.
     """
     train, test = (
         np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")
@@ -182,10 +183,10 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
 def _similarities(
     rows: sparse.csr_matrix, others: sparse.csr_matrix
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the similarity of `rows` to `others` in blocks, each after the number of its first row.
+    """Yield blocks: the number of the first row, and the similarities of rows to `others`.
 
     Counts are below 2**24 and hence exact in float32. A dense product is faster for common k-mers,
-    a sparse one for rare k-mers.
+    a sparse product for rare k-mers.
     """
     held = np.bincount(others.indices, minlength=others.shape[1])
     useful = (held > 0) & (np.bincount(rows.indices, minlength=rows.shape[1]) > 0)
@@ -207,7 +208,7 @@ def _similarities(
 
 
 def write_groups(records: pd.DataFrame, numbers: np.ndarray, path: Path) -> pd.DataFrame:
-    """Write the cluster of every genome as a group file, a TSV of accession, class and group."""
+    """Write the cluster of every genome to a group file: a TSV of accession, class and group."""
     table = records[["accession", "class"]].assign(
         group=records["class"] + "." + pd.Series(numbers, records.index).astype(str)
     )
@@ -217,14 +218,16 @@ def write_groups(records: pd.DataFrame, numbers: np.ndarray, path: Path) -> pd.D
 
 
 def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
-    """Return the name of the group of every record, an object array, from a group file.
+    """Return the group's name of every record, an object array, from a group file.
 
-    It is a TSV with the columns accession, class and group (or lineage, as simulated genomes have).
-    A record without a group or with two, and a group with records of several classes, are refused.
+    The file is a TSV with the columns accession, class and group; simulated genomes have `lineage`
+    in place of `group`. A record without a group or with two groups, and a group with records of
+    several classes, are refused.
     """
     remedy = "give a TSV with the columns accession, class and group"
     try:
-        # A spreadsheet may end lines in a tab; pandas would then take the accessions for an index.
+        # A spreadsheet may end lines with a tab, and pandas would then take the accessions for an
+        # index.
         with open_text(path) as text:
             table = pd.read_csv(text, sep="\t", dtype=str, keep_default_na=False, index_col=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
@@ -249,5 +252,5 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     lacking = pd.isna(groups) | (groups == "")
     if lacking.any():
         record = records["accession"].to_numpy()[lacking][0]
-        raise InputError(path, record, "has no group in it", "add the record with its group")
+        raise InputError(path, record, "has no group in this file", "add the record with its group")
     return groups

@@ -7,8 +7,8 @@ rows x and y, the value-difference metric with k = 1 and r = 2, sums over positi
     D(x, y) = Σ_f T_f[x_f, y_f]        T_f[a, b] = (Σ_c |p(c | f holds a) - p(c | f holds b)|)²
 
 The probabilities are fractions of the rows of all classes. BLAS sums lines of the tables over the
-rows' one-hot codes in float32; rows within its error are compared in float64, term by term, as
-docs/decisions/genomes.md explains.
+rows' one-hot codes in float32. Rows whose distances differ by no more than the error of float32 are
+compared in float64, term by term. docs/decisions/genomes.md explains this.
 """
 
 import hashlib
@@ -33,26 +33,28 @@ def new_rows(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the new rows in blocks: a label, and uint8 of shape (some rows, positions).
 
-    They are those of `imblearn.over_sampling.SMOTEN` 0.14, unless the last neighbour taken and the
-    first one left out are equally far: then a base's own row comes first, then the rows after it in
-    the class, and after the last row the first.
+    The rows equal the new rows of `imblearn.over_sampling.SMOTEN` 0.14, with one exception. If the
+    last neighbour taken and the first neighbour left out are at equal distance, neighbours are
+    taken in this order: the base row itself, then the rows after the base row in the class, then
+    the rows from the first one.
 
     `X` is uint8 (rows, positions) and may be mapped from a file, and `y` are labels. `wanted` has
-    the number of rows, present and new, of each class to enlarge. Such a class has more present
-    rows than `neighbours`, and starts anew from `seed`. `block_bytes` is the working memory besides
-    100 bytes a row and the tables; tables that exceed it are refused.
+    the number of rows, present and new, of each class to enlarge. Such a class must have more
+    present rows than `neighbours`. Random numbers of each class start from `seed`. `block_bytes` is
+    the working memory, without the tables and 100 bytes a row. Tables larger than `block_bytes` are
+    refused.
     """
     X, votes = np.asarray(X), neighbours + 1
     metric = Metric(X, y, block_bytes)
     step = max(1, block_bytes // ((2 * votes + 8) * X.shape[1]))
     for label, rows in wanted.items():
         members = np.flatnonzero(y == label)
-        # As imbalanced-learn draws.
+        # Drawn as in imbalanced-learn.
         drawn = np.random.RandomState(seed).choice(len(members), size=rows - len(members))
         bases, base_of_row = np.unique(drawn, return_inverse=True)
         voters = metric.nearest(members, bases, votes)
         for first in range(0, len(drawn), step):
-            # Rows of one base are equal, and are made once in a block.
+            # All new rows of one base row are equal, so a block makes one of them.
             some, place = np.unique(base_of_row[first : first + step], return_inverse=True)
             yield label, _modes(X[voters[some].T], metric.alphabet)[place]
 
@@ -60,8 +62,9 @@ def new_rows(
 class Metric:
     """The value-difference metric of rows with labels.
 
-    `alphabet` are the codes that occur, ascending, and `index` is the place in it of every one-byte
-    code. `tables` are T_f[a, b], float64 (positions, codes, codes), bit by bit imbalanced-learn's.
+    `alphabet` are the codes that occur, ascending. `index` is the place in `alphabet` of every
+    one-byte code. `tables` are T_f[a, b], float64 (positions, codes, codes), and equal
+    imbalanced-learn's bit by bit.
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray, block_bytes: int):
@@ -88,7 +91,7 @@ class Metric:
     def _counts(self, rows: np.ndarray) -> np.ndarray:
         """Return how often codes occur at each position of `rows`, int64 (positions, codes)."""
         counts = np.zeros((len(self.alphabet), self._X.shape[1]), np.int64)
-        # Sums of at most 255 ones fit into a byte, which is fast.
+        # A sum of at most 255 ones fits into a byte, and sums of bytes are fast.
         for part in _slices(len(rows), min(255, self._bytes // (4 * self._X.shape[1]))):
             block = self._X[rows[part]]
             for count, code in zip(counts, self.alphabet, strict=True):
@@ -96,10 +99,10 @@ class Metric:
         return counts.T
 
     def nearest(self, members: np.ndarray, bases: np.ndarray, count: int) -> np.ndarray:
-        """Return the nearest rows of some rows within their class, int64 (bases, count).
+        """Return the row numbers of the nearest rows in the class, int64 (bases, count).
 
-        `members` are the row numbers of the class, ascending, and `bases` places in it. A row is a
-        neighbour of itself. Equally far rows come in the order that `new_rows` describes.
+        `members` are the row numbers of the class, ascending, and `bases` are places in `members`.
+        A row is a neighbour of itself. `new_rows` gives the order of rows at equal distance.
         """
         held = self._counts(members) > 0
         differ = (self.tables > 0) & held[:, :, None] & held[:, None]
@@ -110,13 +113,14 @@ class Metric:
             for place, codes in enumerate(self._X[members[part]].take(positions, 1), part.start):
                 digests[place] = hashlib.sha256(codes).digest()
         _, firsts, group_of = np.unique(digests, return_index=True, return_inverse=True)
-        # Of each group a row that stands for it, and the places of its rows in the class.
+        # For each group: a row that stands for the group, and the places of all its rows in the
+        # class.
         heads, order = members[firsts], np.argsort(group_of, kind="stable")
         places = np.split(order, np.cumsum(np.bincount(group_of))[:-1])
         base_groups, group_of_base = np.unique(group_of[bases], return_inverse=True)
-        # n roundings of terms of one sign (Higham 2002, section 4.2): one to float32, `WIDTH` for
-        # the sum in a matrix product, one for adding each product, and two for float64 and the
-        # limit.
+        # The number n of roundings of terms of one sign (Higham 2002, section 4.2): one to float32,
+        # `WIDTH` in the sum of a matrix product, one when each product is added, and two for
+        # float64 and the limit.
         n = 3 + WIDTH + -(-len(positions) // WIDTH)
         error = n * 2**-24 / (1 - n * 2**-24)
         neighbours = np.empty((len(bases), count), np.int64)
@@ -135,7 +139,7 @@ class Metric:
     def _rough(
         self, rows: np.ndarray, bases: np.ndarray, positions: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """Yield, for each of `bases`, the distances of `rows` from it, float32 (rows,)."""
+        """Yield, for each base, the distances of `rows` from this base, float32 (rows,)."""
         quarter, columns = self._bytes // 4, WIDTH * len(self.alphabet)
         for some in _slices(len(bases), quarter // max(4 * len(rows), 20 * columns)):
             sums = np.zeros((len(bases[some]), len(rows)), np.float32)
@@ -160,9 +164,9 @@ class Metric:
 
 
 def _modes(voters: np.ndarray, alphabet: np.ndarray) -> np.ndarray:
-    """Return the most frequent code along the first axis, the smallest one among equals.
+    """Return the most frequent code along the first axis; of equally frequent codes, the smallest.
 
-    `voters` are uint8 of shape (votes, rows, positions), and `alphabet` their codes, ascending.
+    `voters` are uint8 of shape (votes, rows, positions), and `alphabet` are the codes, ascending.
     """
     winner = np.zeros(voters.shape[1:], np.uint8)
     most = np.zeros(winner.shape, np.min_scalar_type(len(voters)))

@@ -7,8 +7,9 @@ from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 
-#: Tolerance of a class's number of test rows, as a fraction of the wanted number. Without it, only
-#: the set of groups that fits best could be drawn, and every seed would give the same split.
+#: Tolerance of a class's number of test rows, as a fraction of the wanted number. Without
+#: tolerance, only the set of groups that fits best could be drawn, and every seed would give the
+#: same split.
 SLACK = 0.1
 
 
@@ -16,8 +17,8 @@ SLACK = 0.1
 class Split:
     """Two sides of a dataset, as row numbers in ascending order.
 
-    The rows of `single_group_classes`, labels of classes with one group or none, are all in
-    `train`.
+    `single_group_classes` are the labels of classes with one group or none. All rows of these
+    classes are in `train`.
     """
 
     train: np.ndarray
@@ -34,12 +35,12 @@ def split_at_random(
         sides = train_test_split(
             np.arange(len(labels)), test_size=test_fraction, random_state=seed, stratify=labels
         )
-        # For each class, its rows on the side that has fewer of them.
+        # For each class, the number of rows on the side that has fewer rows of the class.
         on_sides = [np.bincount(labels[side], minlength=len(classes)) for side in sides]
         fewest_rows = np.min(on_sides, axis=0)
     except ValueError:
         # scikit-learn made no sides: a class has one row, or a side would have fewer rows than
-        # there are classes. The smallest class is then named in the message below.
+        # there are classes. The message below then names the smallest class.
         fewest_rows = np.where(counts == counts.min(), 0, counts)
     if not fewest_rows.all():
         scarce = int(np.argmin(fewest_rows))
@@ -53,13 +54,13 @@ def split_at_random(
 def group_split(
     labels: np.ndarray, groups: np.ndarray, classes: list[str], test_fraction: float, seed: int
 ) -> Split:
-    """Split rows so that each group, whose rows are of one class, is entirely on one side.
+    """Split rows so that each group is entirely on one side. The rows of a group have one class.
 
     In each class, groups are drawn at random for the test side. The wanted number of test rows is
     `test_fraction` of the rows of the class. The number of rows in the drawn groups may differ from
-    it by `SLACK` times the wanted number. If no set of groups has such a number of rows, a set with
-    the nearest number is drawn. Each side gets at least one group. A class with a single group goes
-    to the training side; if every class has a single group, that is refused.
+    the wanted number by `SLACK` times that number. If no set of groups fits, a set with the nearest
+    number of rows is drawn. Each side gets at least one group. A class with a single group goes to
+    the training side. If every class has a single group, the split is refused.
     """
     random = np.random.default_rng(seed)
     test_groups, single_group_classes = [], []
@@ -80,18 +81,18 @@ def group_split(
 def _draw_groups(
     names: np.ndarray, sizes: np.ndarray, wanted: float, random: np.random.Generator
 ) -> list[str]:
-    """Return some groups, never all, whose rows add up to about the wanted number.
+    """Return some groups, never all, with about the wanted number of rows in total.
 
-    An allowed sum differs from the wanted number by at most `SLACK` of it, or is the nearest
-    possible sum. The groups are tried in random order. A group is taken if an allowed sum can still
-    be reached with it. The sum is then: the rows taken before, the rows of this group, and the rows
-    of some of the later groups.
+    An allowed sum differs from the wanted number by at most `SLACK` times this number, or is the
+    nearest possible sum. The groups are tried in random order. A group is taken if it can still be
+    a part of an allowed sum: the rows taken before, the rows of this group, and the rows of some
+    later groups.
 
     An integer stands for a set of sums: bit n is 1 if n is in the set. Memory: up to
     groups × rows / 8 bytes.
     """
     order, rows = random.permutation(len(names)), int(sizes.sum())
-    # sums_of_last[k]: the numbers of rows that some of the last k groups add up to.
+    # sums_of_last[k]: the total rows of every set of the last k groups.
     sums_of_last = [1]
     for index in order[::-1]:
         sums_of_last.append(sums_of_last[-1] | sums_of_last[-1] << int(sizes[index]))
@@ -114,10 +115,10 @@ def _draw_groups(
 def split_leaving_out(
     labels: np.ndarray, groups: np.ndarray, classes: list[str], left_out: list[str]
 ) -> Split:
-    """Put the named groups in the test side, all others in training.
+    """Put the named groups on the test side, and all other groups on the training side.
 
-    A class with no named group has no test rows. A group that does not exist, and all groups of a
-    class, are refused.
+    A class without a named group has no test rows. A group that does not exist is refused, and so
+    are names of all groups of a class.
     """
     unknown = sorted(set(left_out) - set(groups))
     if unknown:

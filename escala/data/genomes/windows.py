@@ -1,7 +1,8 @@
 """Pieces of genomes that become rows, and the enlargement of small classes.
 
-Pieces are starts, random windows or tiles, on either strand. Classes are enlarged by windows of
-their own genomes or by SMOTEN, whose libraries take a second to import: on demand.
+Pieces are starts, random windows or tiles, on one strand or both. Classes are enlarged by windows
+of their own genomes or by SMOTEN. Its libraries take a second to import, so they are imported on
+demand.
 """
 
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.data.nucleotides import reverse_complement
 
-#: A row before its letters are looked up. `begin` counts letters from the start of the genome;
-#: `reverse` asks for the reverse complement of the window.
+#: The place of a row in the genomes. `begin` counts letters from the start of the genome. `reverse`
+#: means the reverse complement of the window.
 ROW = np.dtype([("genome", np.int32), ("begin", np.int32), ("reverse", np.bool_)])
 BLOCK_BYTES = 64 * 2**20
 
@@ -20,15 +21,15 @@ BLOCK_BYTES = 64 * 2**20
 def windows(
     genomes: np.ndarray, letters: np.ndarray, length: int, window: dict, seed: int
 ) -> np.ndarray:
-    """Return the rows, an array of `ROW`, that a window setting cuts from genomes, in their order.
+    """Return the rows, an array of `ROW`, that a window setting cuts from genomes, in order.
 
-    `method` is `start` (one row a genome), `random` (`per_genome` rows, which begin anywhere, by
-    the seed) or `tiles` (a row every `stride` letters, and one that ends where the genome does).
-    With `reverse_complement` each row is followed by its other strand. A genome shorter than a row
-    gives one padded row, with `random` the same one `per_genome` times.
+    `method` is `start` (one row for each genome), `random` (`per_genome` rows, which begin
+    anywhere, by the seed) or `tiles` (a row every `stride` letters, and a last row at the end of
+    the genome). With `reverse_complement` each row is followed by its other strand. A genome
+    shorter than a row gives one padded row; `random` repeats this row `per_genome` times.
 
-    `genomes` are numbers, by which `letters`, those of every genome, are indexed. `length` is that
-    of a row.
+    `genomes` are numbers of genomes. `letters` has the letters of every genome, by number. `length`
+    is the length of a row.
     """
     room = np.maximum(letters[genomes].astype(np.int64) - length, 0)
     if window["method"] == "start":
@@ -53,11 +54,10 @@ def random_windows(
 ) -> np.ndarray:
     """Return `count` more rows from the genomes of `rows`, with random starts.
 
-    Genomes of one virus begin at different letters, as sequencing gave them, so a model that
-    weighs positions must see each of them shifted (docs/decisions/genomes.md). The genomes take
-    turns, so their numbers of windows differ by at most one. Windows begin within the first
-    `within` letters from the start of a genome; None is anywhere. Strands are drawn if `rows` holds
-    both.
+    Sequenced genomes of one virus begin at different letters. So a model that weighs positions must
+    see every genome shifted (docs/decisions/genomes.md). The genomes take turns, so their numbers
+    of windows differ by at most one. Windows begin within the first `within` letters of a genome;
+    None means anywhere. Strands are drawn if `rows` holds both strands.
     """
     random = np.random.default_rng(seed)
     genomes = np.resize(random.permutation(np.unique(rows["genome"])), count)
@@ -81,7 +81,8 @@ def blocks(
     """Yield the codes of `rows`, uint8 of shape (some rows, length), in order, padded with 0.
 
     `codes`, uint8 of shape (letters,), holds all genomes one after the other, and may be mapped
-    from a file. `offsets` and `letters` tell where each begins in it, and how many letters it has.
+    from a file. `offsets` has the start of each genome in `codes`, and `letters` its number of
+    letters.
     """
     size = max(1, block_bytes // length)
     for first in range(0, len(rows), size):
@@ -95,7 +96,7 @@ def blocks(
 
 
 def _rows(genomes: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Return rows of the given strand, an array of `ROW`."""
+    """Return rows that are not reversed, an array of `ROW`."""
     rows = np.zeros(len(genomes), ROW)
     rows["genome"], rows["begin"] = genomes, begins
     return rows
@@ -104,9 +105,9 @@ def _rows(genomes: np.ndarray, begins: np.ndarray) -> np.ndarray:
 def class_sizes(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int, int]:
     """Return the wanted number of rows of each class to enlarge, by label.
 
-    `oversample` gives the `rows` wanted per class name; classes not named, or larger already, stay
-    as they are. Without it every class is enlarged to the largest. SMOTEN needs more rows of a
-    class than `neighbours`.
+    `oversample["rows"]` has the wanted number of rows by class name. Other classes, and classes
+    with enough rows, stay as they are. Without `rows` every class gets the rows of the largest
+    class. SMOTEN needs more rows of a class than `neighbours`.
     """
     if oversample["method"] == "none":
         return {}
@@ -132,14 +133,15 @@ def more_rows(
     oversample: dict,
     length: int,
 ) -> np.ndarray:
-    """Return the rows to add that are pieces of genomes: windows, or copies of existing rows.
+    """Return the added rows that are pieces of genomes: windows, or copies of existing rows.
 
     With `features: sequence`, as in the source work, SMOTEN treats the whole genome as one nominal
-    feature, and so makes only copies. There are none if it makes new rows position by position.
+    feature, and so makes only copies. With `features: positions` there are no such rows; see
+    `synthetic`.
 
-    `rows` is an array of `ROW`, and `labels` has their classes. `letters` and `identities` are of
-    every genome: how many, and a number that equal genomes have in common. `enlarged` is as
-    `class_sizes` returns it.
+    `rows` is an array of `ROW`, and `labels` has the class of each row. `letters` has the number of
+    letters of every genome, and `identities` a number that equal genomes have in common. `enlarged`
+    is the result of `class_sizes`.
     """
     added = [rows[:0]]
     if oversample["method"] == "windows":
@@ -168,7 +170,7 @@ def synthetic(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the rows that SMOTEN makes with each position as a nominal feature, in blocks.
 
-    They are a label, and codes of this class, uint8 of shape (some rows, length).
+    A block is a label, and codes of rows of this class, uint8 of shape (some rows, length).
     """
     if enlarged and (oversample["method"], oversample["features"]) == ("smoten", "positions"):
         from escala.data.genomes.smoten import new_rows

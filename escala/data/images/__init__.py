@@ -9,7 +9,7 @@ from escala.data.settings import Settings, Size, inputs, require_training_rows, 
 FULL = {"idx": (60000, 28, 28, 1), "cifar": (50000, 32, 32, 3)}
 #: Classes of simulated outlines, and height and width in pixels, as in the source work.
 OUTLINES, OUTLINE_SIZE = 9, (148, 197)
-#: Numbers of a pixel by the setting `colour`.
+#: How many numbers a pixel has, by the setting `colour`.
 COLOURS = {"grey": 1, "rgb": 3}
 
 
@@ -20,7 +20,7 @@ def check(settings: Settings) -> None:
 
 
 def size(settings: Settings) -> Size:
-    """Return what the settings tell, and the names of the files in a user's folders."""
+    """Return the size by the settings, and by the names of the files in a user's folders."""
     source, split = settings["source"], settings["split"]
     form = (None, None, None)
     if source["type"] == "folders":

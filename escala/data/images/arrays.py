@@ -1,4 +1,4 @@
-"""Make the arrays of a split from pictures; and read pictures to predict."""
+"""Make the arrays of a split from pictures; read pictures to predict."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ def prepare(
 ) -> dict:
     """Divide pictures among the sides, and write the arrays.
 
-    Memory holds a block of pictures, and a few numbers for each. `output` receives
+    Memory holds a block of pictures, and a few numbers for every picture. `output` receives
     `{side}_image.npy`, uint8 from 0 to 255 or float16 from 0 to 1, (rows, height, width, colours),
     and `{side}_labels.npy`, int64 (rows,).
     """
@@ -36,7 +36,7 @@ def prepare(
         ]
         for side in content["sides"]
     }
-    # Sides that the source divides stay as they are; the others get rows of `train`.
+    # Sides that the source provides stay as they are; the other sides get rows of `train`.
     fractions = split | {f"{side}_fraction": 0 for side in arrays}
     rows = stratify(np.asarray(arrays["train"][1]), fractions, content["classes"], seed)
     rows |= {
@@ -64,8 +64,8 @@ def prepare(
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     """Yield a query for a PNG or JPEG file, or for each file of a folder.
 
-    Pictures are brought to the size and colours that the model takes. The query's only column,
-    `file`, holds the file's name.
+    Pictures are converted to the size and colours that the model takes. The query's only column,
+    `file`, is the file's name.
     """
     [spec] = specs(description)
     height, width, channels = spec.shape
@@ -76,5 +76,5 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
 
 def _scale(pictures: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return pictures, uint8, from 0 to 1 if `dtype` is float16; else the model scales them."""
+    """Return uint8 pictures, scaled to 0 to 1 if `dtype` is float16; else the model scales them."""
     return (pictures / np.float32(255)).astype(dtype) if dtype == np.float16 else pictures

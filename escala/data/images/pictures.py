@@ -1,4 +1,4 @@
-"""Read pictures with Pillow, bring them to one size and colour, and list those of folders."""
+"""Read pictures with Pillow, convert them to one size and colour, and list pictures of folders."""
 
 import re
 import sys
@@ -15,13 +15,13 @@ from escala.data.images import COLOURS
 from escala.data.paths import is_hidden
 
 ENDINGS = (".png", ".jpg", ".jpeg")
-#: Formats that are read, whatever the ending, by their names in Pillow.
+#: Formats that are read, by Pillow's names. The ending of a file does not matter.
 FORMATS = ("PNG", "JPEG")
-#: Modes of Pillow that hold a byte a colour, and the mode that each is read as.
+#: Modes of Pillow with one byte for each colour, and the mode to which each is converted.
 _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
 #: The first bytes of a PNG file.
 _PNG = b"\x89PNG\r\n\x1a\n"
-#: How a picture is brought upright, by EXIF's tag Orientation (CIPA DC-008).
+#: The operation that turns a picture upright, by EXIF's tag Orientation (CIPA DC-008).
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -31,7 +31,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-#: Names of a folder of each side, in any case; `seg_train` and `training_set` are such, too.
+#: Names of a folder of each side, in small or capital letters; also `seg_train`, `training_set`, ….
 FOLDERS = {
     side: re.compile(rf"(?:seg[_-])?(?:{names})(?:[ _-]?(?:set|data|images))?", re.IGNORECASE)
     for side, names in (
@@ -45,10 +45,10 @@ Colour = Literal["as-is", "grey", "rgb"]
 
 
 def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
-    """Return a PNG or JPEG file, uint8 (height, width, 1 or 3), turned as its EXIF data tell.
+    """Return a PNG or JPEG file, uint8 (height, width, 1 or 3), turned according to its EXIF data.
 
-    A picture with EXIF data that cannot be read is not turned, and a line says so, once a folder.
-    Other than grey, palette or RGB with at most 8 bits a colour is refused.
+    A picture with unreadable EXIF data is not turned; a warning is printed once for each folder.
+    Only grey, palette and RGB with at most 8 bits a colour are accepted.
     """
     try:
         # Pillow warns of damaged EXIF data, which `_upright` handles.
@@ -79,14 +79,14 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
     return _array(picture.convert(_MODES[mode]), colour, size)
 
 
-#: Folders about whose pictures a warning was printed.
+#: Folders for which a warning about EXIF data was printed.
 _warned: set[Path] = set()
 
 
 def _upright(picture: Image.Image, path: Path) -> Image.Image:
     """Return a loaded picture as its camera saw it.
 
-    Pillow's `exif_transpose` also writes the EXIF data anew, and fails where they are damaged.
+    Pillow's `exif_transpose` also writes new EXIF data, and fails if the EXIF data are damaged.
     """
     try:
         turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation))
@@ -128,12 +128,12 @@ def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -
 def folders_of(folder: Path) -> list[str]:
     """Return the names of the folders in a folder, in alphabetical order."""
     if not folder.is_dir():
-        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
+        raise InputError(folder, folder.name, "no such folder", "name the folder of the classes")
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not is_hidden(path))
 
 
 def classes_of(folder: Path) -> list[str]:
-    """Return the names of the folders of classes in a folder; refuse fewer than two."""
+    """Return the names of the folders of classes in a folder; refuse fewer than two classes."""
     classes = folders_of(folder)
     if len(classes) > 1:
         return classes
@@ -149,7 +149,7 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """Yield the PNG and JPEG files of a folder, by name; refuse none, others, and folders."""
+    """Yield a folder's PNG and JPEG files by name; refuse other content, and no content."""
     paths = sorted(file for file in folder.iterdir() if not is_hidden(file))
     for path in paths:
         if path.is_dir():
@@ -167,7 +167,7 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def count_pictures(folder: Path) -> dict[str, int]:
-    """Return the number of pictures of each side, without reading them; refuse other folders."""
+    """Return the number of pictures of each side by file names; refuse folders as `sides_of`."""
     sides = sides_of(folder)
     classes_of(sides["train"])
     return {
@@ -177,10 +177,10 @@ def count_pictures(folder: Path) -> dict[str, int]:
 
 
 def sides_of(folder: Path) -> dict[str, Path]:
-    """Return the folder of each side: that of `train` is the folder itself without sides in it.
+    """Return the folder of each side; a folder without folders of sides is itself the side `train`.
 
-    Alongside `train` and another side, a folder that is no side, or a second one of a side, is
-    refused.
+    If there are folders of `train` and of another side, every further folder must be a side. A
+    second folder of a side is refused.
     """
     names = folders_of(folder)
     sides = {
@@ -193,6 +193,6 @@ def sides_of(folder: Path) -> dict[str, Path]:
         return {"train": folder}
     for name in names:
         if name not in sides.values():
-            reason = f"would not be read, as {', '.join(sides.values())} alongside it are the sides"
+            reason = f"would not be read, because the sides here are {', '.join(sides.values())}"
             raise InputError(folder / name, name, reason, "remove it")
     return {side: folder / name for side, name in sides.items()}

@@ -1,7 +1,8 @@
 """Make pictures of one size from a source: `SIDE_images.npy`, `SIDE_labels.npy`, `images.json`.
 
-Published sets are MNIST and CIFAR-10. An idx file, the format of MNIST, is a header of big-endian
-numbers, and bytes. A file of CIFAR-10 is records of a label and a picture, colour by colour.
+Published sets are MNIST and CIFAR-10. An idx file, the format of MNIST, consists of a header of
+big-endian numbers, and bytes. A file of CIFAR-10 consists of records. A record is a label and a
+picture, colour by colour.
 """
 
 import gzip
@@ -24,12 +25,12 @@ from escala.data.images import OUTLINE_SIZE, OUTLINES
 from escala.data.images.pictures import classes_of, convert, files_of, read_picture, sides_of
 from escala.data.splits import ArrayWriter, open_array
 
-#: Harmonics that give a class its form, and a single outline its own.
+#: Number of harmonics. They form the outline of a class, and the variation of each picture.
 HARMONICS = 7
-#: Points of an outline, and seed of the forms of the classes: they are the same in every data set.
+#: Points of an outline, and the seed of the classes' outlines, which are equal in every dataset.
 POINTS, FORMS = 160, 2021
-#: How far the harmonics of classes lie apart, and those of single outlines of one class at
-#: difficulty 1, as fractions of the radius.
+#: Standard deviation of harmonics between classes, and within a class at difficulty 1, as fractions
+#: of the radius.
 BETWEEN, WITHIN = 0.10, 0.14
 #: Pictures that are yielded at a time.
 ROWS = 512
@@ -37,16 +38,16 @@ ROWS = 512
 _ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
 _ANGLES = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
 
-#: Side, pictures and labels: uint8 (pictures, height, width, colours) and whole (pictures,).
+#: Side, pictures and labels: uint8 (pictures, height, width, colours) and integers (pictures,).
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
     """Read the pictures of the user's folder, archive or files into `folder`, some at a time.
 
-    It receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
-    `SIDE_labels.npy`, int64 (pictures,); and `images.json` with the names of the `classes` and the
-    `sides`. Pictures that the source does not divide are the side `train`.
+    `folder` receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
+    `SIDE_labels.npy`, int64 (pictures,). It also receives `images.json` with the names of the
+    `classes` and the `sides`. If the source has no sides, all pictures are the side `train`.
     """
     size = tuple(acquisition["size"]) if acquisition["size"] else None
     classes, parts = _read(acquisition, inputs, size)
@@ -88,7 +89,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
 def _read(
     acquisition: Mapping[str, Any], inputs: Sequence[Path], size: tuple[int, int] | None
 ) -> tuple[list[str] | None, Pictures]:
-    """Return the names of the classes, None if they are numbers, and the pictures."""
+    """Return the names of the classes (None if classes are numbers) and the pictures."""
     kind = acquisition["type"]
     if kind == "idx":
         return None, mnist(inputs[0], acquisition["cut_short"] == "accept")
@@ -103,13 +104,16 @@ def _read(
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
-    """Return the names of the classes, and an iterator over the pictures, which have one form."""
+    """Return the names of the classes, and the pictures, which all have one size and colour."""
     sides = sides_of(folder)
     classes = classes_of(sides["train"])
     for inner in sides.values():
         others = sorted(set(classes_of(inner)) - set(classes))
         if others:
-            reason, remedy = "is not a class of the training side", "add it there, or remove it"
+            reason, remedy = (
+                "is not a class of the training side",
+                "add it to the training side, or remove it",
+            )
             raise InputError(inner, others, reason, remedy)
 
     def read() -> Pictures:
@@ -140,8 +144,8 @@ def outlines(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pictures and classes, some at a time; classes take turns.
 
-    Pictures are uint8 (pictures, height, width, 1), 0 outside and 255 inside. With difficulty 0, up
-    to 1, outlines of a class differ in their pose only.
+    Pictures are uint8 (pictures, height, width, 1), 0 outside and 255 inside. `difficulty` is from
+    0 to 1. With 0, outlines of a class differ only in size, angle, position and mirroring.
     """
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)
@@ -182,17 +186,17 @@ FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-#: Where MNIST is from, and the mirror that torchvision.datasets.MNIST downloads it from.
+#: The address of MNIST, and the mirror from which torchvision.datasets.MNIST downloads.
 _MNIST = (
     "https://yann.lecun.com/exdb/mnist/ or its mirror "
     "https://ossci-datasets.s3.amazonaws.com/mnist/"
 )
 _AGAIN = f"get it again, from {_MNIST}"
-#: Bytes that a packed file may unpack to: 40 times MNIST's pictures.
+#: The most bytes of an unpacked file: 40 times MNIST's pictures.
 MOST_BYTES = 2**31
-#: Bytes that are unpacked at a time.
+#: Bytes that one call unpacks.
 _BLOCK = 2**20
-#: The code of unsigned bytes, the only type that is read.
+#: The idx code of unsigned bytes, the only type that is read.
 _BYTES = 8
 
 #: Bytes of a record of CIFAR-10, and records of a whole file.
@@ -208,13 +212,13 @@ _CIFAR = (
 def mnist(folder: Path, accept_cut: bool) -> Sides:
     """Yield the sides `train` and `test` of the idx files in a folder.
 
-    A file that is missing or not whole, or is not an idx file of bytes, is refused.
+    A file is refused if it is missing, is not whole, or is not an idx file of bytes.
     """
     for side, stems in FILES.items():
         paths = [_file(folder, stem) for stem in stems]
         images, labels = _idx(paths[0], 3, accept_cut), _idx(paths[1], 1, accept_cut)
         if len(images) != len(labels) and not accept_cut:
-            reason = f"are not those of the {len(images)} pictures in {paths[0].name}"
+            reason = f"do not match the {len(images)} pictures in {paths[0].name}"
             remedy = f"get both files again, from {_MNIST}"
             raise InputError(paths[1], f"{len(labels)} labels", reason, remedy)
         count = min(len(images), len(labels))
@@ -236,7 +240,7 @@ def _file(folder: Path, stem: str) -> Path:
 
 
 def _idx(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
-    """Return the array in an idx file, uint8 with this number of dimensions."""
+    """Return the array in an idx file, uint8 with `dimensions` axes."""
     content = _unpack(path, accept_cut)
     header = 4 * (1 + dimensions)
     if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
@@ -252,14 +256,14 @@ def _idx(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
         raise InputError(path, f"{len(body)} bytes", reason, _AGAIN)
     complete = len(body) // row_bytes
     if complete < rows and not accept_cut:
-        reason = "is cut short: its header counts more than it holds"
+        reason = "is cut short: its header counts more pictures than the file holds"
         remedy = f"{_AGAIN}; or set cut_short: accept"
         raise InputError(path, f"{complete} of {rows}", reason, remedy)
     return np.frombuffer(body[: complete * row_bytes], np.uint8).reshape(complete, *shape)
 
 
 def _unpack(path: Path, accept_cut: bool) -> bytes:
-    """Return the content of a file, unpacked; of a packed file that ends early, what it holds.
+    """Return the content of a file, unpacked; of a packed file that ends early, the readable part.
 
     A packed file that is damaged, holds more than `MOST_BYTES`, or ends early without `accept_cut`
     is refused.
@@ -268,7 +272,7 @@ def _unpack(path: Path, accept_cut: bool) -> bytes:
         return path.read_bytes()
     blocks, held = [], 0
     try:
-        # It may consist of several members, as of `bgzip`.
+        # A file of `bgzip` consists of several members.
         with gzip.open(path) as content:
             while block := content.read1(_BLOCK):
                 blocks.append(block)
@@ -287,7 +291,7 @@ def _unpack(path: Path, accept_cut: bool) -> bytes:
 
 
 def cifar10(path: Path, accept_cut: bool) -> tuple[list[str], Sides]:
-    """Return the names of the classes, and an iterator over the files of a folder or an archive.
+    """Return the names of the classes, and an iterator over the files in a folder or an archive.
 
     A file that is missing or not whole, and a label without a class, are refused.
     """
@@ -312,7 +316,7 @@ def _files(path: Path) -> dict[str, bytes]:
     def is_used(name: str) -> bool:
         return name in (NAMES, _TEST) or bool(_BATCH.fullmatch(name))
 
-    # One byte more than a whole file shows that it is longer.
+    # One byte more than a whole file, to notice a file that is too long.
     most = RECORD * RECORDS + 1
     file = path
     try:
@@ -328,12 +332,12 @@ def _files(path: Path) -> dict[str, bytes]:
                 content.peek(1)
             except gzip.BadGzipFile:
                 pass
-            else:  # The checksum stands at the end, and `tarfile` stops before it.
+            else:  # `tarfile` stops before the checksum at the end, so read it here.
                 while content.read(_BLOCK):
                     pass
         with tarfile.open(path) as archive:
             members = {PurePosixPath(entry.name).name: entry for entry in archive if entry.isfile()}
-            # Read by name into memory: nothing is unpacked to a path that the archive names.
+            # Files are read into memory, so no path in the archive is written to.
             return {
                 name: archive.extractfile(entry).read(most)
                 for name, entry in members.items()
@@ -354,7 +358,7 @@ def _records(
         reason = f"is not 1 to {RECORDS} records of {RECORD}"
         raise InputError(path, f"{len(content)} bytes", reason, _CIFAR)
     if complete < RECORDS and not accept_cut:
-        reason = "is cut short: it has fewer pictures than the standard file"
+        reason = "is cut short: the standard file has more pictures"
         remedy = f"{_CIFAR}; or set cut_short: accept"
         raise InputError(path, f"{complete} of {RECORDS}", reason, remedy)
     records = np.frombuffer(content, np.uint8, complete * RECORD).reshape(complete, RECORD)

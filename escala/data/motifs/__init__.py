@@ -2,7 +2,7 @@
 
 from escala.data.settings import Settings, Size, require_training_rows
 
-#: Numbers of a row for each letter: one for each of A, C, G and T.
+#: Numbers for each letter of a row: one for each of A, C, G and T.
 LETTERS = 4
 
 

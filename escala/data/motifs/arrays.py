@@ -1,4 +1,4 @@
-"""Make the arrays of a split from sequences, simulated or read; and read sequences to predict."""
+"""Make the arrays of a split from sequences, simulated or read; read sequences to predict."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,16 +15,16 @@ from escala.data.splits import Side, stratify, write_split
 
 KIND = "motifs"
 CLASSES = ["background", "motif"]
-#: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probabilities of A, C, G and T by position.
+#: TAL1_known4 of ENCODE, from TRANSFAC M00993: probabilities of A, C, G and T at each position.
 TAL1 = np.array(
     [[0.25, 0, 0.25, 0.5], [0, 1, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0.2, 0.4, 0.4],
      [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0.2, 0.4, 0.2, 0.2], [0, 0.4, 0, 0.6]]
 )  # fmt: skip
 #: Probabilities of A, C, G and T outside the motif, as in the source work (docs/systems/tal1.md).
 BACKGROUND = np.array([0.3, 0.2, 0.2, 0.3])
-#: Fraction of sequences with the motif.
+#: Fraction of the sequences that have the motif.
 POSITIVE = 0.5
-#: An instance is drawn from the matrix · KEPT + ADDED: no letter is impossible.
+#: An instance is drawn from the matrix · KEPT + ADDED, so that no letter has probability 0.
 KEPT, ADDED = 0.999, 0.00025
 
 
@@ -33,10 +33,11 @@ def prepare(
 ) -> dict:
     """Simulate sequences, or read them from two FASTA files, and write the arrays of a split.
 
-    `seed` is that of the split, and of a simulation. `output` receives `{side}_sequence.npy`, uint8
-    (rows, length, 4), one-hot, and `{side}_labels.npy`, int64 (rows,). The description also has
-    `class_means`, the fraction of sequences with the motif on each side; and of a simulation
-    `chance_sites`, the fraction of the sequences without it that hold a site by chance.
+    `seed` is the seed of the split, and of a simulation. `output` receives `{side}_sequence.npy`,
+    uint8 (rows, length, 4), one-hot, and `{side}_labels.npy`, int64 (rows,). The description also
+    has `class_means`, the fraction of sequences with the motif on each side. A simulation adds
+    `chance_sites`: of the sequences without an inserted motif, the fraction that holds a site by
+    chance.
     """
     if preparation["provenance"] == "simulated":
         length = preparation["length"]
@@ -71,9 +72,9 @@ def prepare(
 
 
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:
-    """Return the sides of two FASTA files; refuse a sequence that is in both, on either strand."""
+    """Return the sides of two FASTA files; refuse a sequence that is in both, on any strand."""
     codes, labels = [], []
-    # The label and the name of each sequence before, by its codes.
+    # The label and the name of each earlier sequence, by the codes.
     before: dict[bytes, tuple[int, str]] = {}
     for label, name in enumerate(("negative", "positive")):
         for record, row in read_sequences(inputs[name], preparation["length"]):
@@ -81,7 +82,7 @@ def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path])
                 label_before, twin = before.get(strand.tobytes(), (label, ""))
                 if label_before != label:
                     reason = f"is {twin} in {inputs['negative'].name}, on one strand or the other"
-                    remedy = "keep it in one of the files: with or without the motif"
+                    remedy = "keep it in one file: with or without the motif"
                     raise InputError(inputs[name], record, reason, remedy)
             before[row.tobytes()] = label, record
             codes.append(row)
@@ -98,9 +99,9 @@ def simulate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sequences of letters and whether each holds the motif.
 
-    They are uint8 (rows, length), 0 to 3 for A, C, G and T; and int64 (rows,), 1 with the motif. A
-    sequence with it is background into which one instance is written, at a position and on a strand
-    drawn uniformly. `matrix` is float64 (positions, 4), rows of sum 1.
+    The sequences are uint8 (rows, length), 0 to 3 for A, C, G and T. The labels are int64 (rows,),
+    1 with the motif. In a sequence with the motif, one instance replaces background letters, at a
+    position and on a strand drawn uniformly. `matrix` is float64 (positions, 4), rows of sum 1.
     """
     letters = _draw(BACKGROUND[None], random.random((rows, length)))
     labels = (random.random(rows) < POSITIVE).astype(np.int64)
@@ -116,10 +117,10 @@ def simulate(
 
 
 def chance_sites(letters: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return which sequences hold a window, on either strand, that the motif's matrix allows.
+    """Return which sequences hold a window, on any strand, that the motif's matrix allows.
 
-    `letters` are uint8 (rows, length), 0 to 3. The matrix, float64 (positions, 4), does not allow a
-    letter of probability 0. The result is bool (rows,).
+    `letters` are uint8 (rows, length), 0 to 3. `matrix`, float64 (positions, 4), allows the letters
+    whose probability is above 0. The result is bool (rows,).
     """
     with_site = np.zeros(len(letters), bool)
     for allowed in (matrix > 0, (matrix > 0)[::-1, ::-1]):
@@ -132,13 +133,13 @@ def chance_sites(letters: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _draw(probabilities: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Return letters, uint8 (rows, positions), of probabilities (positions or 1, 4)."""
+    """Return letters, uint8 (rows, positions), drawn with `probabilities` (positions or 1, 4)."""
     limits = probabilities.cumsum(axis=1)[:, :-1]
     return (uniform[..., None] >= limits).sum(axis=-1, dtype=np.uint8)
 
 
 def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and codes, uint8 (length,), of each record: 1 to 4 for A, C, G, T, else 0.
+    """Yield name and codes, uint8 (length,), of each record: 1 to 4 for A, C, G, T, otherwise 0.
 
     A file that is no nucleotide FASTA, and a sequence of another length, are refused.
     """
@@ -156,9 +157,9 @@ def one_hot(codes: np.ndarray) -> np.ndarray:
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the records of a FASTA file, of as many letters as the rows that were trained on.
+    """Yield the records of a FASTA file; they must have the length of the training rows.
 
-    The column of a record is its `accession`.
+    The only column of a query is the `accession` of the record.
     """
     [spec] = specs(description)
     sequences = read_sequences(path, spec.shape[0])

@@ -1,4 +1,4 @@
-"""Make the arrays of a split from a table, scaled by its training rows; and rows to predict."""
+"""Make the arrays of a split from a table, scaled by its training rows; read rows to predict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from escala.data.splits import Blocks, Side, stratify, take_blocks, write_split
 from escala.data.tabular import table
 
 KIND = "tabular"
-#: Rows that are worked on at a time.
+#: Rows in memory at a time.
 BLOCK_ROWS = 65_536
 _IF_ONE = "if this row is the first line and names the columns, set header: yes"
 
@@ -87,9 +87,10 @@ def usable_rows(
 ) -> np.ndarray:
     """Return the numbers of the rows to use, int64.
 
-    A value that is missing, NaN, is refused if `missing` is `refuse`; and a missing class, a label
-    below 0, unless it is `drop`. For messages, `lines` are those of the file at which the rows
-    begin, and `key` is that of the setting `missing`.
+    A missing value is NaN, and a missing class is a label below 0. A missing value is refused if
+    `missing` is `refuse`. A missing class is refused unless `missing` is `drop`. For messages,
+    `lines` are the lines of the file at which the rows begin, and `key` is the key of the setting
+    `missing`.
     """
     rows = np.arange(len(features))
     unlabelled = incomplete = labels < 0
@@ -101,7 +102,7 @@ def usable_rows(
         at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
         if unlabelled[row]:
             place, what = f"column {len(names) + 1}", "the class is missing"
-            remedy = "write it, in another word if NA, none or the like names a class; or set "
+            remedy = "write the class, as another word if its name is NA, none or the like; or set "
             remedy += "missing: drop to leave such rows out"
         else:
             column = int(np.isnan(features[row]).argmax())
@@ -120,8 +121,8 @@ class Scaling:
     """The scaling of each feature.
 
     A missing value becomes the feature's mean. With `standardise` the mean is then subtracted, and
-    the rest divided by `scale`; both are float64 (features,), over the training rows. Only the
-    features with the numbers `kept`, int64, are given to a model.
+    the difference is divided by `scale`. `mean` and `scale` are float64 (features,), over the
+    training rows. `kept`, int64, has the numbers of the features that a model reads.
     """
 
     mean: np.ndarray
@@ -131,17 +132,17 @@ class Scaling:
 
     @classmethod
     def from_description(cls, content: Mapping[str, Any]) -> Scaling:
-        """Return the scaling that `description` described."""
+        """Return the scaling from a result of `description`."""
         mean, scale = (np.array(content[key], np.float64) for key in ("mean", "scale"))
         return cls(mean, scale, np.array(content["kept"], np.int64), content["standardise"])
 
     def description(self) -> dict:
-        """Return the scaling in types of JSON, without a loss."""
+        """Return the scaling in types of JSON, without rounding."""
         arrays = {key: getattr(self, key).tolist() for key in ("mean", "scale", "kept")}
         return arrays | {"standardise": self.standardise}
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """Return what a model reads of some rows, float32 (rows, features kept)."""
+        """Return the scaled features of some rows, float32 (rows, kept features)."""
         filled = np.where(np.isnan(features), self.mean, features)
         if self.standardise:
             filled = (filled - self.mean) / self.scale
@@ -155,11 +156,11 @@ def learn(
     constant: Literal["refuse", "drop", "keep"],
     standardise: bool,
 ) -> Scaling:
-    """Return the scaling of a table by its training rows, read some at a time.
+    """Return the scaling of a table by its training rows, which are read in blocks.
 
-    `features` are float64 (all rows, features), NaN where a value is missing; `rows` are numbers of
-    the training rows. Features without a value in them are refused, and those with one value in all
-    of them treated as `constant` says.
+    `features` are float64 (all rows, features), NaN where a value is missing. `rows` are the
+    numbers of the training rows. A feature without any value in the training rows is refused. A
+    feature with a single value is treated according to `constant`.
     """
     scaler = StandardScaler()
     lowest, highest = np.full(len(names), np.inf), np.full(len(names), -np.inf)
@@ -185,9 +186,9 @@ def learn(
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     """Yield the rows of a CSV file with the features of the training table, in their order.
 
-    A header is recognised by its names. Behind the features may stand the class. The columns of a
-    row are its number `row`, from 1, and `class` where the file has that column: then the
-    predictions can be scored. A value may be missing where the training table had missing ones.
+    A header is recognised by its names. The class may follow the features. The columns of a query
+    are the number of the row, `row`, from 1, and `class` if the file has the class. Then the
+    predictions can be scored. A value may be missing only if the training set had `missing: mean`.
     """
     names = description["features"]
     known = {table.class_name(name): name for name in description["classes"]}

@@ -1,4 +1,4 @@
-"""Make one table from a source: `features.npy`, `labels.npy`, and `table.json` with their names."""
+"""Make one table from a source: `features.npy`, `labels.npy`, and `table.json` with the names."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from escala.data.tabular import table
 
 #: The label of a row whose class is missing.
 UNKNOWN = -1
-#: A feature that counts fewer rows than this may do so by accident.
+#: Fewer values than this may be consecutive numbers by accident.
 _COUNTED = 10
 
 
@@ -22,8 +22,8 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     """Read the CSV file in `inputs`, or a sample, into `folder`, some rows at a time.
 
     `folder` receives `features.npy`, float64 (rows, features), NaN where a value is missing;
-    `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; `table.json` with the names
-    of `features` and `classes`; and of a file `lines.npy`, int64 (rows,), the line of each row.
+    `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; and `table.json` with the
+    names of `features` and `classes`. A file adds `lines.npy`, int64 (rows,), the line of each row.
     """
     if acquisition["type"] == "csv":
         columns = table.columns(inputs[0], acquisition["header"])
@@ -31,7 +31,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     else:
         features, labels, names = table.sample(acquisition["name"])
         blocks, origin = [table.Block(features, labels, np.empty(0))], acquisition["name"]
-    # The number of each class, as it came.
+    # The number of each class, in order of appearance.
     numbers: dict[str, int] = {"": UNKNOWN}
     parts, lines = [], []
     with open_array(folder / "features.npy", (len(names),), np.float64) as writer:
@@ -44,8 +44,8 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     classes = table.order_classes(numbers, origin)
     counts = Counter(class_numbers.tolist())
     table.require_classes({name: counts[number] for name, number in numbers.items()}, origin)
-    # Classes were numbered as they came. Their labels are their places in `classes`; the last entry
-    # of the table is that of `UNKNOWN`, -1.
+    # Classes were numbered in order of appearance. Their labels are their places in `classes`. The
+    # last entry of the table belongs to `UNKNOWN`, -1.
     label_of_number = np.full(len(classes) + 1, UNKNOWN)
     label_of_number[[numbers[name] for name in classes]] = np.arange(len(classes))
     np.save(folder / "labels.npy", label_of_number[class_numbers], allow_pickle=False)
@@ -57,9 +57,9 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
 def _refuse_row_numbers(
     blocks: Iterable[table.Block], names: Sequence[str], origin: object
 ) -> Iterator[table.Block]:
-    """Yield the blocks; at their end refuse a feature that numbers 10 rows or more, from 0 or 1.
+    """Yield the blocks, then refuse a feature that numbers 10 or more rows, from 0 or 1.
 
-    Such a number tells where a row stands, and nothing of a new row.
+    A row number gives the place of a row in the file, and says nothing about a new row.
     """
     rows, counting, first = 0, np.ones(len(names), bool), None
     for block in blocks:

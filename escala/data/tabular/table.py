@@ -1,4 +1,4 @@
-"""Tables of numbers with a class: CSV files, what their fields mean, and samples."""
+"""Tables of numbers with a class: CSV files, the meaning of fields, and samples."""
 
 import csv
 import math
@@ -19,40 +19,40 @@ from escala.core.errors import InputError
 from escala.core.text import open_text
 from escala.data.base import LONGEST_CLASS, require_class_names
 
-#: Rows that are read at a time, and numbers in them at most.
+#: Rows that are read at a time, and the most numbers in these rows.
 BLOCK_ROWS, BLOCK_NUMBERS = 65_536, 2**24
-#: Delimiters that users write in place of commas, by their names.
+#: Delimiters in place of commas, by their names in messages.
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-#: Names that pandas gives to columns without one.
+#: Names that pandas gives to columns without a name.
 _UNNAMED = re.compile(r"(?:Unnamed: \d+)?")
-#: Names of a column that is the class, in small letters.
+#: Usual names of the column of classes, in small letters.
 _CLASS = ("class", "label", "labels", "target")
-#: What begins a line that is no row; `@` that of ARFF, the format of Weka.
+#: Signs at the start of a line that is no row. `@` is the sign of ARFF, the format of Weka.
 _COMMENTS = "#%@"
 _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 _NUL = "holds a NUL character", "give a text file, or remove the character"
-#: What stands for a missing value, in small letters: words; what pandas, Stata and SAS, MySQL and C
-#: write; and the errors of spreadsheets.
+#: Texts for a missing value, in small letters: words; the texts of pandas, Stata and SAS, MySQL and
+#: C; and the errors of spreadsheets.
 MISSING = frozenset(
     ["", "na", "n/a", "n.a.", "nan", "-nan", "null", "(null)", "<null>", "none", "nil", "?",
      "<na>", "#na", "#n/a", "#n/a n/a", ".", r"\n", "1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind",
      "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"]
 )  # fmt: skip
 BOOLEANS = ("true", "false")
-#: Digits of numbers that name classes. Longer ones stay as they are written.
+#: Maximum digits of a number that names a class. A longer number stays as it is written.
 _DIGITS = LONGEST_CLASS
 _EXACT = Context(prec=_DIGITS)
-#: More classes than this with one row each, or of numbers that are not whole, are no classes.
+#: A column with more values than this is no class if most occur in one row or some are not whole.
 _MOST_SINGLE = 10
 Header = Literal["auto", "yes", "no"]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table: the names of its features, in order, and whether a line holds them.
+    """The columns of a table: the names of its features in order, and whether it has a header.
 
-    Without a header they are `feature-1`, `feature-2`, …. `labelled` is whether a class stands
-    behind the features.
+    Without a header the names are `feature-1`, `feature-2`, …. `labelled` is whether a class
+    follows the features.
     """
 
     features: tuple[str, ...]
@@ -61,15 +61,15 @@ class Columns:
 
     @property
     def count(self) -> int:
-        """The columns of a row."""
+        """The number of columns of a row."""
         return len(self.features) + self.labelled
 
 
 class Block(NamedTuple):
     """Some rows of a table: features, float64 (rows, features), NaN where a value is missing.
 
-    `labels` are names of classes, object (rows,), an empty text where the class is missing; and
-    `lines` those of the file at which the rows begin, counted from 1, int64 (rows,).
+    `labels` are names of classes, object (rows,), an empty text where the class is missing.
+    `lines`, int64 (rows,), are the lines of the file at which the rows begin, from 1.
     """
 
     features: np.ndarray
@@ -80,9 +80,9 @@ class Block(NamedTuple):
 def columns(path: Path, header: Header) -> Columns:
     """Return the columns of a CSV file, plain or packed, whose last one is the class.
 
-    `header: auto` takes the first line for a header if it has names in place of features: texts
-    that are no number, no truth value, and do not stand for a missing value. A first line that may
-    be a header or a sample, and columns without a name of their own, are refused.
+    `header: auto` takes the first line for a header if it has names in place of features. A name is
+    a text that is no number, truth value or missing value. A first line that may be a header or a
+    sample is refused. A column without a name, and two columns with one name, are also refused.
     """
     line, fields = _first_row(path)
     if len(fields) < 2:
@@ -112,42 +112,44 @@ def columns(path: Path, header: Header) -> Columns:
 
 
 def columns_like(path: Path, names: Sequence[str]) -> Columns:
-    """Return the columns of a file with the features of another table, with or without a class.
+    """Return the columns of a file with features of these names, with or without a class.
 
-    A file with fewer or more features, or with other names of them, is refused.
+    A file with fewer or more features, or with other names of features, is refused.
     """
     line, fields = _first_row(path)
     if len(fields) not in (len(names), len(names) + 1):
         reason = f"the model reads {len(names)} features"
-        remedy = "give these features in their order, with or without the class behind them"
+        remedy = "give these features in order, with or without the class behind the features"
         raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
     first = [field.strip() for field in fields[: len(names)]]
     header = first == list(names) or not all(map(_is_value, first))
     if header and first != list(names):
         place = next(n for n, name in enumerate(names) if first[n] != name)
         reason = f"{first[place][:40]!r} is where the model reads {names[place]}"
-        remedy = "put the columns in order, and leave out others, such as row numbers; and the "
+        remedy = (
+            "put the columns in order, and leave out other columns, such as row numbers; and the "
+        )
         remedy += "line of names if the model's table had none"
         raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
 
-def blocks(path: Path, form: Columns) -> Iterator[Block]:
+def blocks(path: Path, columns: Columns) -> Iterator[Block]:
     """Yield the rows of a CSV file, some at a time.
 
-    A row with more or fewer columns than the first, a feature that is not a finite number, and a
-    NUL character are refused with the line.
+    A row with more or fewer columns than the first row, a feature that is not a finite number, and
+    a NUL character are refused. The message gives the line.
     """
-    rows, width = _rows(path), len(form.features)
-    if form.header:
+    rows, width = _rows(path), len(columns.features)
+    if columns.header:
         next(rows)
     most = max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // width))
     empty = True
     while True:
         features, labels, lines = np.empty((most, width)), [], []
         for line, fields in islice(rows, most):
-            features[len(lines)] = _features(path, form, line, fields)
-            labels.append(class_name(fields[-1]) if form.labelled else "")
+            features[len(lines)] = _features(path, columns, line, fields)
+            labels.append(class_name(fields[-1]) if columns.labelled else "")
             lines.append(line)
         if not lines:
             break
@@ -158,9 +160,10 @@ def blocks(path: Path, form: Columns) -> Iterator[Block]:
 
 
 def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return a data set that comes with scikit-learn.
+    """Return a dataset that comes with scikit-learn.
 
-    It is features, float64 (rows, features); classes as text, object (rows,); the features' names.
+    The result is features, float64 (rows, features); classes as text, object (rows,); and the
+    features' names.
     """
     from sklearn import datasets
 
@@ -170,27 +173,27 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
     return bunch.data.astype(np.float64), labels, names
 
 
-def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[float]:
+def _features(path: Path, columns: Columns, line: int, fields: list[str]) -> list[float]:
     """Return the numbers of a row, NaN where a value is missing; refuse a row as `blocks` does."""
     text = "".join(fields)
     if "\0" in text:
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
         raise InputError(path, f"line {line}, column {place}", *_NUL)
-    if len(fields) != form.count:
-        reason = f"has {len(fields)} columns, and the first has {form.count}"
+    if len(fields) != columns.count:
+        reason = f"has {len(fields)} columns, and the first has {columns.count}"
         remedy = "give every row the same columns"
-        if len(fields) > form.count:
+        if len(fields) > columns.count:
             remedy = "put fields that hold a comma into quotes, remove a comma at the end, and "
             remedy += "leave out names of rows (R: row.names=FALSE)"
         raise InputError(path, f"line {line}", reason, remedy)
-    features = fields[: len(form.features)]
-    # `float` reads these, and most other programs do not: digits of other scripts, and 1_000.
+    features = fields[: len(columns.features)]
+    # Most other programs do not read digits of other scripts and 1_000, and `float` does.
     if text.isascii() and "_" not in text:
         try:
             numbers = list(map(float, features))
         except ValueError:
             numbers = [math.inf]
-        # The sum is finite if all are.
+        # The sum is finite only if all numbers are finite.
         if math.isfinite(sum(numbers)) or not any(map(math.isinf, numbers)):
             return numbers
     numbers = []
@@ -198,7 +201,7 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
         try:
             numbers.append(number(value))
         except ValueError:
-            where = f"line {line}, column {place + 1}, {form.features[place]}"
+            where = f"line {line}, column {place + 1}, {columns.features[place]}"
             remedy = (
                 "write 1.5 for 1,5, no signs between thousands, 1 and 0 for true and false, the "
                 "value of a formula, and nothing for a missing value; the class stands last"
@@ -211,7 +214,7 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
 def _is_value(field: str) -> bool:
     """Return whether a field is no name of a column.
 
-    It is a number, a truth value, a missing one, or a text without letters such as `5,3` or `-`.
+    No name is a number, a truth value, a missing value, or a text without letters such as `5,3`.
     """
     text = field.strip().lower()
     known = is_number(field) or is_missing(field) or text in BOOLEANS
@@ -221,8 +224,8 @@ def _is_value(field: str) -> bool:
 def _first_row(path: Path) -> tuple[int, list[str]]:
     """Return the line and the fields of the first row.
 
-    It is refused as by `_rows`, and without commas, as a comment, and if it names the delimiter for
-    a spreadsheet.
+    Refused are: a file as in `_rows`, a first row without commas, a comment, and a line that names
+    the delimiter for a spreadsheet.
     """
     with open_text(path, newline="") as text:
         line = next((line.strip("\r\n") for line in text if line.strip()), None)
@@ -263,9 +266,9 @@ def _no_rows(path: Path) -> InputError:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line at which each row begins, counted from 1, and its fields; skip blank lines.
+    """Yield the first line of each row, from 1, and the fields of the row; skip blank lines.
 
-    A file that cannot be read, is no text in UTF-8, or is no CSV is refused.
+    A file is refused if it cannot be read, is no text in UTF-8, or is no CSV.
     """
     with open_text(path, newline="") as text:
         reader = csv.reader(text, skipinitialspace=True, strict=True)
@@ -287,19 +290,19 @@ def _no_csv(path: Path, line: int, error: csv.Error) -> InputError:
 
 
 def is_missing(text: str) -> bool:
-    """Return whether a field stands for a missing value, whatever its case and spaces."""
+    """Return whether a field stands for a missing value, regardless of case and spaces."""
     return text.strip().lower() in MISSING
 
 
 def number(text: str) -> float:
-    """Return the number of a field, NaN if it stands for a missing value; else a ValueError.
+    """Return the number in a field, or NaN for a missing value; another text is a ValueError.
 
-    Spaces around it, also those outside ASCII, do not count.
+    Spaces around the number, also spaces outside ASCII, do not count.
     """
     if is_missing(text):
         return math.nan
     text = text.strip()
-    # Python reads these as numbers, and most other programs do not.
+    # Most other programs do not read these texts as numbers, and Python does.
     if "_" in text or not text.isascii() or math.isinf(float(text)):
         raise ValueError(text)
     return float(text)
@@ -317,8 +320,9 @@ def is_number(text: str) -> bool:
 def class_name(text: str) -> str:
     """Return the name of a class from its field, an empty text if it is missing.
 
-    Numbers that are equal name one class: `1` for `1`, `1.0`, `01` and `1e0`. So do truth values:
-    `True` for `true` and `TRUE`; and texts that Unicode calls equal, such as both forms of `é`.
+    Equal numbers name one class: `1`, `1.0`, `01` and `1e0` become `1`. Truth values name one class
+    in any case: `true` and `TRUE` become `True`. Texts that Unicode calls equal, such as two
+    encodings of `é`, name one class.
     """
     text = unicodedata.normalize("NFC", text.strip())
     if is_missing(text):
@@ -339,15 +343,16 @@ def class_name(text: str) -> str:
 
 
 def order_classes(classes: Iterable[str], origin: object) -> list[str]:
-    """Return classes in the order of their values, if all are numbers, or of the alphabet.
+    """Return classes in numerical order if all are numbers, otherwise in alphabetical order.
 
-    `origin` is the table's, for messages: about fewer than two classes, or what can name none.
+    Fewer than two classes, and a text that cannot name a class, are refused. `origin` is the origin
+    of the table, for messages.
     """
     distinct = set(classes)
     if len(distinct) < 2:
-        reason = "fewer than two classes: there is nothing to tell apart"
+        reason = "fewer than two classes: there is nothing to distinguish"
         remedy = "give rows of two classes at least; the class is the last column, where NA, none "
-        remedy += "and the like stand for a missing one"
+        remedy += "and the like stand for a missing class"
         raise InputError(origin, next(iter(distinct), None), reason, remedy)
     require_class_names(sorted(distinct), origin, "put the class into the last column")
     if all(map(is_number, distinct)):
@@ -356,9 +361,9 @@ def order_classes(classes: Iterable[str], origin: object) -> list[str]:
 
 
 def require_classes(counts: Mapping[str, int], origin: object) -> None:
-    """Refuse a last column that is a number to predict, or differs in most rows.
+    """Refuse a last column of measured numbers, or of values that differ in most rows.
 
-    `counts` are the rows of each class, and `origin` is the table's, for messages.
+    `counts` are the rows of each class, and `origin` is the origin of the table, for messages.
     """
     of_one_row = sum(count == 1 for count in counts.values())
     are_numbers = all(map(is_number, counts))

@@ -1,4 +1,4 @@
-"""The engine of JAX, and what `escala check` says of it. Only ranks import its modules."""
+"""The engine of JAX, and its description for `escala check`. Only ranks import its modules."""
 
 
 def describe() -> str:

@@ -22,21 +22,21 @@ from escala.engines.jax.functions import Functions
 from escala.engines.jax.ranks import Ranks
 from escala.workloads.models import rows_at_once
 
-#: The threads of XLA's pool, as the system names them.
+#: The system's name of the threads in XLA's pool.
 _POOL = "tf_XLAEigen"
-#: Adds the results for two parts of the rows of a step.
+#: A function that adds the results for two parts of a step's rows.
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 
 
 class JAX(Engine):
-    """A process that trains with JAX; its group are `Ranks`."""
+    """A process that trains with JAX. Its group is of the class `Ranks`."""
 
     group: Ranks
 
     def start(self):
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", 1)
-        # Of XLA's pool, which is not yet made; 0 leaves its own choice.
+        # XLA's pool does not exist yet, so its size can be set; 0 leaves XLA's own choice.
         if threads := self.plan["knobs"]["threads"]["intra_op"]:
             os.environ["PJRT_NPROC"] = str(threads)
         place = self.group.start()
@@ -49,7 +49,7 @@ class JAX(Engine):
             names = Path("/proc/self/task").glob("*/comm")
             thread_names = (file.read_text(encoding="utf-8") for file in names)
             threads["intra_op"] = sum(name.startswith(_POOL) for name in thread_names)
-        # One pool is for both, so `inter_op` chooses nothing.
+        # XLA has one pool for both sorts of threads, so `inter_op` has no effect.
         return {"gpus": [], "threads": threads}
 
     def build(self, work, data, knobs, probe=None):
@@ -62,7 +62,7 @@ class JAX(Engine):
         compute = functions.make_compute(self.model)
         update = self.optimizer.apply
         self._compute, self._update = jax.jit(compute), jax.jit(update, donate_argnums=0)
-        # One function for both, where nothing comes between gradients and update.
+        # One function computes gradients and updates, if nothing happens between both.
         self._whole_step = None
         if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
 
@@ -90,9 +90,9 @@ class JAX(Engine):
         self._apply(gradients)
 
     def _compute_in_parts(self, inputs: Sequence) -> tuple[models.Values, tuple]:
-        """Return the gradients of a rank's rows, and the sums of their losses and hits.
+        """Return the gradients of a rank's rows, and the sums of the rows' losses and hits.
 
-        The knob `accumulation` is the number of parts, and `slowdown` how slowly it computes.
+        The knob `accumulation` is the number of parts. `slowdown` makes the computation slower.
         """
         *rows, divisor = inputs
         knobs, began = self.plan["knobs"], time.perf_counter()
@@ -137,12 +137,13 @@ class JAX(Engine):
         return [np.array(array) for part in self._state for array in part]
 
     def restore(self, values):
-        # The arrays of the model, and then for each slot of the optimizer as many arrays.
+        # First the model's arrays, then for each slot of the optimizer one array for each model
+        # array.
         count, arrays = len(self.model.arrays), self._copy_to_device(values)
         self._state = [arrays[start : start + count] for start in range(0, len(arrays), count)]
 
     def _copy_to_device(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
-        """Return copies that are bound to the device; JAX would compile anew for others."""
+        """Return copies bound to the device; JAX would compile again for unbound arrays."""
         return [jax.device_put(value, self._device, may_alias=False) for value in values]
 
     def broadcast(self):

@@ -1,4 +1,4 @@
-"""Functions of a workload as JAX takes them, and the gradients of its model."""
+"""Functions of a workload for JAX, and the gradients of its model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escala.engines.jax import models
 
 
 class Functions(functions.Functions):
-    """Functions of a workload. What `with_weights` returns is a function of the inputs."""
+    """Functions of a workload. The result of `with_weights` is a function of the inputs."""
 
     a_model = "an escala.engines.jax.models.Model with arrays"
 
@@ -57,10 +57,10 @@ class Functions(functions.Functions):
         return [(array.name, array.shape, 4) for array in model.arrays]
 
     def make_compute(self, model: models.Model) -> Callable:
-        """Return the function of a step: of arrays, inputs, targets, weights of rows and divisor.
+        """Return a function of arrays, inputs, targets, weights of rows and divisor, for a step.
 
-        It returns the gradients of the sum of the losses ÷ divisor, and the sums of losses and
-        hits.
+        The function returns the gradients of the sum of the losses ÷ divisor, and the sums of
+        losses and of hits.
         """
 
         def loss(arrays, *rows):
@@ -74,8 +74,8 @@ class Functions(functions.Functions):
     def make_evaluate(self, model: models.Model, size: int) -> Callable:
         """Return a function of arrays, inputs and targets of at most `size` rows.
 
-        It returns predictions and sums, as that of `compile_evaluation`. Fewer rows are filled up,
-        so that it is compiled once.
+        The function returns predictions and sums, as in `compile_evaluation`. Fewer rows are filled
+        up to `size`, so that the function is compiled only once.
         """
 
         @jax.jit
@@ -96,6 +96,6 @@ class Functions(functions.Functions):
 
 
 def _as_integers(predictions: jax.Array) -> np.ndarray:
-    """Return predictions with the integers of other engines; those of JAX have 32 bits."""
+    """Return predictions with 64-bit integers, as in other engines; JAX has 32-bit integers."""
     array = np.asarray(predictions)
     return array.astype(np.int64) if array.dtype == np.int32 else array

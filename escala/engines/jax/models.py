@@ -1,7 +1,7 @@
 """Parts of a workload's `model_jax`: arrays in Keras's layout, layers, losses and optimizers.
 
-A model has no state but its arrays, all trained, and draws no random numbers: dropout and moving
-statistics cannot be written.
+A model has no state except its arrays, which are all trained, and draws no random numbers. So
+dropout and moving statistics are not possible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Array(NamedTuple):
-    """An array of a model: its name, its shape of one axis at least, and its initial law."""
+    """An array of a model: its name, its shape (one axis or more), and its initial law."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,15 +41,15 @@ class Model(NamedTuple):
 
     Attributes
     ----------
-    arrays : in the order of the weights of the workload's Keras model.
-    outputs : a function of the values of these arrays and of each input, which JAX can trace.
+    arrays : the arrays, in the order of the weights of the workload's Keras model.
+    outputs : a function of the arrays' values and of each input; JAX must be able to trace it.
     """
 
     arrays: tuple[Array, ...]
     outputs: Callable[..., jax.Array]
 
     def initial_values(self, seed: int) -> list[np.ndarray]:
-        """Return the values that a seed gives under every engine."""
+        """Return the initial values for a seed, equal under every engine."""
         return list(layers.draw_weights([(array.law, array.shape) for array in self.arrays], seed))
 
 
@@ -58,9 +58,10 @@ class Optimizer(NamedTuple):
 
     Attributes
     ----------
-    slots : how many arrays it keeps for each array of the model, such as means; they begin at 0.
-    update : a function of an array, its gradient and its slots, which returns the new array and its
-        new slots.
+    slots : number of arrays, such as means, that it keeps for each array of the model; they begin
+        at 0.
+    update : a function of an array, the array's gradient and slots; returns the new array and
+        slots.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Optimizer(NamedTuple):
     update: Callable[..., tuple]
 
     def apply(self, state: Sequence[Values], gradients: Values) -> list[list[jax.Array]]:
-        """Return the state after an update: the arrays of a model, and then those of each slot."""
+        """Return the state after an update: the arrays of a model, then the arrays of each slot."""
         arrays, *slots = state
         updated = map(self.update, arrays, gradients, *slots)
         return [list(values) for values in zip(*updated, strict=True)]
@@ -80,7 +81,7 @@ def sgd(learning_rate: float) -> Optimizer:
 
 
 def rmsprop(learning_rate: float) -> Optimizer:
-    """Return RMSprop in the form of Keras: g / √(v + 1e-7), where v decays by 0.9."""
+    """Return RMSprop by the formula of Keras: g / √(v + 1e-7), where v decays by 0.9."""
 
     def update(array: jax.Array, gradient: jax.Array, squares: jax.Array) -> tuple:
         squares = 0.9 * squares + 0.1 * gradient**2
@@ -100,7 +101,7 @@ def dense(name: str, inputs: int, units: int) -> tuple[Array, Array]:
 
 
 def convolution(name: str, inputs: int, units: int, *places: int) -> tuple[Array, Array]:
-    """Return kernel and bias of a convolution over some places, or of a dense layer over none."""
+    """Return kernel and bias of a convolution; without `places`, of a dense layer."""
     kernel = Array(f"{name}/kernel", (*places, inputs, units), layers.GLOROT)
     return kernel, Array(f"{name}/bias", (units,), layers.ZEROS)
 
@@ -123,5 +124,5 @@ def class_distances(targets: jax.Array, outputs: jax.Array) -> jax.Array:
 
 
 def probabilities(outputs, settings) -> jax.Array:
-    """Return the probabilities of the classes from their logarithms, as a workload offers it."""
+    """Return probabilities of classes from logarithms, as a workload's `probabilities`."""
     return jnp.exp(outputs)

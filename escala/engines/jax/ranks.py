@@ -1,4 +1,4 @@
-"""The processes of a run as JAX has them: how they join, sum and agree."""
+"""The processes of a run under JAX: how processes join, sum and agree."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from escala.engines.base import Group
 
 
 class Ranks(Group):
-    """One process among those of a run, and how its ranks exchange arrays of JAX.
+    """One process of a run, and how its ranks exchange arrays of JAX.
 
     This base class is for the only rank of a run.
     """
 
     def sum_over_ranks(self, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
-        """Return the sums of some arrays over all ranks; every rank must call it."""
+        """Return the sums of some arrays over all ranks. Every rank must call this."""
         return arrays
 
     def broadcast(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Return the arrays that rank 0 gives; every rank must call it."""
+        """Return the arrays of rank 0 on every rank. Every rank must call this."""
         return arrays
 
 
-#: How ranks hold a vector: each a part of it, or each the whole.
+#: How ranks hold a vector: each rank a part, or each rank the whole vector.
 _DIVIDED, _WHOLE = PartitionSpec("ranks"), PartitionSpec()
 
 
@@ -50,7 +50,7 @@ class GlooRanks(Ranks):
         return [jax.process_index()], jax.process_count()
 
     def sum_over_ranks(self, arrays):
-        # As one vector: a sum of each array by itself took 2 to 20 times as long.
+        # All arrays are summed as one vector; a sum for each array took 2 to 20 times as long.
         local = _join(arrays)
         shape = (self.place.processes * local.size,)
         vectors = jax.make_array_from_single_device_arrays(shape, self._sharding, [local])
@@ -70,7 +70,8 @@ class GlooRanks(Ranks):
         return multihost_utils.broadcast_one_to_all(list(arrays))
 
     def total(self, values):
-        # JAX has numbers of 64 bits only where all have 64, so halves of them are gathered.
+        # JAX has 64-bit numbers only if all its numbers have 64 bits, so 32-bit halves are
+        # gathered.
         halves = np.ascontiguousarray(values, np.float64).view(np.uint32)
         return np.asarray(multihost_utils.process_allgather(halves)).view(np.float64).sum(axis=0)
 
@@ -78,13 +79,13 @@ class GlooRanks(Ranks):
         jax.distributed.shutdown()
 
 
-#: Returns one vector with all numbers of some arrays.
+#: A function that returns one vector with all numbers of some arrays.
 _join = jax.jit(lambda arrays: jnp.concatenate([array.ravel() for array in arrays]))
 
 
 @jax.jit
 def _split_like(vector, like):
-    """Return the arrays that a vector of `_join` holds; they have the shapes of those in `like`."""
+    """Return the arrays in a vector of `_join`, with the shapes of the arrays in `like`."""
     ends = np.cumsum([array.size for array in like])[:-1]
     parts = jnp.split(vector, ends)
     return [part.reshape(array.shape) for part, array in zip(parts, like, strict=True)]

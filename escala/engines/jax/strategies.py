@@ -1,4 +1,4 @@
-"""Strategies of JAX: one process, several that sum by Gloo, and programs of `jax.distributed`."""
+"""Strategies of JAX: one process, processes that sum by Gloo, and programs of `jax.distributed`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escala.strategies.base import (
 
 
 class JAX(Strategy):
-    """Models are of JAX, and computed by processors."""
+    """Strategies that train models of JAX, on processors."""
 
     @classmethod
     def find_refusals(cls, knobs, checkpoint_epochs):
@@ -23,7 +23,7 @@ class JAX(Strategy):
             yield "products", "is not supported by the engine of JAX", "use float32"
         threads = knobs["threads"]
         if "inter_op" in threads and threads["inter_op"] != threads.get("intra_op"):
-            reason = "has two numbers, and XLA has one pool of threads for both"
+            reason = "has two values, and XLA has only one pool of threads"
             yield "threads", reason, "leave inter_op out"
 
 
@@ -38,9 +38,9 @@ class JAXSingle(JAX):
 
 
 class JAXGloo(JAX, EvaluatesInParts):
-    """Processes of `jax.distributed`: gradients are summed by Gloo, in a compiled function.
+    """Processes of `jax.distributed`, whose gradients Gloo sums inside a compiled function.
 
-    jaxlib finds Gloo's address by the name of the host, so they are on one node.
+    jaxlib finds Gloo's address by the name of the host, so all processes are on one node.
     """
 
     name = "jax-gloo"
@@ -54,9 +54,9 @@ class JAXGloo(JAX, EvaluatesInParts):
 class JAXDistributed(AtFirstProcess):
     """Programs that call `jax.distributed.initialize`.
 
-    JAX takes the address of the first process from `JAX_COORDINATOR_ADDRESS`. The numbers it takes
-    from a launcher that it knows (`jax/_src/clusters/ompi_cluster.py`), unless the program hands
-    them to it.
+    JAX reads the address of the first process from `JAX_COORDINATOR_ADDRESS`. The program may give
+    the numbers of processes to JAX. Otherwise JAX reads these numbers from the variables of a known
+    launcher (`jax/_src/clusters/ompi_cluster.py`).
     """
 
     name = "jax-distributed"

@@ -1,4 +1,4 @@
-"""The engine of TensorFlow 2.15 with Keras 2 and Horovod, and what `escala check` says of it.
+"""The engine of TensorFlow 2.15 with Keras 2 and Horovod, and its description for `escala check`.
 
 Only ranks import its modules.
 """

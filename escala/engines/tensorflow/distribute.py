@@ -1,7 +1,7 @@
-"""Ranks of `tf.distribute`: the optimizer sums their gradients, or a coordinator gives them steps.
+"""Ranks of `tf.distribute`. The optimizer sums gradients, or a coordinator schedules steps.
 
-`python -m escala.engines.tensorflow.distribute JSON` serves a task of the cluster of a parameter
-server. The argument holds the arguments of `start_server`.
+`python -m escala.engines.tensorflow.distribute JSON` serves one task of a cluster with a parameter
+server. JSON holds the arguments of `start_server`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from escala.engines.tensorflow.ranks import Ranks
 
 
 class DistributeRanks(Ranks):
-    """Ranks that are replicas of a strategy of `tf.distribute`, in one process or several."""
+    """Ranks that are replicas of a `tf.distribute` strategy, in one or more processes."""
 
     gathers = False
     reads_clock = False
@@ -47,7 +47,7 @@ class DistributeRanks(Ranks):
             return summed
 
         def distribute_values(values):
-            # A process holds consecutive ranks, and its first rank is its first replica.
+            # A process holds consecutive ranks. Its first rank is its first replica.
             first = self.place.ranks[0]
             return self.tf_strategy.experimental_distribute_values_from_function(
                 lambda context: tf.constant(values[context.replica_id_in_sync_group - first])
@@ -72,7 +72,7 @@ class DistributeRanks(Ranks):
         return tf.distribute.get_replica_context().all_gather(values, axis=0)
 
     def _collective(self, operation, values, name):
-        # `tf.distribute` sums no tensor that is on no device. A copy is on the replica's device.
+        # `tf.distribute` sums only tensors on a device. A copy is on the replica's device.
         run = super()._collective
         result = self.tf_strategy.run(lambda: run(operation, tf.identity(values), name))
         return self.tf_strategy.experimental_local_results(result)[0]
@@ -81,7 +81,7 @@ class DistributeRanks(Ranks):
         """Do nothing: variables created in the scope start equal on all replicas."""
 
     def total(self, values):
-        # In each process, the first replica adds the values and the others add zeros.
+        # In each process, the first replica adds the values, and the other replicas add zeros.
         zeros = np.zeros_like(values)
         values_of_replicas = self.tf_strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(
@@ -102,10 +102,10 @@ class DistributeRanks(Ranks):
 
 
 def _read_from_first_replica(create, **options):
-    """Create a variable that, if replicas update it separately, is read from the first replica.
+    """Create a variable. If replicas update it separately, reads are from the first replica.
 
-    Moving statistics are such variables. Without this, TensorFlow would aggregate them over all
-    replicas at every read outside a step, and all processes would have to read at the same time.
+    An example is moving statistics. By default, a read outside a step would aggregate them over all
+    replicas, and all processes would have to read at the same time.
     """
     if options.get("synchronization") == tf.VariableSynchronization.ON_READ:
         options["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -133,8 +133,9 @@ class MirroredRanks(DistributeRanks):
         return ranks, self.tf_strategy.num_replicas_in_sync
 
 
-#: TensorFlow ends training if a rank is not heard for ten seconds. On a link of 10 Mbit/s, a
-#: heartbeat waits longer behind gradients. A rank that ends is noticed by its launcher, at once.
+#: By default, TensorFlow ends training after ten seconds without a heartbeat of a rank. On a link
+#: of 10 Mbit/s, a heartbeat waits longer behind gradients. A launcher notices the end of a rank at
+#: once, so a long time does no harm.
 HEARTBEAT_SECONDS = 600
 
 
@@ -143,17 +144,17 @@ class MultiWorkerMirroredRanks(DistributeRanks):
 
     def start(self):
         method = self.knobs["communication"]
-        # TensorFlow would silently use another method.
+        # Without this check, TensorFlow would silently use another method.
         if method == "nccl" and not tf.config.list_physical_devices("GPU"):
-            raise Unavailable(f"communication: {method} takes GPUs, and there are none")
+            raise Unavailable(f"communication: {method} needs GPUs, and TensorFlow finds no GPU")
         os.environ["TF_CONFIG"] = json.dumps(
             {
                 "cluster": {"worker": self.place.addresses},
                 "task": {"type": "worker", "index": self.place.process},
             }
         )
-        # `MultiWorkerMirroredStrategy` has no option for this time. It configures the service only
-        # if that has not been done.
+        # `MultiWorkerMirroredStrategy` has no option for this time. It leaves a configured service
+        # as it is.
         context.context().configure_coordination_service(
             service_type="standalone",
             service_leader="/job:worker/replica:0/task:0",
@@ -174,7 +175,7 @@ _POLL_SECONDS = 0.2
 
 
 class ParameterServerRanks(Ranks):
-    """The first process is the coordinator, which drives all ranks; the others serve as workers.
+    """The first process, the coordinator, drives all ranks. Other processes serve as workers.
 
     The coordinator also starts two tasks: the parameter server, and the worker of rank 0.
     """
@@ -269,8 +270,8 @@ def start_server(cluster: dict[str, list[str]], job: str, index: int, threads: d
     """
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads["intra_op"],
-        # A step waits in this pool for answers that other tasks give from theirs. With a single
-        # thread, the default on one core, all would wait for ever.
+        # A step waits in this pool for answers of other tasks, which come from the other tasks'
+        # pools. With a single thread, the default on one core, all tasks would wait for ever.
         inter_op_parallelism_threads=threads["inter_op"] + 1,
     )
     return tf.distribute.Server(

@@ -29,7 +29,7 @@ from escala.workloads.models import rows_at_once
 
 
 class TensorFlow(Engine):
-    """A process that trains with TensorFlow; its group are `Ranks`."""
+    """A process that trains with TensorFlow. Its group is of the class `Ranks`."""
 
     group: Ranks
 
@@ -54,7 +54,7 @@ class TensorFlow(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings, ranks = self.plan, self.plan["training"], self.group
-        # A step alone is that of a rank without others.
+        # A step alone is the step of a single rank.
         alone = Ranks(plan["knobs"], self.place)
 
         def make_compute(kinds: Mapping, total: Callable) -> Callable:
@@ -63,7 +63,7 @@ class TensorFlow(Engine):
             return steps.slow_down(compute, self.slowdown)
 
         with ranks.scope():
-            # Every process draws its own weights; the broadcast makes them equal.
+            # Every process draws its own weights, and the broadcast makes the weights equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             use_generators()
             self.functions = functions = Functions(work, settings)
@@ -88,7 +88,7 @@ class TensorFlow(Engine):
                 path = probe.folder / f"rank{self.place.process}.clocks.csv"
                 variables = self.model.trainable_variables
                 self.recorder = module.Recorder(path, variables, ranks.reads_clock)
-            # A probe looks at single steps.
+            # A probe observes single steps.
             self._at_once = 1 if probe else plan["knobs"]["steps_per_call"]
             self._steps = {
                 n: steps.train_step(
@@ -153,8 +153,9 @@ class TensorFlow(Engine):
             variable.assign(value)
 
     def values(self):
-        # A rank updates some rows of a shared kernel, and its optimizer has variables for these
-        # only. They are gathered, so a checkpoint is that of a run without shared kernels.
+        # A rank updates some rows of a shared kernel, and its optimizer has variables only for
+        # these rows. The variables are gathered, so a checkpoint equals the checkpoint of a run
+        # without shared kernels.
         values = [variable.numpy() for variable in self.model.variables]
         for number, variable in enumerate(self.optimizer.variables):
             if variable.ref() in self._dense.parts:
@@ -169,7 +170,8 @@ class TensorFlow(Engine):
         self._dense.place()
 
     def broadcast(self):
-        # The optimizer's variables for rows of a shared kernel stay: newly built, or restored.
+        # The optimizer's variables for rows of a shared kernel are not sent: each rank has built or
+        # restored its own.
         parts = self._dense.parts
         self.group.broadcast([v for v in self._variables if v.ref() not in parts])
         self._dense.place()
@@ -203,10 +205,10 @@ ENGINE = TensorFlow
 
 
 def group_steps(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
-    """Yield the steps of each call, in their order: `at_once` steps, or a single one.
+    """Yield the steps of each call, in order: `at_once` steps, or a single step.
 
-    In a call of several steps, a rank has equally many rows in all of them, and at least one. All
-    ranks group the steps alike, because each knows the rows of all.
+    In a call of several steps, a rank has an equal number of rows in all steps, and at least one
+    row. All ranks group the steps equally, because each rank knows the rows of all ranks.
     """
     remaining = iter(steps)
     while group := list(islice(remaining, at_once)):
@@ -224,12 +226,12 @@ def set_threads(threads: dict[str, int]) -> None:
 
 
 def set_products(kind: str) -> None:
-    """Choose the type of matrix products and convolutions in graphs that are compiled after it.
+    """Set the type of matrix products and convolutions in graphs that are compiled later.
 
-    For `bfloat16` TensorFlow rewrites the graphs: it casts the factors of these operations, and the
-    results back to float32, and oneDNN computes them with the processor's own instructions. For
-    `tensor-float-32` a GPU rounds the factors to 10 bits of mantissa, which is TensorFlow's own
-    default; cores do not.
+    For `bfloat16` TensorFlow rewrites the graphs. It casts the factors of these operations to
+    bfloat16 and the results back to float32, and oneDNN computes with special instructions of the
+    processor. For `tensor-float-32` a GPU rounds the factors to 10 bits of mantissa. This is
+    TensorFlow's default. On processors it changes nothing.
 
     Parameters
     ----------
@@ -237,7 +239,7 @@ def set_products(kind: str) -> None:
 
     Raises
     ------
-    Unavailable : the processor has no instructions for bfloat16. oneDNN would emulate them.
+    Unavailable : the processor has no instructions for bfloat16, and oneDNN would emulate bfloat16.
     """
     require_products(kind)
     tf.config.experimental.enable_tensor_float_32_execution(kind == "tensor-float-32")

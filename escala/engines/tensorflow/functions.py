@@ -1,7 +1,7 @@
-"""Functions of a workload as TensorFlow takes them, and what training would ignore of its model.
+"""Functions of a workload for TensorFlow, and the parts of its model that training would ignore.
 
-Escala makes the steps itself. What Keras does only in `fit`, such as calling a `train_step` of the
-model's own, would be left out without a word.
+Escala makes the steps itself. So parts that only Keras's `fit` uses, such as a model's own
+`train_step`, would silently be ignored.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from escala.engines.tensorflow.layers import AUTOGRAPH, as_graph, layers_of
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.workloads.models import as_model_input
 
-#: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
+#: Methods that only Keras's own `fit`, `evaluate` and `predict` call.
 UNCALLED = (
     *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
     *("make_train_function", "make_test_function", "make_predict_function"),
     *("compile", "fit", "evaluate", "predict"),
     *("train_on_batch", "test_on_batch", "predict_on_batch"),
 )
-#: What `fit` and `compile` of Keras are given, by name; a module `model` that has them expects that
-#: they are used.
+#: Names of arguments of Keras's `fit` and `compile`. A module `model` with such a name expects that
+#: the value is used.
 UNREAD = ("callbacks", "class_weight", "compile", "metrics", "sample_weight", *UNCALLED[:2])
 
 
@@ -38,7 +38,7 @@ class Functions(functions.Functions):
     def function(self, name, *default):
         if default and not hasattr(self.work, name):
             return default[0]
-        # Its control flow may depend on tensors.
+        # The function's control flow may depend on tensors.
         return AUTOGRAPH.tf_convert(getattr(self.work, name), AUTOGRAPH.control_status_ctx())
 
     def is_model(self, model):
@@ -82,8 +82,9 @@ class Functions(functions.Functions):
         yield from find_ignored_options(optimizer)
 
     def require_trainable(self, model, specs):
-        # Only models of Keras's functional form know their inputs before they are called. One that
-        # makes variables when it is first called, as of a user's class, is called on symbolic rows.
+        # Only models of Keras's functional API know their inputs before the first call. A model of
+        # a user's class may make its variables in the first call, so the model is called on
+        # symbolic rows.
         if getattr(model, "inputs", None):
             result = model.output
         else:
@@ -101,7 +102,7 @@ class Functions(functions.Functions):
         return model
 
     def output_form(self, model, specs=()):
-        # Keras may not know it.
+        # Keras may not know the shape.
         _, *shape = getattr(model, "output_shape", None) or (None,)
         return tuple(shape)
 
@@ -121,7 +122,7 @@ class Functions(functions.Functions):
         return tf.cast(right, tf.float32)
 
     def fits(self, shape, rows):
-        # A dimension that is unknown before a step, None, fits.
+        # A dimension that is unknown before a step is None, and fits.
         return shape.rank is None or (shape.rank == 1 and shape[0] in (None, rows[0]))
 
     def extra_losses(self, model):
@@ -156,7 +157,7 @@ class Functions(functions.Functions):
 
         def note(*arguments):
             gradients, *_ = compute(*arguments)
-            # How many rows of a variable one row of the model reads; None if it is not known.
+            # The number of a variable's rows that one row of the model reads; None if unknown.
             traced[:] = [
                 gradient.indices.shape[0] if isinstance(gradient, tf.IndexedSlices) else None
                 for gradient in gradients
@@ -171,7 +172,7 @@ class Functions(functions.Functions):
 
 
 def find_ignored_options(optimizer: Any) -> Iterator[tuple[str, str]]:
-    """Yield what a run would ignore of an optimizer, each with the remedy."""
+    """Yield every part of an optimizer that a run would ignore, and a remedy."""
     if hasattr(optimizer, "get_scaled_loss"):
         reason = "the optimizer scales the loss, and no loss is scaled here"
         yield reason, "give the inner optimizer"

@@ -9,11 +9,11 @@ from escala.engines.tensorflow.fast.dense import Factors, InMemory, dense
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
 from escala.strategies.base import GRADIENT
 
-#: Suffixes of the names of two exchanges of a gradient: its first factor, and the rows of a sparse
-#: one.
+#: Suffixes of a gradient's name in two exchanges: of its first factor, and of its rows if it is
+#: sparse.
 INPUTS, INDICES = "/inputs", "/indices"
-#: A part of the name of a sum in the forward pass, before which TensorFlow puts the layer's scope;
-#: and the suffix for the sum of its gradient.
+#: A part of the name of a sum in the forward pass, after the layer's scope; and the suffix for the
+#: sum of its gradient.
 STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
@@ -38,15 +38,15 @@ class HorovodRanks(Ranks):
             if isinstance(factors, InMemory):
                 result[name] = factors
             elif isinstance(factors, Factors):
-                # Only the inputs, by far the larger factor, are compressed. The other one has
-                # numbers that may be too small for 16 bits. Products are summed in the kernel's
-                # own type.
+                # Only the inputs, by far the larger factor, are compressed. The other factor has
+                # numbers that may be too small for 16 bits. Products are summed in the kernel's own
+                # type.
                 inputs, form = self._compression.compress(factors.inputs)
                 inputs = self.gather(inputs, f"{name}{INPUTS}")
                 output_gradients = self.gather(factors.output_gradients, name)
                 inputs = self._compression.decompress(inputs, form)
                 result[name] = Factors(inputs, output_gradients)
-        # The large factors are most of the bytes of a gradient and are sent first.
+        # The inputs are the larger factors, with most of the bytes, so they are sent first.
         with tf.control_dependencies([factors.inputs for factors in result.values()]):
             if sums:
                 summed = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
@@ -59,12 +59,12 @@ class HorovodRanks(Ranks):
 
     def _sum(self, name, gradient):
         if isinstance(gradient, tf.IndexedSlices):
-            # Horovod would do the same, but under other names in the timeline.
+            # Horovod would make the same exchanges, but under other names in the timeline.
             values = self.gather(gradient.values, name)
             indices = self.gather(gradient.indices, f"{name}{INDICES}")
             return tf.IndexedSlices(values, indices, gradient.dense_shape)
-        # Losses are already divided by the global number of rows, so gradients are summed:
-        # an average would weigh the rows of a smaller shard more.
+        # Losses are already divided by the global number of rows, so gradients are summed. A mean
+        # would give more weight to the rows of a smaller shard.
         return hvd.allreduce(gradient, op=hvd.Sum, compression=self._compression, name=name)
 
     def gather(self, values, name):
@@ -73,8 +73,8 @@ class HorovodRanks(Ranks):
     def sum_over_ranks(self, values, name):
         name = f"{STATISTICS}{name}"
 
-        # Horovod would name the gradient's exchange after the operation, which ranks may number
-        # differently.
+        # Horovod would name the gradient's exchange after the operation, but ranks may number
+        # operations differently.
         @tf.custom_gradient
         def total(values):
             def gradient(upstream):

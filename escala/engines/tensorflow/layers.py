@@ -16,15 +16,15 @@ from escala.engines.layers import STEP
 
 
 def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-    """Return a model with all layers in it, in layers, wrappers, cells, lists and models.
+    """Return a model and all layers in it, also inside layers, wrappers, cells, lists and models.
 
-    `submodules` of TensorFlow also looks into what layers cache. It fails for cells with dropout
-    once they are part of two graphs.
+    `submodules` of TensorFlow also searches the caches of layers. So it fails for cells with
+    dropout that are part of two graphs.
     """
     return [*model._flatten_layers()]
 
 
-#: Names of the variables of layers, which are drawn by laws.
+#: Names of layers' variables whose initial values are drawn by laws.
 _NAMES = (
     *("kernel", "bias", "embeddings", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel"),
     *("gamma", "beta", "moving_mean", "moving_variance"),
@@ -33,11 +33,11 @@ _KERAS = tf.keras.initializers
 
 
 def initialise(model: tf.keras.Model, seed: int) -> None:
-    """Set the weights of a model to those that a seed gives under every engine.
+    """Set the weights of a model to the initial values of a seed, equal under every engine.
 
     Raises
     ------
-    InputError : an initialiser has no law here.
+    InputError : an initialiser has no law in `escala.engines.layers`.
     """
     known = {}
     for layer, name in product(layers_of(model), _NAMES):
@@ -59,9 +59,9 @@ def initialise(model: tf.keras.Model, seed: int) -> None:
 
 
 def _law(initialiser: object) -> layers.Law | None:
-    """Return the law of an initialiser of Keras, None if it has none here."""
+    """Return the law of an initialiser of Keras, or None if it has no law here."""
     if isinstance(initialiser, _KERAS.VarianceScaling):
-        # Keras names the normal law without limits otherwise.
+        # Keras has another name for the normal law without limits.
         distribution = initialiser.distribution.removeprefix("untruncated_")
         return layers.variance_scaling(initialiser.scale, initialiser.mode, distribution)
     if isinstance(initialiser, _KERAS.Orthogonal) and initialiser.gain == 1:
@@ -73,10 +73,10 @@ def _law(initialiser: object) -> layers.Law | None:
 
 
 def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
-    """Seed the random layers of a model, such as `Dropout`, anew.
+    """Set the seeds of a model's random layers, such as `Dropout`.
 
-    So the random numbers of an epoch do not depend on earlier ones, and a resumed run draws the
-    same numbers as an uninterrupted one. Within one `tf.distribute` strategy each replica draws its
+    So the random numbers of an epoch do not depend on earlier epochs, and a resumed run draws the
+    same numbers as an uninterrupted run. Within one `tf.distribute` strategy each replica draws its
     own numbers from the same state. The non-negative numbers of `seed` identify the run, the
     process and the epoch.
     """
@@ -86,8 +86,8 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
         for layer in layers_of(model)
         if isinstance(layer, kind)
     ]
-    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or one without
-    # chance. Such a layer has no generator.
+    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or a layer without
+    # random numbers. Such a layer has no generator.
     for number, generator in enumerate(
         generator for generator in generators if generator is not None
     ):
@@ -98,7 +98,7 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
 def use_generators() -> None:
     """Make Keras's random layers draw from generators whose state can be set.
 
-    The operations that they use by default hide their state. Call this before a model is built.
+    The default operations of these layers hide their state. Call this before a model is built.
     """
     tf.keras.backend.experimental.enable_tf_random_generator()
 
@@ -107,11 +107,11 @@ AUTOGRAPH = tf.__internal__.autograph
 
 
 def as_graph(**options: Any) -> Callable[[Callable], Callable]:
-    """Return a decorator that compiles a function as `tf.function` does, without AutoGraph.
+    """Return a decorator that compiles a function by `tf.function`, without its AutoGraph.
 
     Inside the function Keras still applies AutoGraph to the `call` of layers and models whose
     classes are not part of Keras. With `tf.function(autograph=False)` alone, Keras would not
-    convert them. `options` are those of `tf.function`.
+    convert these methods. `options` are options of `tf.function`.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -123,7 +123,7 @@ def as_graph(**options: Any) -> Callable[[Callable], Callable]:
 
 
 def picture_input(spec: Spec) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the input of a network for pictures, and its pixels as float32 from 0 to 1.
+    """Return the input of a neural network for pictures, and the pixels as float32 from 0 to 1.
 
     Pictures are uint8 from 0 to 255 or float16 from 0 to 1, of shape (height, width, colours).
     """
@@ -141,7 +141,7 @@ OPTIMIZERS = {
 
 
 def optimizer_by(name: str | None = None) -> Callable:
-    """Return the function `optimizer` of a workload: by a name, or by the setting `optimizer`."""
+    """Return the function `optimizer` of a workload: for a name, or by the setting `optimizer`."""
     return lambda settings, rate, knobs: OPTIMIZERS[name or settings["optimizer"]](rate)
 
 
@@ -158,15 +158,15 @@ def class_squares(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalise each channel, the last axis, over the rows of a step on all ranks.
 
-    The variables are those of Keras's layer. Mean and variance are those of all rows, computed from
-    the sums of each rank. So ranks compute what one process with all rows computes, whatever the
-    number of rows of each rank, and their moving statistics are equal after every step. As in
-    Keras, the moving variance of pictures is the unbiased one, and a frozen layer uses its moving
+    The layer has the variables of Keras's layer. Mean and variance are over all rows, computed from
+    the sums of each rank. So ranks compute the results of one process with all rows, for any
+    numbers of rows of the ranks. The moving statistics of all ranks are equal after every step. As
+    in Keras, the moving variance of pictures is unbiased, and a frozen layer uses its moving
     statistics.
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
-    `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
-    an empty part gets.
+    `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 of a
+    rank without rows.
     """
 
     def build(self, input_shape):
@@ -188,7 +188,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
         means = sums / rows
         variances = tf.maximum(squares / rows - tf.square(means), 0.0)
         rows, mean, variance = (tf.cast(moment, tf.float32) for moment in (rows, means, variances))
-        # Keras's layer is fused for pictures, and the fused operation divides by one row less.
+        # For pictures, Keras's layer uses a fused operation, which divides by one row less.
         spread = variance * rows / tf.maximum(rows - 1, 1.0) if self.fused else variance
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, spread)):
             moving.assign(moving * self.momentum + value * (1 - self.momentum))
@@ -201,7 +201,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    `escala.engines.layers` says how they are computed.
+    `escala.engines.layers` explains the computation.
     """
     axes = list(range(values.shape.rank - 1))
     weighted = tf.reshape(weights, [-1] + [1] * len(axes))
@@ -223,7 +223,7 @@ def layers_over_ranks(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormal
 def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:
     """Return the function of VGG16 from pictures, uint8 (pictures, 224, 224, 3), to features.
 
-    `escala.engines.elsewhere` calls it. `described` names the file of `weights`, and the `layer`
+    `escala.engines.elsewhere` calls this. `described` names the file of `weights`, and the `layer`
     whose outputs are the features.
     """
     whole = tf.keras.applications.VGG16(weights=None)

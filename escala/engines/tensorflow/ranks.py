@@ -1,6 +1,6 @@
-"""The processes of a run as TensorFlow has them: how they join, exchange gradients and agree.
+"""The processes of a run under TensorFlow: how processes join, exchange gradients and agree.
 
-A strategy names one of the classes here or in a module beside it.
+A strategy names a class in this module or in another module of this folder.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from escala.engines.tensorflow.layers import as_graph
 
 
 class Ranks(Group):
-    """One process among those of a run, and how its ranks exchange inside TensorFlow.
+    """One process of a run, and how its ranks exchange inside TensorFlow.
 
     This base class is for the only rank of a run.
 
-    What runs inside a step may not use Python's `if`, `for` or `while` on tensors
+    Code that runs inside a step may not use Python's `if`, `for` or `while` on tensors
     (`escala.engines.tensorflow.layers`).
     """
 
     operations = ("allreduce", "allgather")
-    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum. A
-    #: single rank can, because its factors are those of all rows.
+    #: Whether ranks can exchange the gradient of a dense layer other than as a sum. A single rank
+    #: can, because it has the factors of all rows.
     gathers: ClassVar[bool] = True
     #: Whether a process can read the clock inside its compiled step.
     reads_clock: ClassVar[bool] = True
 
     @property
     def driven(self) -> list[int]:
-        """The ranks whose rows this process gathers and whose steps it starts."""
+        """The ranks for which this process gathers rows and starts steps."""
         return self.place.ranks
 
     def join(self) -> None:
         """Wait until all steps that this process has started are done."""
 
     def scope(self) -> AbstractContextManager:
-        """Return the context that model and optimizer are built in."""
+        """Return the context in which model and optimizer are built."""
         return nullcontext()
 
     def compile(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
         """Compile the step of one rank to a step of all ranks of this process.
 
-        The step takes tensors as in `signature` and returns float32 scalars. The result takes one
-        tuple of arrays for each rank that this process drives. It returns the sums of the scalars
-        over these ranks, each a float, or an object that `float` converts, which waits for the
-        step.
+        The step takes tensors as in `signature` and returns float32 scalars. The compiled function
+        takes one tuple of arrays for each rank that this process drives. It returns the sum of each
+        scalar over these ranks. A sum is a float, or an object whose conversion by `float` waits
+        for the step.
         """
         function = as_graph(input_signature=signature)(step)
 
@@ -62,44 +62,44 @@ class Ranks(Group):
         return run
 
     def local(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return a rank's own gradients in the form in which they are exchanged."""
+        """Return a rank's own gradients, converted for the exchange."""
         return list(gradients)
 
     def exchange(
         self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
     ) -> list[tf.Tensor]:
-        """Return the sums of the gradients over all ranks, or the local ones if the optimizer sums.
+        """Return the sums of the gradients over all ranks; local gradients if the optimizer sums.
 
-        For a gradient that is `Factors` these are the factors of all ranks' rows. Ranks with
-        `gathers` also take `sums`, a `fast.shared_memory.Sums` that sums those of its variables.
+        `Factors` become the factors of all ranks' rows. Ranks with `gathers` also take `sums`, a
+        `fast.shared_memory.Sums`, which sums the gradients of its variables.
         """
         return list(gradients)
 
     def sum_over_ranks(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return the sum of a tensor over all ranks inside a step, with its gradient.
 
-        Every rank must call it, with the same name. It is `Unavailable` if the ranks have no common
-        step.
+        Every rank must call this, with the same name. It is `Unavailable` if the ranks have no
+        common step.
         """
         return values
 
     def gather(self, values: tf.Tensor, name: str) -> tf.Tensor:
-        """Return a tensor of all ranks, one below the other in the order of the ranks.
+        """Return the tensors of all ranks, one below the other, in the order of the ranks.
 
-        Only ranks that `gathers` have it. Every rank must call it, with the same name; ranks may
-        have different numbers of rows.
+        Only ranks with `gathers` have this method. Every rank must call it, with the same name.
+        Ranks may have different numbers of rows.
         """
         return values
 
     def collective(self, operation, size):
-        # Timed inside the graph: a step does not wait for Python to call the collective.
+        # The time is taken inside the graph, because a step does not wait for Python either.
         @tf.function(autograph=False)
         def run(values):
             began = tf.timestamp()
             with tf.control_dependencies([began]):
                 result = self._collective(operation, tf.identity(values), f"{operation}/{size}")
             with tf.control_dependencies([result]):
-                # Without a use of the result, TensorFlow may leave out the collective.
+                # Use the result; otherwise TensorFlow may leave out the collective.
                 return tf.timestamp() - began, result[0]
 
         values = tf.zeros(size // 4)
@@ -108,7 +108,7 @@ class Ranks(Group):
             before = time.perf_counter()
             inside = float(run(values)[0])
             outside = time.perf_counter() - before
-            # A time inside that is longer comes from a correction of the clock.
+            # The time inside cannot be longer, except by a correction of the clock.
             return inside if 0 < inside <= outside else outside
 
         return seconds
@@ -121,18 +121,18 @@ class Ranks(Group):
         )
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
-        """Give every rank the values that rank 0 holds."""
+        """Copy the values of rank 0 to every rank."""
 
     def weights(self, variables: Sequence[tf.Variable]) -> list[list[np.ndarray]]:
-        """Return the values of variables as each rank of this process holds them."""
+        """Return the values of variables on each rank of this process."""
         return [[variable.numpy() for variable in variables]]
 
 
 def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
     """Return a name for the gradient of each variable, such as `6.dense/kernel`.
 
-    Two variables may have the same name, as in nested models. The position makes every name unique.
-    The names are the same on all ranks, because all build the same model.
+    Two variables may have one name, as in nested models. The position makes every name unique. The
+    names are equal on all ranks, because all ranks build the same model.
     """
     names = [variable.name.partition(":")[0] for variable in variables]
     return [f"{position}.{name}" for position, name in enumerate(names)]

@@ -1,4 +1,4 @@
-"""Record the moments of every step of a rank; `escala.probes.clocks` says which."""
+"""Record the moments of every step of a rank; `escala.probes.clocks` lists the moments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_
 class Recorder(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
-    `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
-    If so, `step` makes the step to compile.
+    `variables` are the trained variables. `inside` says whether moments inside the step can be
+    read. If so, `step` makes the step to compile.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
@@ -37,10 +37,9 @@ class Recorder(clocks.MomentsWriter):
         Parameters
         ----------
         compute : maps the arrays of a step to gradients, sum of losses and number of hits.
-        local : converts gradients to the form in which they are exchanged.
+        local : converts gradients for the exchange.
         exchange : maps gradients to their sums over all ranks.
-        apply : updates the variables by these sums; returns the variables, in the order of
-            gradients.
+        apply : updates the variables by the sums; returns the variables, in the order of gradients.
         """
 
         def note(*arguments):
@@ -76,8 +75,9 @@ class Recorder(clocks.MomentsWriter):
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:
-            # TensorFlow reads the time of day, which may be corrected within a step. A time that
-            # the present difference of the clocks puts outside the step was read before that.
+            # TensorFlow reads the time of day, which may be corrected within a step. If the present
+            # difference of the clocks puts a time outside the step, the time was read before the
+            # correction.
             earlier, self._latest_offset = self._latest_offset, clocks.clock_offset()
             stamps = self._stamps.numpy()
             times = stamps - self._latest_offset
@@ -88,11 +88,11 @@ class Recorder(clocks.MomentsWriter):
 
 
 def _stamp(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:
-    """Return copies of values, and the time at which each of them and all of `after` were computed.
+    """Return copies of values, and for each the time when it and all of `after` were computed.
 
-    A copy is available when its own time was read, and waits for no other. The updates wait for
-    `after`: otherwise TensorFlow may begin them during the backward pass, and their times could not
-    be separated.
+    A copy waits for its own time and for no other time. Updates wait for `after`. Otherwise
+    TensorFlow may begin updates during the backward pass, and the times of both could not be
+    separated.
     """
     passed, stamps = [], []
     for value in values:
@@ -105,15 +105,15 @@ def _stamp(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, lis
 
 
 def _copy(value):
-    """Return a copy of a value, made when its control dependencies are met."""
+    """Return a copy of a value that is made after its control dependencies."""
     if isinstance(value, Factors):
-        # The first factor is sent before the gradient is ready.
+        # The first factor is sent before the gradient is ready, so it is not copied.
         return value._replace(output_gradients=tf.identity(value.output_gradients))
     return tf.nest.map_structure(tf.identity, value, expand_composites=True)
 
 
 def _now() -> tf.Tensor:
-    """Return the present time, without the order that TensorFlow gives to `tf.timestamp`s."""
+    """Return the present time; TensorFlow would order several `tf.timestamp` operations."""
     stamp = tf.timestamp()
     stamp.graph.experimental_acd_manager.run_independently(stamp.op)
     return stamp

@@ -1,8 +1,9 @@
-"""Horovod's rendezvous, at which the processes of a run find each other.
+"""Horovod's rendezvous, by which the processes of a run find each other.
 
-It is a store of values by keys, in scopes, over HTTP: a process puts its address, and gets those of
-the others (`horovod/common/gloo/http_store.cc` and `horovod/runner/http/http_server.py` of Horovod
-0.28). Horovod's own server listens on every address, and needs Horovod.
+The rendezvous is a store of values by keys, in scopes, over HTTP. A process puts its address into
+the store, and gets the addresses of other processes (`horovod/common/gloo/http_store.cc` and
+`horovod/runner/http/http_server.py` of Horovod 0.28). Horovod's own server listens on every
+address, and needs Horovod.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from escala.runtime.layout import Node
 
-#: Seconds in which a process sends a request.
+#: Seconds within which a process must send a request.
 _REQUEST_SECONDS = 3
 
 
@@ -28,11 +29,11 @@ def serve(
 
     Parameters
     ----------
-    here : the address of this machine, None for that of the first node.
+    here : the address of this machine; None means the address of the first node.
 
     Yields
     ------
-    The variables by which processes find it.
+    The variables by which processes find the rendezvous.
     """
     address, per_node = here or nodes[0].address, places[0]["processes_per_node"]
     sizes = {"global": len(places)}
@@ -58,7 +59,7 @@ class _Store(ThreadingHTTPServer):
     Parameters
     ----------
     sizes : the number of processes in a scope, for scopes that Horovod's processes use together.
-        Such a scope is emptied once all its processes have left it.
+        When all processes have left such a scope, it is emptied.
     """
 
     def __init__(self, address: tuple[str, int], sizes: Mapping[str, int]):
@@ -68,7 +69,7 @@ class _Store(ThreadingHTTPServer):
         self._left: Counter[str] = Counter()
 
     def leave(self, scope: str, key: str) -> None:
-        """Let a process leave a scope of `sizes`; of another scope, remove its key."""
+        """Let a process leave a scope in `sizes`; in another scope, remove the key."""
         if scope not in self._sizes:
             self.values[scope].pop(key, None)
             return

@@ -1,10 +1,10 @@
-"""One step of a rank: compute the gradients of its rows, exchange them and apply them.
+"""One step of a rank: compute the gradients of its rows, exchange and apply the gradients.
 
-Trainable variables and those of the optimizer are *replicated*: equal on all ranks after any step,
-except under `parameter-server`, which has one copy. Others, such as the moving statistics of batch
-normalisation, are *local* to a rank during an epoch, because each rank updates them by its own
-rows. `average` makes them equal at the end of every epoch. Layers that normalise over the rows of
-all ranks keep their statistics equal after any step.
+Trainable variables and the optimizer's variables are *replicated*: equal on all ranks after any
+step. Under `parameter-server` there is only one copy. Other variables, such as the moving
+statistics of batch normalisation, are *local* to a rank during an epoch, because each rank updates
+them by its own rows. `average` makes local variables equal at the end of every epoch. Layers that
+normalise over the rows of all ranks have equal statistics on all ranks after any step.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from escala.workloads.models import as_model_input
 
 
 def local_variables(model: tf.keras.Model) -> list[tf.Variable]:
-    """Return the variables that each rank updates by its own rows: floats that are not trainable.
+    """Return the variables that each rank updates by its own rows: untrainable floats.
 
-    Weights of a frozen layer are not among them, because they remain trainable variables. Layers
-    that normalise over all ranks keep their statistics equal.
+    Weights of a frozen layer are not in the result, because they stay trainable variables. Nor are
+    statistics of layers that normalise over all ranks.
     """
     shared = {id(v) for layer in layers_over_ranks(model) for v in layer.non_trainable_variables}
     variables = model.non_trainable_variables
@@ -39,13 +39,13 @@ def local_variables(model: tf.keras.Model) -> list[tf.Variable]:
 def average(variables: Sequence[tf.Variable], rows: Sequence[int], ranks: Ranks) -> None:
     """Set variables of all ranks to their mean, weighted by the rows of each rank.
 
-    A rank without rows has not updated its variables and has weight 0. Every process calls this.
-    `rows` are the numbers of rows in the epoch, of each rank that the process drives.
+    A rank without rows has not updated its variables, and has weight 0. Every process calls this.
+    `rows` are the numbers of rows in the epoch of each rank that the process drives.
     """
     if not variables:
         return
     copies = ranks.weights(variables)
-    # Ranks that share one copy of the variables have updated it together.
+    # Ranks with one common copy of the variables have updated this copy together.
     weights = rows if len(copies) == len(rows) else [sum(rows)]
     for variable, mean in zip(variables, ranks.mean(copies, weights), strict=True):
         variable.assign(mean.astype(variable.dtype.as_numpy_dtype))
@@ -60,13 +60,13 @@ def make_compute(
 ) -> Callable:
     """Return a function from a rank's arrays to gradients, sum of losses and number of hits.
 
-    These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
-    the sum of the losses. A rank without rows does not change the variables `local`. `total` is
+    A rank's arrays are the inputs and targets of some rows, the weight of each row, and the divisor
+    of the sum of the losses. A rank without rows does not change the variables `local`. `total` is
     `Ranks.sum_over_ranks`, for layers that normalise over all ranks.
 
-    The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of
-    regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
-    the rows of a step holds them once, for any number of ranks, fractions and parts. As in Keras, a
+    The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of regularisers
+    and layers (`model.losses`) are added to the loss of every row. So the mean over the rows of a
+    step contains these losses once, for any number of ranks, fractions and parts. As in Keras, a
     regulariser of a layer's output is a mean over the rows that the layer receives at once.
     """
 
@@ -90,9 +90,9 @@ def make_compute(
 
 
 def accumulate(compute: Callable, parts: int) -> Callable:
-    """Return a function that computes a rank's rows in parts and sums the results.
+    """Return a function that computes a rank's rows in several parts, and sums the results.
 
-    Fewer rows than parts give one part per row.
+    With fewer rows than parts, every row is one part.
     """
     if parts == 1:
         return compute
@@ -121,9 +121,9 @@ def accumulate(compute: Callable, parts: int) -> Callable:
 
 
 def slow_down(compute: Callable, factor: float) -> Callable:
-    """Return a function that takes `factor` times as long, as on a slower processor.
+    """Return `compute` with a sleep, so that it takes `factor` times as long.
 
-    It sleeps, so the core is free meanwhile, and later operations are not slowed.
+    The core is free during the sleep. Later operations are not slowed.
     """
     if factor == 1:
         return compute
@@ -161,7 +161,7 @@ def train_step(
 ) -> Callable:
     """Return the compiled step, from the arrays of each rank to sums of losses and of hits.
 
-    With a `count` it makes so many steps, and returns the sums of each (`repeat`).
+    A call makes `count` steps, and returns the sums of each step (`repeat`).
     """
 
     def exchange_all(gradients):
@@ -180,9 +180,9 @@ def train_step(
 def repeat(step: Callable, count: int) -> Callable:
     """Return a function that makes `count` steps, one after the other, in one graph.
 
-    A step takes its arrays, and returns two float32 scalars. The function takes the rows of all
-    steps, one below the other, equally many of each step. It returns the first scalar of every
-    step, and then the second scalar of every step.
+    A step takes its arrays, and returns two float32 scalars. The new function takes the rows of all
+    steps, one step below the other, with an equal number of rows in each step. It returns the first
+    scalar of every step, then the second scalar of every step.
     """
     if count == 1:
         return step
@@ -194,7 +194,8 @@ def repeat(step: Callable, count: int) -> Callable:
         def one(number, *results):
             slices = [array[number * rows : (number + 1) * rows] for array in arrays]
             values = step(*slices, divisor)
-            # Two steps at the same time would train by the same weights.
+            # Steps must not run at the same time, because the second step needs the updated
+            # weights.
             with tf.control_dependencies(values):
                 written = [r.write(number, v) for r, v in zip(results, values, strict=True)]
                 return number + 1, *written
@@ -209,7 +210,7 @@ def repeat(step: Callable, count: int) -> Callable:
 
 
 def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
-    """Return the specs of a step's arrays for a number of rows; None is any number."""
+    """Return the specs of a step's arrays for a number of rows; None means any number."""
     weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
     arrays = [tf.TensorSpec((rows, *e.shape), e.dtype) for e in (*data.inputs, data.targets)]
     return [*arrays, weights, divisor]

@@ -31,7 +31,7 @@ class Horovod(EvaluatesInParts):
     """Synchronous data parallelism by Horovod's allreduce."""
 
     engine = "tensorflow.horovod.HorovodRanks"
-    #: The library that carries control messages and data: `gloo` or `mpi`.
+    #: The library for control messages and data: `gloo` or `mpi`.
     carried_by: ClassVar[str]
 
     @classmethod
@@ -44,14 +44,14 @@ class Horovod(EvaluatesInParts):
     def timeline_environment(cls, path, negotiation=True):
         details = {
             "HOROVOD_TIMELINE_MARK_CYCLES": "1",
-            # With a warm response cache Horovod no longer logs who negotiated when.
+            # With a filled response cache, Horovod does not log negotiations of single ranks.
             "HOROVOD_CACHE_CAPACITY": "0",
         }
         return {"HOROVOD_TIMELINE": str(path)} | (details if negotiation else {})
 
 
 class WrappedSingle(Horovod):
-    """One process that makes Horovod's calls: shows the wrapper's cost without communication."""
+    """One process that makes Horovod's calls, to show their cost without communication."""
 
     name = "wrapped-single"
     title = "with Horovod's calls"
@@ -107,10 +107,10 @@ class HorovodGloo(Horovod):
 
 
 class Hybrid(HorovodMPI):
-    """Ranks of unequal speed: each takes a part of every batch, by its speed or as stated.
+    """Ranks of unequal speed. Each rank takes a part of every batch, by its speed or as stated.
 
     Every rank divides the loss of a row by the global number of rows. So the sum of the gradients
-    is that of one process with all rows, whatever the fractions.
+    equals the gradient of one process with all rows, for any fractions.
     """
 
     name = "hybrid"
@@ -120,7 +120,7 @@ class Hybrid(HorovodMPI):
 
 
 class Distribute(Strategy):
-    """Ranks whose gradients `tf.distribute` sums, as a part of Keras's updates."""
+    """Ranks whose gradients `tf.distribute` sums inside Keras's updates."""
 
     @classmethod
     def find_refusals(cls, knobs, checkpoint_epochs):
@@ -132,9 +132,9 @@ class Distribute(Strategy):
 
 
 class Mirrored(Distribute):
-    """`tf.distribute.MirroredStrategy`: all ranks of one node in one process, each on its device.
+    """`tf.distribute.MirroredStrategy`: the ranks of one node in one process, each on a device.
 
-    The devices are the node's GPUs where it has any, and logical CPU devices otherwise.
+    The devices are the node's GPUs, or logical CPU devices on a node without GPUs.
     """
 
     name = "mirrored"
@@ -145,7 +145,7 @@ class Mirrored(Distribute):
 
 
 class MultiWorkerMirrored(Distribute, EvaluatesInParts):
-    """`tf.distribute.MultiWorkerMirroredStrategy`: one process a rank, sums over gRPC."""
+    """`tf.distribute.MultiWorkerMirroredStrategy`: a process for each rank, sums over gRPC."""
 
     name = "multiworker-mirrored"
     title = "TensorFlow's MultiWorkerMirroredStrategy"
@@ -158,10 +158,11 @@ class MultiWorkerMirrored(Distribute, EvaluatesInParts):
 class ParameterServer(Distribute):
     """`tf.distribute.ParameterServerStrategy`: asynchronous, one copy of the weights for all ranks.
 
-    Each rank is a worker: it fetches the weights, computes the gradients of its rows, and sends the
-    gradients. Other ranks may have changed the weights in between, so the losses differ from those
-    of one process, and runs with the same seeds differ. The first process is the coordinator. It
-    starts the first worker and the parameter server, and all three share the cores of its rank.
+    Each rank is a worker. A worker fetches the weights, computes the gradients of its rows, and
+    sends the gradients. Other ranks may change the weights in between. So the losses differ from
+    the losses of one process, and runs with equal seeds differ. The first process is the
+    coordinator. It starts the first worker and the parameter server, and these three share the
+    cores of its rank.
     """
 
     name = "parameter-server"

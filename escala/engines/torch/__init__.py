@@ -1,4 +1,4 @@
-"""The engine of PyTorch, and what `escala check` says of it. Only ranks import its modules."""
+"""The engine of PyTorch, and its description for `escala check`. Only ranks import its modules."""
 
 
 def describe() -> str:

@@ -1,10 +1,10 @@
-"""The weights of a module as arrays in Keras's layout and order, which all engines share.
+"""The weights of a module as arrays in Keras's layout and order, which all engines use.
 
-The arrays of a layer are those of Keras's layer of this type: a dense kernel is (inputs, outputs),
-a kernel of a convolution (places…, inputs, filters). Layers come in the order in which a module
-registers them. A workload registers them in the order of its Keras model, so that the arrays are
-those of `Model.weights`. A tensor that no rule names, such as a parameter of a user's own layer, is
-taken as it is, after the others of its layer.
+The arrays of a layer equal the arrays of the Keras layer of this type. A dense kernel is (inputs,
+outputs), and a kernel of a convolution is (places…, inputs, filters). Layers come in the order in
+which a module registers them. A workload registers layers in the order of its Keras model, so that
+the arrays equal `Model.weights`. A tensor without a rule, such as a parameter of a user's own
+layer, keeps its layout and comes after the other tensors of its layer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from escala.engines import layers
 
 #: For each axis of Keras's array, its number in PyTorch's tensor.
 Axes = tuple[int, ...]
-#: By the type of a layer and the name of an attribute: the name of Keras's array, and its axes. The
+#: By the type of a layer and the name of an attribute: the name of Keras's array, and the axes. The
 #: name is empty if Keras has no such array.
 _LAYERS: dict[type[nn.Module], dict[str, tuple]] = {
     nn.Linear: {"weight": ("kernel", 1, 0), "bias": ("bias", 0)},
@@ -45,9 +45,9 @@ class Array:
     Attributes
     ----------
     name : path of the layer in the module, and the name that Keras gives to the array.
-    tensor : the parameter or buffer that holds it.
+    tensor : the parameter or buffer that holds the array.
     axes : the axes of the tensor in the order of the array.
-    law : of its initial value, None if the module has its own.
+    law : the law of the initial value; None if the module sets its own initial value.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Array:
 
     @property
     def trained(self) -> bool:
-        """Return whether steps train it. Statistics of a normalisation are not trained."""
+        """Return whether steps train the array. Statistics of a normalisation are not trained."""
         return self.tensor.requires_grad
 
     @property
@@ -86,7 +86,7 @@ class Array:
 
 
 def arrays(model: nn.Module) -> list[Array]:
-    """Return the arrays of a model. One that several layers share is listed once, at the first."""
+    """Return the arrays of a model. An array of several layers is listed only at the first."""
     result, seen = [], set()
     for path, module in model.named_modules():
         tensors = dict(module.named_parameters(recurse=False))
@@ -94,7 +94,7 @@ def arrays(model: nn.Module) -> list[Array]:
         for name in module._non_persistent_buffers_set:
             del tensors[name]
         rules = next((rules for kind, rules in _LAYERS.items() if isinstance(module, kind)), {})
-        # A parametrised layer computes its weight, and keeps other tensors.
+        # A parametrised layer keeps other tensors, from which it computes its weight.
         named = [
             (name, tensors.pop(attribute), tuple(axes))
             for attribute, (name, *axes) in rules.items()
@@ -119,11 +119,11 @@ def set_values(model: nn.Module, weights: Sequence[np.ndarray] | Mapping[str, np
 
     Parameters
     ----------
-    weights : in the order of `arrays`, whatever their names.
+    weights : the values, in the order of `arrays`. Names do not matter.
 
     Raises
     ------
-    ValueError : there are more or fewer arrays, or one has another shape.
+    ValueError : there are too many or too few arrays, or an array has another shape.
     """
     values = [*weights.values()] if isinstance(weights, Mapping) else weights
     for array, value in zip(arrays(model), values, strict=True):
@@ -131,14 +131,14 @@ def set_values(model: nn.Module, weights: Sequence[np.ndarray] | Mapping[str, np
 
 
 def list_trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of the trained arrays; a compiled model has the names of its module."""
+    """Yield name and tensor of the trained arrays. Names of a compiled model are its module's."""
     for array in arrays(getattr(model, "_orig_mod", model)):
         if array.trained:
             yield array.name, array.tensor
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Set the arrays of a model to those that a seed gives under every engine.
+    """Set the arrays of a model to the initial values of a seed, equal under every engine.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 
 def parameters(model: nn.Module) -> int:
-    """Return the number of numbers in all arrays, trained or not, as Keras counts them."""
+    """Return the count of numbers in all arrays, trained or not, as in Keras."""
     return sum(array.tensor.numel() for array in arrays(model))
 
 
@@ -176,16 +176,16 @@ def as_array(value: torch.Tensor | float) -> np.ndarray:
 
 @torch.no_grad()
 def fill(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """Set a tensor, or this rank's part of it, to a whole value."""
+    """Set a tensor to a whole value; if ranks divide the tensor, set this rank's part."""
     tensor.copy_(distribute_like(tensor, value))
 
 
 def distribute_like(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return a whole value with the device and type of a tensor, divided among ranks like it."""
+    """Return a whole value with a tensor's device, type and division among ranks."""
     value = value.to(tensor.device, tensor.dtype)
     if not hasattr(tensor, "full_tensor"):
         return value
     from torch.distributed.tensor import distribute_tensor
 
-    # Each rank takes its part of its own value, so nothing is exchanged.
+    # Each rank takes its part of its own copy of the value, so nothing is exchanged.
     return distribute_tensor(value, tensor.device_mesh, tensor.placements, src_data_rank=None)

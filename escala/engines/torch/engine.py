@@ -30,10 +30,10 @@ from escala.workloads.models import as_model_input, rows_at_once
 class StepFunctions(NamedTuple):
     """The functions that a step calls: the model, the losses of rows, and their correctness.
 
-    A probe may have a class `Recorder` in a module `record_NAME`. Its method `watch` returns the
-    functions that a step calls in place of these, and may add hooks to the optimizer. Its method
-    `watch_exchange` returns a communication hook for DistributedDataParallel that calls another
-    hook and records it; None if it records no exchange.
+    A probe may have a class `Recorder` in a module `record_NAME`. The method `watch` of this class
+    returns functions that replace the step's functions, and may add hooks to the optimizer. The
+    method `watch_exchange` returns a communication hook for DistributedDataParallel, which calls
+    another hook and records the call. `watch_exchange` is None if the recorder records no exchange.
     """
 
     model: nn.Module
@@ -42,7 +42,7 @@ class StepFunctions(NamedTuple):
 
 
 class Torch(Engine):
-    """A process that trains with PyTorch; its group are `Ranks`."""
+    """A process that trains with PyTorch. Its group is of the class `Ranks`."""
 
     group: Ranks
 
@@ -60,15 +60,15 @@ class Torch(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        # Every process draws its own weights; the broadcast makes them equal.
+        # Every process draws its own weights, and the broadcast makes the weights equal.
         torch.manual_seed(plan["seed"] + self.place.process)
         self.functions = functions = Functions(work, settings)
         model = functions.build(data.inputs, output_shape(data.description), knobs)
         self.model = model.to(self._device)
         if settings.get("initial_weights") == layers.SEEDED:
             arrays.initialise(self.model, plan["seed"])
-        # Layers that normalise over all ranks keep their statistics equal. Each rank updates other
-        # buffers by its own rows, and the ranks average them at the end of an epoch.
+        # Layers that normalise over all ranks have equal statistics on all ranks. Each rank updates
+        # other buffers by its own rows, and the ranks average these buffers at the end of an epoch.
         normalising = layers_over_ranks(self.model)
         equal = {id(buffer) for layer in normalising for buffer in layer.buffers()}
         self._local = [
@@ -87,7 +87,7 @@ class Torch(Engine):
         trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         functions.refuse_ignored(self.model, self.optimizer)
-        #: What the optimizer keeps after a step, as of `_optimizer_values`.
+        #: The values that the optimizer keeps after a step, from `_optimizer_values`.
         self._optimizer_form: list[tuple[torch.Tensor, str, Any]] = []
         slow_down(self.model, self.slowdown)
         self._step_functions = StepFunctions(called, functions.row_losses, functions.correct)
@@ -96,7 +96,7 @@ class Torch(Engine):
         self._evaluate = functions.compile_evaluation(
             self.model, (*data.inputs, data.targets), torch.sum
         )
-        # A process can have one profiler only, and a trace has its own.
+        # A process can have only one profiler, and the probe `torch-trace` has its own.
         self._profiled = plan["knobs"]["profiler"] and plan["instrument"] != "torch-trace"
 
     def step(self, inputs):
@@ -110,9 +110,10 @@ class Torch(Engine):
     ) -> tuple[float, float]:
         """Make a step; return this rank's sums of losses and of hits.
 
-        Gradients of the sum of the losses ÷ divisor are summed over all ranks with the last part of
-        the rows, unless the rank is `alone`. They are multiplied by `scale`, by which the exchange
-        divides them. `total` sums for layers that normalise over all ranks.
+        The gradients are of the sum of the losses ÷ divisor. After the last part of the rows,
+        gradients are summed over all ranks, unless the rank is `alone`. Gradients are multiplied by
+        `scale`, because the exchange divides by `scale`. `total` sums over ranks for layers that
+        normalise over all ranks.
         """
         *arrays, divisor = inputs
         model, row_losses, correct = self._step_functions
@@ -124,7 +125,7 @@ class Torch(Engine):
         # A rank without rows does not change its buffers.
         has_rows = not self._local or arrays[-1].any()
         saved = [] if has_rows else [buffer.clone() for buffer in self._local]
-        # Fewer rows than parts give one part a row.
+        # With fewer rows than parts, every row is one part.
         size, sums = -(-rows // self.plan["knobs"]["accumulation"]), []
         for start in range(0, rows, size):
             exchanges = start + size >= rows and not alone
@@ -152,7 +153,7 @@ class Torch(Engine):
         finally:
             self.group.reshard()
             # PyTorch's optimizers make their tensors in the first step. A resumed run makes steps
-            # to warm up, and so knows which values `restore` must set.
+            # to warm up, so `restore` knows which values it must set.
             self._optimizer_form = [*self._optimizer_values()]
             with torch.no_grad():
                 for tensor, value in zip(self._tensors(), saved, strict=True):
@@ -164,7 +165,7 @@ class Torch(Engine):
         return [*self.model.parameters(), *self.model.buffers()]
 
     def _optimizer_values(self) -> Iterator[tuple[torch.Tensor, str, Any]]:
-        """Yield each value that the optimizer keeps, after its parameter and its name."""
+        """Yield parameter, name and value for each value that the optimizer keeps."""
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
@@ -172,7 +173,7 @@ class Torch(Engine):
                         yield parameter, key, value
 
     def seed(self, *numbers):
-        # An epoch does not depend on earlier ones: a resumed run draws the same numbers.
+        # An epoch does not depend on earlier epochs, so a resumed run draws the same numbers.
         [key] = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
         torch.manual_seed(int(key))
         if self._profiled:  # An epoch begins with `seed`, and ends with `end_epoch`.
@@ -264,7 +265,7 @@ def set_threads(threads: dict[str, int]) -> None:
 def set_products(kind: str) -> None:
     """Choose the type in which matrix products and convolutions round their factors.
 
-    PyTorch by itself lets GPUs round those of convolutions to 10 bits of mantissa.
+    By default, PyTorch lets GPUs round the factors of convolutions to 10 bits of mantissa.
 
     Parameters
     ----------
@@ -272,7 +273,7 @@ def set_products(kind: str) -> None:
 
     Raises
     ------
-    Unavailable : the processor has no instructions for bfloat16. oneDNN would not use the type.
+    Unavailable : the processor lacks bfloat16, and oneDNN would not use this type.
     """
     require_products(kind)
     on_gpu = "tf32" if kind == "tensor-float-32" else "ieee"
@@ -285,10 +286,10 @@ def set_products(kind: str) -> None:
 
 
 def slow_down(model: nn.Module, factor: float) -> None:
-    """Let a model take `factor` times as long for its passes, as on a slower processor.
+    """Let a model take `factor` times as long for forward and backward passes, by sleep.
 
-    It sleeps, so the core is free meanwhile. In the backward pass it sleeps before each gradient is
-    complete, so that the exchange of each begins as late as on a slower processor.
+    The core is free during a sleep. In the backward pass the model sleeps before each gradient is
+    complete, so that each exchange begins as late as on a slower processor.
     """
     if factor == 1:
         return

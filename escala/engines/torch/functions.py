@@ -1,4 +1,4 @@
-"""Functions of a workload as PyTorch takes them, and what training would ignore of its model."""
+"""Functions of a workload for PyTorch, and the parts of its model that training would ignore."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from escala.engines.functions import WHY_IGNORED, file_of, find_unread
 from escala.engines.torch import arrays
 from escala.workloads.models import as_model_input
 
-#: What trainers of other libraries call, by name.
+#: Names of methods that trainers of other libraries call.
 UNCALLED = ("training_step", "validation_step", "configure_optimizers", "compute_loss")
-#: What a module `model_torch` may hold that nothing here uses.
+#: Names in a module `model_torch` that Escala does not use.
 UNREAD = ("callbacks", "scheduler", "lr_scheduler", "collate_fn", *UNCALLED)
 
 
@@ -100,7 +100,7 @@ class Functions(functions.Functions):
 
         @torch.no_grad()
         def run(*rows: np.ndarray):
-            # The arrays may be mapped files, which no model may change.
+            # The arrays may be mapped files, and a model may not change files.
             tensors = [torch.from_numpy(np.array(array)).to(device) for array in rows]
             with in_evaluation_mode(model):
                 result = function(*tensors)
@@ -144,9 +144,9 @@ class Functions(functions.Functions):
 
 @contextmanager
 def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Let a model evaluate, and then put each of its layers back into the mode that it had.
+    """Set a model to evaluation within this context, then restore the mode of each layer.
 
-    A layer that the workload has frozen by `eval()` stays so.
+    So a layer that the workload has frozen by `eval()` stays frozen.
     """
     training = [layer for layer in model.modules() if layer.training]
     model.eval()

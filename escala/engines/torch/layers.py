@@ -1,7 +1,7 @@
-"""Layers and optimizers as Keras has them: initial weights, padding, channels last.
+"""Layers and optimizers as in Keras: initial weights, padding, channels last.
 
-Between layers, channels come after the rows, as PyTorch's layers want them. `Flatten` puts them
-last again, so that a dense kernel after it has its rows in Keras's order.
+Between layers, the axis of channels comes after the rows, as in PyTorch. `Flatten` moves the
+channels to the end, so that a dense kernel after `Flatten` has its rows in Keras's order.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ ACTIVATIONS = {
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """PyTorch's layer, which also takes a single value of a channel: one row of one pixel.
+    """PyTorch's layer, which also accepts a single value of a channel: one row of one pixel.
 
-    PyTorch refuses that. Here, as in Keras, the value is its own mean, and the variance is 0. The
-    last step of an epoch may have one row, and so has a rank without rows.
+    PyTorch refuses a single value. Here, as in Keras, the value is its own mean, and the variance
+    is 0. The last step of an epoch may have one row, and a rank without rows always has one row.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -55,10 +55,10 @@ class BatchNorm2d(nn.BatchNorm2d):
 class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Normalise each channel, the second axis, over the rows of a step on all ranks.
 
-    Parameters, buffers and arguments are those of `torch.nn.BatchNorm2d`. Ranks compute what one
-    process with all rows computes, whatever the number of rows of each rank, and their running
-    statistics are equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts
-    the row of weight 0 that a rank without rows gets.
+    Parameters, buffers and arguments are as in `torch.nn.BatchNorm2d`. Ranks compute the results of
+    one process with all rows, for any numbers of rows of the ranks. The running statistics of all
+    ranks are equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts the
+    row of weight 0 of a rank without rows.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -80,7 +80,7 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
         variance = (squares / rows - mean.square()).clamp(min=0).float()
         mean, rows = mean.float(), rows.float()
         with torch.no_grad():
-            # As Keras, whose layer for pictures divides by one row less.
+            # As in Keras, whose layer divides by one row less for pictures.
             spread = variance * (rows / (rows - 1).clamp(min=1)) if values.dim() > 2 else variance
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(spread, self.momentum)
@@ -96,7 +96,7 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
 def _moments(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    `escala.engines.layers` says how they are computed.
+    `escala.engines.layers` explains the computation.
     """
     axes = [0, *range(2, values.dim())]
     weighted = weights.view([-1] + [1] * (values.dim() - 1))
@@ -141,7 +141,7 @@ def convolution_2d(
 
     Parameters
     ----------
-    padding : `valid`, `same` as Keras pads, or so many zeros on each side.
+    padding : `valid`, `same` as in Keras, or the number of zeros on each side.
     """
     layer: type[nn.Conv2d] = nn.Conv2d
     if padding == "same" and (stride > 1 or width % 2 == 0):
@@ -162,18 +162,18 @@ def batch_normalisation(
 
     Parameters
     ----------
-    momentum : fraction of the old value in a moving statistic, as in Keras.
+    momentum : fraction of the old value that a moving statistic keeps, as in Keras.
     """
     layer = kind(channels, epsilon, 1 - momentum)
     return with_laws(layer, gamma=ONES, beta=ZEROS, moving_mean=ZEROS, moving_variance=ONES)
 
 
 def with_laws(layer: nn.Module, **laws: Law) -> nn.Module:
-    """Return a layer with initial values by these laws, drawn with a seed of PyTorch's generator.
+    """Return a layer with initial values by these laws, seeded by PyTorch's generator.
 
     Parameters
     ----------
-    laws : by the names of the layer's arrays (`escala.engines.torch.arrays`).
+    laws : laws by the names of the layer's arrays (`escala.engines.torch.arrays`).
     """
     layer.laws = laws
     arrays.initialise(layer, int(torch.randint(2**62, ())))
@@ -205,16 +205,16 @@ class ChannelsFirst(nn.Module):
 
 
 class Flatten(nn.Module):
-    """Flatten values with the channels after the rows, as Keras does with the channels last."""
+    """Flatten values, whose channels come after the rows, in the order of Keras, channels last."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         return values.movedim(1, -1).flatten(1)
 
 
 class _Conv1d(nn.Conv1d):
-    """A convolution that is computed as one of pictures of height 1, with channels last in memory.
+    """A convolution, computed as convolution of pictures of height 1, with channels last in memory.
 
-    So it takes 0.6 of the time where there are many channels.
+    With many channels it takes 0.6 of the time.
     """
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -234,7 +234,7 @@ class MaxPool1d(nn.Module):
 
 
 class MaxPool2d(nn.Module):
-    """Keras's maximum over squares of `width` with the padding `same`."""
+    """The maximum over squares of `width`, with Keras's padding `same`."""
 
     def __init__(self, width: int, stride: int):
         super().__init__()
@@ -255,8 +255,8 @@ class _PaddedConv2d(nn.Conv2d):
 def pad_same(pictures: torch.Tensor, width: int, stride: int, value: float = 0.0) -> torch.Tensor:
     """Return pictures padded so that squares of `width` have ⌈size / stride⌉ places.
 
-    Where an odd number is to be added, the end gets one more than the beginning, as in Keras.
-    PyTorch adds the same number on both sides.
+    If the number of added values is odd, the end gets one more value than the beginning, as in
+    Keras. PyTorch would add equal numbers on both sides.
     """
     sides: list[int] = []
     for size in (pictures.shape[-1], pictures.shape[-2]):
@@ -266,12 +266,12 @@ def pad_same(pictures: torch.Tensor, width: int, stride: int, value: float = 0.0
 
 
 def last_activation(cost: str, output: str) -> nn.Module:
-    """Return the activation of the last layer of a network that tells classes apart.
+    """Return the activation of the last layer of a neural network for classification.
 
     Parameters
     ----------
-    cost : with `cross-entropy` it gives the logarithms of the probabilities, for `class_losses`.
-    output : the activation with another cost: `softmax`, or one of `ACTIVATIONS`.
+    cost : with `cross-entropy` it gives logarithms of probabilities, for `class_losses`.
+    output : the activation for other costs: `softmax`, or one of `ACTIVATIONS`.
     """
     if cost == "cross-entropy":
         return nn.LogSoftmax(-1)
@@ -279,7 +279,7 @@ def last_activation(cost: str, output: str) -> nn.Module:
 
 
 def probabilities(outputs, settings) -> torch.Tensor:
-    """Return the probabilities of the classes from their logarithms, as a workload offers it."""
+    """Return probabilities of classes from logarithms, as a workload's `probabilities`."""
     return outputs.exp()
 
 
@@ -290,7 +290,7 @@ def class_losses(targets, outputs, settings=None) -> torch.Tensor:
     ----------
     targets : class numbers, (rows,).
     outputs : logarithms of the probabilities, (rows, classes).
-    settings : of the workload, which the loss does not depend on.
+    settings : the workload's settings, without influence on the loss.
     """
     return functional.nll_loss(outputs, targets.long(), reduction="none")
 
@@ -303,13 +303,13 @@ def class_distances(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tenso
 
 #: ε of the optimizers below, which have Keras's formulas (TensorFlow 2.15,
 #: keras/optimizers/rmsprop.py and adam.py). The step of RMSprop is g / √(v + ε), where v decays by
-#: 0.9. That of Adam is √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε). PyTorch's optimizers add ε elsewhere,
-#: and have other constants.
+#: 0.9. The step of Adam is √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε). PyTorch's optimizers add ε at
+#: another place, and have other constants.
 EPSILON = 1e-7
 
 
 class RMSprop(torch.optim.Optimizer):
-    """Keras's RMSprop: epsilon stands inside of the square root."""
+    """Keras's RMSprop: epsilon is inside the square root."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float, rho: float = 0.9):
         super().__init__(parameters, {"lr": learning_rate, "rho": rho, "eps": EPSILON})
@@ -325,7 +325,7 @@ class RMSprop(torch.optim.Optimizer):
             for weight in weights:
                 if not self.state[weight]:
                     self.state[weight]["squares"] = torch.zeros_like(weight)
-            # Means of the squared gradients, at first 0.
+            # Moving means of the squared gradients, initially 0.
             squares = [self.state[weight]["squares"] for weight in weights]
             torch._foreach_mul_(squares, group["rho"])
             torch._foreach_addcmul_(squares, gradients, gradients, 1 - group["rho"])
@@ -335,9 +335,9 @@ class RMSprop(torch.optim.Optimizer):
 
 
 class Adam(torch.optim.Adam):
-    """Keras's Adam: epsilon is not divided by the correction of the second moment.
+    """Keras's Adam, in which the correction of the second moment does not change epsilon.
 
-    So it is PyTorch's Adam with another epsilon in each step.
+    So this is PyTorch's Adam with a different epsilon in each step.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float):
@@ -361,7 +361,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def optimizer_by(name: str | None = None) -> Callable:
-    """Return the function `optimizer` of a workload: by a name, or by the setting `optimizer`."""
+    """Return the function `optimizer` of a workload: for a name, or by the setting `optimizer`."""
     return lambda parameters, settings, rate, knobs: OPTIMIZERS[name or settings["optimizer"]](
         parameters, rate
     )

@@ -1,14 +1,14 @@
-"""The processes of a run as PyTorch has them: how they join, exchange gradients and agree.
+"""The processes of a run under PyTorch: how processes join, exchange gradients and agree.
 
-In memory that the ranks of a node share, gradients are summed by a communication hook. The hook
-only notes a bucket, until the last one of a step. Then it copies all buckets into the rank's part
-of the memory, sets a counter, and waits for the counters of all ranks. It sums the parts in the
-order of the ranks, so all ranks get the same numbers. Nothing is exchanged while gradients are
-computed: a copy needs the core that computes them.
+A communication hook can sum gradients in memory shared by the ranks of a node. The hook only notes
+a bucket, until the last bucket of a step. Then it copies all buckets into the rank's part of the
+memory, sets a counter, and waits for the counters of all ranks. It sums the parts in the order of
+the ranks, so all ranks get equal numbers. Nothing is exchanged while gradients are computed,
+because a copy needs the core that computes gradients.
 
-With another counter a rank shows that it has read all parts. No part is written again before. Other
-ranks must see a copy before the counter that shows it. Processors of x86-64 keep this order. Python
-cannot ask other processors for it, so they are refused.
+By a second counter a rank says that it has read all parts. A part is written again only after this
+counter of all ranks. Other ranks must see a copy before its counter. Processors of x86-64 keep this
+order of writes. Python cannot request this order from other processors, so they are refused.
 """
 
 from __future__ import annotations
@@ -35,22 +35,25 @@ from escala.core.errors import Unavailable
 from escala.engines.base import Group
 from escala.engines.torch.strategies import BARE, SHARED_MEMORY
 
-#: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
+#: The longest wait of a rank for the start of other ranks, and for each exchange: PyTorch's
+#: default.
 TIMEOUT = timedelta(minutes=30)
-#: Hooks that round, by the value of `communication_hook`; absent, PyTorch's own sum.
+#: Hooks that round gradients, by the value of `communication_hook`. Other values have no hook here.
 _ROUNDING = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-#: The argument that lets each forward pass begin with the buffers of rank 0. Its name has changed.
+#: The argument that lets each forward pass begin with the buffers of rank 0. The name depends on
+#: PyTorch's release.
 _SYNCHRONISES = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
     _SYNCHRONISES = "forward_sync_buffers"
-#: Groups that have ended, kept as long as the process. Otherwise the last reference to a group may
-#: be that of a model. When the model is deleted, it would wait for Gloo's threads and hold Python's
-#: lock, which these may need to delete a tensor: both would wait for ever (seen with PyTorch 2.13).
+#: Groups that have ended, kept until the end of the process. Otherwise a model may have the last
+#: reference to a group. Deleting the model would then wait for Gloo's threads and hold Python's
+#: lock. These threads may need the lock to delete a tensor, so both would wait for ever (seen with
+#: PyTorch 2.13).
 _ENDED: list[dist.ProcessGroup] = []
 
 
 class Ranks(Group):
-    """One process among those of a run, and how its ranks exchange inside PyTorch.
+    """One process of a run, and how its ranks exchange inside PyTorch.
 
     This base class is for the only rank of a run.
 
@@ -62,15 +65,14 @@ class Ranks(Group):
     divides_by = 1
 
     def wrap(self, model: nn.Module, watch: Callable | None = None) -> nn.Module:
-        """Return what a step calls in place of the model, so that gradients are exchanged.
+        """Return the module that steps call in place of the model, to exchange gradients.
 
-        It is called once, before the optimizer is built. It must leave the model's buffers to
-        `average_buffers`, while PyTorch's wrappers by default send the buffers of rank 0.
+        This is called once, before the optimizer is built. The module must leave the model's
+        buffers to `average_buffers`; by default, PyTorch's wrappers send the buffers of rank 0.
 
         Parameters
         ----------
-        watch : `watch_exchange` of a recorder, see `StepFunctions` of the engine; None in timing
-            runs.
+        watch : `watch_exchange` of a recorder (see `StepFunctions`); None in timing runs.
         """
         return model
 
@@ -81,17 +83,17 @@ class Ranks(Group):
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of a tensor over all ranks inside a step, with its gradient.
 
-        Every rank must call it.
+        Every rank must call this.
         """
         return values
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Give every rank the values that rank 0 holds."""
+        """Copy the values of rank 0 to every rank."""
 
     def average_buffers(self, buffers: Sequence[torch.Tensor], rows: int) -> None:
-        """Make the buffers of all ranks equal: their mean, weighted by the rows of each rank.
+        """Set the buffers of all ranks to their mean, weighted by the rows of each rank.
 
-        A rank without rows has not updated its buffers and has weight 0. Every process calls this.
+        A rank without rows has not updated its buffers, and has weight 0. Every process calls this.
 
         Parameters
         ----------
@@ -102,7 +104,7 @@ class Ranks(Group):
             buffer.copy_(torch.from_numpy(mean))
 
     def reshard(self) -> None:
-        """Let this rank hold only its part of each parameter, if the strategy divides them."""
+        """If the strategy divides parameters, let this rank hold only its part of each."""
 
 
 class Distributed(Ranks):
@@ -130,7 +132,7 @@ class Distributed(Ranks):
             dist.broadcast(tensor, 0)
 
     def total(self, values):
-        # On a processor, also where ranks have GPUs: their backend has Gloo for such tensors.
+        # The tensor is on the processor, for which the backend of GPUs also has Gloo.
         summed = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(summed)
         return summed.numpy()
@@ -178,7 +180,7 @@ class DDPRanks(Distributed):
             hook = watch(hook or default_hooks.allreduce_hook)
         if hook:
             self._model.register_comm_hook(state, hook)
-        # Without a forward pass through the wrapper, its hooks exchange nothing.
+        # The wrapper's hooks exchange nothing without a forward pass through the wrapper.
         return model if self._bare else self._model
 
     @property
@@ -216,10 +218,10 @@ def _total(values: torch.Tensor) -> torch.Tensor:
 
 
 def open_store(address: str, process: int, processes: int) -> dist.Store:
-    """Return the store where processes find each other, which the first one serves.
+    """Return the store by which processes find each other; the first process serves it.
 
-    It listens on one address of the run's network; PyTorch by itself would listen on all. The port
-    is bound here first, so that the store cannot find it taken.
+    The store listens on one address of the run's network; by default PyTorch listens on all
+    addresses. The port is bound here, so that no other program can take it before the store.
 
     Parameters
     ----------
@@ -227,7 +229,7 @@ def open_store(address: str, process: int, processes: int) -> dist.Store:
 
     Raises
     ------
-    OSError : the port has been taken meanwhile.
+    OSError : another program has taken the port.
     """
     host, port = address.rsplit(":", 1)
     if process:
@@ -239,7 +241,7 @@ def open_store(address: str, process: int, processes: int) -> dist.Store:
 
 
 class NCCLRanks(DDPRanks):
-    """The same on GPUs; what lies in a node's memory is still summed by Gloo."""
+    """DistributedDataParallel on GPUs by NCCL. Gloo still sums tensors in a node's memory."""
 
     backend = "cpu:gloo,cuda:nccl"
 
@@ -253,12 +255,12 @@ class NCCLRanks(DDPRanks):
 
 
 class FSDPRanks(Distributed):
-    """Each rank holds a part of every parameter, and of its optimizer, by `fully_shard`.
+    """Ranks that hold a part of every parameter and of the optimizer's values, by `fully_shard`.
 
     A step gathers whole parameters before its forward pass, sums the gradients so that each rank
-    gets its part, and updates this part. An evaluation gathers them, too; they stay whole until the
-    next step has made its backward pass, so processes may evaluate different numbers of rows. Every
-    process evaluates at least one row.
+    gets its part, and updates this part. An evaluation also gathers the parameters. They stay whole
+    until the next backward pass, so processes may evaluate different numbers of rows. Every process
+    evaluates at least one row.
     """
 
     def start(self):
@@ -275,7 +277,7 @@ class FSDPRanks(Distributed):
             self.broadcast([*model.parameters(), *model.buffers()])
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.place.processes,))
         self._model = fully_shard(model, mesh=mesh, reshard_after_forward=False)
-        # By default it divides the sum by the number of ranks, if the library can.
+        # By default FSDP divides the sum by the number of ranks, if the library can do so.
         self._model.set_gradient_divide_factor(1.0)
         self._model.set_force_sum_reduction_for_comms(True)
         return self._model
@@ -295,29 +297,29 @@ class FSDPRanks(Distributed):
         super().broadcast([tensor for tensor in tensors if not hasattr(tensor, "full_tensor")])
 
 
-#: The knob that needs no memory that ranks share.
+#: The knob's value that needs no shared memory.
 INSTEAD = "communication_hook: none"
 #: Names of the processors that keep the order of writes, as `platform.machine` gives them.
 _ORDERED = ("x86_64", "AMD64")
-#: Reads of a counter before a rank sleeps between them, some 50 µs, and seconds of each sleep.
+#: Reads of a counter, for about 50 µs, before a rank sleeps between reads; and seconds of a sleep.
 READS, NAP = 1000, 5e-5
-#: Bytes that processors keep together: a rank's counters and each bucket begin with such a line.
+#: Bytes of a line of cache. A rank's counters, and each bucket, begin at a line.
 _LINE = 64
 
 
 class Sums:
     """Memory of the ranks of a node, by which they sum the gradients of a model.
 
-    Every rank makes it, and calls `add` with the same buckets in the same order.
+    Every rank makes this object, and calls `add` with the same buckets in the same order.
 
     Parameters
     ----------
-    ranks : the ranks; each is a process, and has started.
-    longest : for how long a rank waits for the others in a step.
+    ranks : the ranks. Each rank is a started process.
+    longest : the longest time that a rank waits for other ranks in a step.
 
     Raises
     ------
-    Unavailable : the ranks cannot share memory; with what to change.
+    Unavailable : the ranks cannot share memory; the message has a remedy.
     """
 
     def __init__(self, ranks: Group, model: nn.Module, longest: timedelta):
@@ -330,7 +332,7 @@ class Sums:
                 f"node. Remedy: {INSTEAD}"
             )
         self._rank, self._longest, self._step = place.process, longest, 0
-        # The bytes of all counters, and of the part of a rank. A bucket holds whole gradients.
+        # The bytes of all counters, and of one rank's part. A bucket holds whole gradients.
         counters = _LINE * place.processes
         size = sum(_in_lines(weight.nbytes) for weight in trained)
         memory = ranks.share_memory(
@@ -338,14 +340,15 @@ class Sums:
             INSTEAD,
         )
         numbers = np.frombuffer(memory, np.int64, counters // 8).reshape(place.processes, -1)
-        # For each rank, the last step whose gradients it has written, and the last it has read.
+        # For each rank, the last step whose gradients the rank has written, and the last step whose
+        # gradients it has read.
         self._written, self._read = memoryview(numbers[:, 0]), memoryview(numbers[:, 1])
         parts = torch.frombuffer(memory, dtype=torch.uint8, offset=counters)
         self._parts = parts.view(place.processes, size)
         self._buckets: list[tuple[torch.Tensor, Future]] = []
 
     def add(self, bucket: dist.GradBucket) -> Future:
-        """Return the future of a bucket's sum over all ranks, which the last of a step sets."""
+        """Return the future of a bucket's sum over all ranks; the last bucket of a step sets it."""
         future = Future()
         self._buckets.append((bucket.buffer(), future))
         if bucket.is_last():
@@ -388,19 +391,19 @@ class Sums:
                     )
 
 
-# PyTorch refuses a hook whose annotations are strings.
+# PyTorch refuses a hook whose annotations are strings, so there are none.
 def sum_bucket(sums, bucket):
-    """Return the future of a bucket's sum: a communication hook, whose state are the `Sums`."""
+    """A communication hook: return the future of a bucket's sum. Its state is `Sums`."""
     return sums.add(bucket)
 
 
 def _in_lines(size: int) -> int:
-    """Return a number of bytes, rounded up to whole lines."""
+    """Return a number of bytes, rounded up to whole lines of cache."""
     return -(-size // _LINE) * _LINE
 
 
 def _map(path: str, size: int, first: bool) -> mmap.mmap:
-    """Map a file as memory, to which the `first` rank gives its size."""
+    """Map a file as memory; the `first` rank sets the size of the file."""
     try:
         with open(path, "r+b") as file:
             if first:

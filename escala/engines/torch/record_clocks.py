@@ -1,14 +1,15 @@
-"""Record the moments of every step of a rank; `escala.probes.clocks` says which.
+"""Record the moments of every step of a rank; `escala.probes.clocks` lists the moments.
 
 A communication hook is called when the last gradient of a bucket is ready, and the future that it
 returns is set when the bucket is summed. DistributedDataParallel's own logging data are not used.
-They hold one begin and one end for all buckets of a step together, and the copies out of buckets
-lie between the two, so they do not show how long a rank waits for the slowest one. A process
-without buckets notes when each gradient is ready. From these moments the cost model computes when
-buckets would be ready.
+They have one begin and one end for all buckets of a step together, with the copies out of buckets
+in between. So these data do not show how long a rank waits for the slowest rank. A process without
+buckets notes when each gradient is ready. From these times the cost model computes when buckets
+would be ready.
 
-On a GPU a call only schedules work, so each moment waits for the work before it. Buckets are not
-watched, because that would keep them from overlapping. The exchange counts as backward pass.
+On a GPU a call only schedules work, so each moment waits for the earlier work. Buckets are not
+recorded on a GPU, because this wait would prevent overlap. The exchange then counts as backward
+pass.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Recorder(clocks.MomentsWriter):
             return losses
 
         def correct(targets, outputs):
-            # A step calls it when the backward pass has returned.
+            # A step calls `correct` when the backward pass has returned.
             self._note(BACKWARD_ENDS)
             if not self._bucket_ready:
                 self._sampled[COMPUTED] = self._on_core.sample()
@@ -93,7 +94,7 @@ class Recorder(clocks.MomentsWriter):
         """Return a communication hook that also notes when each bucket is ready and summed."""
         self._in_buckets = True
 
-        # PyTorch refuses the annotations of a hook that are texts.
+        # PyTorch refuses a hook whose annotations are strings, so there are none.
         def note_bucket(state, bucket):
             name = f"bucket {bucket.index()}"
 
@@ -124,7 +125,7 @@ class Recorder(clocks.MomentsWriter):
         for moment in (STEP_BEGINS, FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS):
             if moment != FORWARD_ENDS or self._has_one_forward:
                 yield moment, "", self._at[moment]
-        # Without buckets: when each gradient was ready, and at last all of them.
+        # Without buckets: the time when each gradient was ready, and at last all gradients.
         gradients = self._gradient_ready | {GRADIENTS: self._at[BACKWARD_ENDS]}
         for name, ready in (self._bucket_ready or gradients).items():
             yield GRADIENT_READY, name, ready

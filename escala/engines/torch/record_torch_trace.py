@@ -12,7 +12,7 @@ from escala.probes.torch_trace import TorchTrace
 
 
 class Recorder:
-    """Marks the end of each step. The profiler itself records what the step does."""
+    """Marks the end of each step. The profiler itself records the work of the step."""
 
     watch_exchange = None
 

@@ -6,12 +6,12 @@ from escala.strategies.base import EvaluatesInParts, Layouts, Numbered, Option, 
 
 #: The value of the knob `trained_module` with which each rank trains alone.
 BARE = "bare"
-#: The value of the knob `communication_hook` with which ranks sum in memory that they share.
+#: The value of the knob `communication_hook` with which ranks sum in shared memory.
 SHARED_MEMORY = "shared-memory"
 
 
 class PyTorch(Strategy):
-    """Models are of PyTorch."""
+    """Strategies that train models of PyTorch."""
 
 
 class TorchSingle(PyTorch):
@@ -40,19 +40,19 @@ class DDP(PyTorch, Numbered, EvaluatesInParts):
             reason = "needs ddp-nccl, because PyTorch takes this hook with NCCL only"
             yield "communication_hook", reason, "use fp16"
         if hook == SHARED_MEMORY and cls.has_nccl:
-            reason = "is of ranks on processors, and those of NCCL are on GPUs"
+            reason = "is for ranks on processors, and ranks of NCCL are on GPUs"
             yield "communication_hook", reason, "use none"
         if knobs["trained_module"] == BARE:
             if knobs["evaluation"] != "whole":
                 reason = "needs evaluation: whole, because the ranks differ"
                 yield "trained_module", reason, "set evaluation: whole"
             if checkpoint_epochs:
-                reason = "leaves the ranks with different weights, and a checkpoint holds one"
+                reason = "leaves ranks with different weights, and a checkpoint holds one rank's"
                 yield "trained_module", reason, "set checkpoint_epochs: null"
 
 
 class DDPSingle(DDP):
-    """One process inside DistributedDataParallel: shows its cost without communication."""
+    """One process inside DistributedDataParallel, to show its cost without communication."""
 
     name = "ddp-single"
     title = "with the calls of PyTorch's DDP"
@@ -61,7 +61,7 @@ class DDPSingle(DDP):
 
 
 class DDPGloo(DDP):
-    """DistributedDataParallel over Gloo, for processors, and for GPUs by way of node memory."""
+    """DistributedDataParallel over Gloo, for processors, and for GPUs through node memory."""
 
     name = "ddp-gloo"
     title = "PyTorch's DDP over Gloo"
@@ -81,10 +81,10 @@ class DDPNccl(DDP):
 
 
 class DDPHybrid(DDP):
-    """DistributedDataParallel of ranks of unequal speed: each takes a fraction of every batch.
+    """DistributedDataParallel of ranks of unequal speed. Each rank takes a part of every batch.
 
     Every rank divides the loss of a row by the global number of rows, so the sum of the gradients
-    is that of one process with all rows, whatever the fractions.
+    equals the gradient of one process with all rows, for any fractions.
     """
 
     name = "ddp-hybrid"
@@ -125,8 +125,9 @@ class TorchDDP(Numbered):
 
     @classmethod
     def process_variables(cls, place, interface):
-        # What `torchrun` sets besides. By the run's name Lightning and others know that somebody
-        # else starts the processes. There is no agent whose store they could use.
+        # Further variables of `torchrun`. The run's name tells libraries such as Lightning that
+        # another program starts the processes. There is no agent whose store these libraries could
+        # use.
         return super().process_variables(place, interface) | {
             "ROLE_NAME": "default",
             "ROLE_RANK": str(place.process),

@@ -1,10 +1,10 @@
-"""A network that writes captions: features of a picture and a prefix of words, merged by a sum.
+"""A network that writes captions. A sum merges features of a picture and a prefix of words.
 
 This is the model "merge" of Tanti et al. (2018, doi 10.1017/S1351324918000098), in the widths of
-the usual Keras tutorial. Lucero Olalla (2022) trained this network and prints no widths. That form
-trains on a row for each prefix of a caption. Here all prefixes of a caption are computed in one
-pass: the LSTM's output after k words is its state for the prefix of these k words. Without dropout
-the function, the losses and their gradients are the same. With dropout, the prefixes of a caption
+the usual Keras tutorial. Lucero Olalla (2022) trained this network and prints no widths. The
+tutorial trains on a row for each prefix of a caption. Here one pass computes all prefixes of a
+caption, because the LSTM's output after k words is its output for the prefix of k words. Without
+dropout, both ways give equal outputs, losses and gradients. With dropout, the prefixes of a caption
 share one mask of the embedded words, and all captions of a picture share one mask of its features.
 
 The outputs are logits. Their softmax gives the probabilities of the published model.
@@ -22,10 +22,10 @@ from escala.engines.tensorflow.layers import optimizer_by
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build the network for features of a picture and the words of its captions.
 
-    The model gives logits of the next word, float32 (rows, captions, length, V). At padding they
-    are 0: only positions that hold a word reach the last two layers. The inputs are `features`,
-    (F,), and `words`, (captions, length), padded with 0 at the end. The limit `below` of `words` is
-    the number V of words.
+    The model gives logits of the next word, float32 (rows, captions, length, V). At padding the
+    logits are 0, because only positions with a word reach the last two layers. The inputs are
+    `features`, (F,), and `words`, (captions, length), padded with 0 at the end. The limit `below`
+    of `words` is the number V of words.
     """
     features, words = specs
     captions, length = words.shape
@@ -57,9 +57,9 @@ optimizer = optimizer_by()
 def row_losses(targets, outputs, settings) -> tf.Tensor:
     """Return the sum of the cross-entropies of a picture's next words, in nats, float32 (rows,).
 
-    So every next word of a batch has the same weight, however its pictures are divided. `targets`
-    are the next word at each position, (rows, captions, length), 0 where there is none, and
-    `outputs` logits, (rows, captions, length, V).
+    So every next word of a batch has equal weight, for any division of the pictures. `targets` are
+    the next word at each position, (rows, captions, length), or 0 without next word. `outputs` are
+    logits, (rows, captions, length, V).
     """
     numbers = tf.cast(targets, tf.int32)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(numbers, outputs)
@@ -67,7 +67,7 @@ def row_losses(targets, outputs, settings) -> tf.Tensor:
 
 
 def correct(targets, outputs) -> tf.Tensor:
-    """Return the fraction of a picture's next words that are the most probable, float32 (rows,)."""
+    """Return the fraction of a picture's next words that the model predicts, float32 (rows,)."""
     numbers = tf.cast(targets, tf.int32)
     is_word = numbers > PADDING
     right = is_word & (tf.argmax(outputs, axis=-1, output_type=tf.int32) == numbers)
@@ -78,9 +78,9 @@ def correct(targets, outputs) -> tf.Tensor:
 def generate(model, inputs, settings) -> tf.Tensor:
     """Return a caption for each picture, uint16 (rows, length): its words, END, and padding.
 
-    A beam search keeps the `beam` captions of largest probability, and ends when all hold END or
-    `length` words. It gives the most probable of these, without a correction for its length. Of the
-    inputs, only the features are read.
+    A beam search keeps the `beam` captions of largest probability. It ends when all these captions
+    have END or `length` words, and gives the most probable caption, without a correction for
+    length. Only the features are read from the inputs.
     """
     features, words = inputs
     rows, length, beam = tf.shape(features)[0], words.shape[-1], settings["beam"]
@@ -103,14 +103,14 @@ def generate(model, inputs, settings) -> tf.Tensor:
         parents, last = selected // vocabulary, selected % vocabulary
         captions = tf.gather(captions, parents, batch_dims=1)
         captions += last[..., None] * tf.one_hot(position, length, dtype=tf.int32)
-        # Each caption goes on with the states of the caption that it extends.
+        # Each new caption gets the states of the caption that it extends.
         by_row = [tf.reshape(state, (rows, beam, cell.units)) for state in states]
         states = [tf.gather(state, parents, batch_dims=1) for state in by_row]
         states = [tf.reshape(state, (-1, cell.units)) for state in states]
         return position + 1, captions, scores, last, *states
 
     first = tf.fill((rows, beam), START)
-    # At first all captions of a beam are the same: only one counts.
+    # At first all captions of a beam are equal, so only one counts.
     scores = tf.tile(tf.one_hot([0], beam, 0.0, float("-inf")), (rows, 1))
     states = [tf.zeros((rows * beam, cell.units))] * 2
     captions = tf.zeros((rows, beam, length), tf.int32)
@@ -124,5 +124,5 @@ def generate(model, inputs, settings) -> tf.Tensor:
 
 
 def _are_complete(last: tf.Tensor) -> tf.Tensor:
-    """Return whether captions are complete, by their last words."""
+    """Return which captions are complete, according to their last words."""
     return (last == END) | (last == PADDING)

@@ -1,4 +1,4 @@
-"""BLEU of written captions, and of captions that were written for other pictures."""
+"""BLEU of captions, and a control in which pictures get the captions of other pictures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from escala.data.captions import words
 
 
 def score(targets, predictions, description) -> dict[str, float]:
-    """Return BLEU-1 to BLEU-4 of the captions, and as `shuffled_…` those of a control.
+    """Return BLEU-1 to BLEU-4 of the captions, and `shuffled_…`: the same scores in a control.
 
-    In the control, each picture is given the caption of the picture before it. A network that
-    ignores the pictures has the same score in both. A single picture has no other, and no control.
-    Targets and predictions are those of `counts`, in the order of the dataset.
+    In the control, each picture gets the caption of the picture before it. A network that ignores
+    the pictures has equal scores with and without the control. For a single picture there is no
+    control. Targets and predictions are as in `counts`, in the order of the dataset.
     """
     scores = scores_of(counts(targets, predictions).sum(axis=0))
     if len(predictions) < 2:

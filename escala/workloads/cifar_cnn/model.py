@@ -1,7 +1,7 @@
 """Three blocks of convolutions and a dense layer for CIFAR-10, reconstructed.
 
-The source work gives the number of parameters, 276 138, and no layers. These give exactly this
-number.
+The source work gives the number of parameters, 276 138, and no layers. The layers here have exactly
+276 138 parameters.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from escala.engines.tensorflow.layers import optimizer_by, picture_input, row_lo
 __all__ = ["build", "optimizer", "row_losses"]
 #: Filters of the two convolutions of each block, and neurons of the dense layer.
 FILTERS, NEURONS = (32, 64, 64), 512
-#: Height and width that the blocks need to leave one number.
+#: The smallest height and width: after the blocks, one number of each is left.
 SMALLEST = 22
 
 
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
-    """Build the network for pictures, (height, width, colours); too small ones are refused."""
+    """Build the network for pictures, (height, width, colours); too small pictures are refused."""
     [pictures], [classes] = specs, outputs
     if min(size := pictures.shape[:2]) < SMALLEST:
         reason = f"is less than {SMALLEST} × {SMALLEST}, which three blocks of cifar-cnn take"

@@ -1,6 +1,6 @@
-"""Logistic regression on k-mer counts: a baseline without positions and without a network.
+"""Logistic regression on k-mer counts: a baseline without positions and without neural network.
 
-Counts of canonical k-mers depend neither on where a genome begins nor on its strand.
+Counts of canonical k-mers depend neither on the start of a genome nor on its strand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 OPTIMIZER = "lbfgs"
-#: Letters, and cells of the table of counts, that are processed at a time: some 100 MB.
+#: Maximum letters, and cells of the table of counts, that are processed at a time: about 100 MB.
 BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
 LETTERS = 4
 #: Longest k-mer that is counted.
@@ -29,14 +29,14 @@ def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
     The arguments are described in `escala.workloads`; the only input is codes, uint8 (rows,
     length). The weights are `weights`, float32 (classes, k-mers), and `intercepts`, float32
     (classes,). A class without training rows has the intercept -inf, hence probability 0. Training
-    rows that are all of one class are a ValueError.
+    rows of a single class are a ValueError.
     """
     [codes], k, classes = inputs, settings["k"], len(counts)
     model = LogisticRegression(C=settings["C"], max_iter=settings["max_iterations"])
     model.fit(frequencies(codes, k), np.asarray(targets))
     coefficients, intercepts = model.coef_, model.intercept_
     if len(model.classes_) == 2:
-        # For two classes scikit-learn keeps only the logit of the second.
+        # For two classes scikit-learn keeps only the logit of the second class.
         coefficients = np.concatenate([np.zeros_like(coefficients), coefficients])
         intercepts = np.concatenate([[0.0], intercepts])
     weights = np.zeros((classes, count_canonical(k)), np.float32)
@@ -63,8 +63,8 @@ def probabilities(weights, inputs) -> np.ndarray:
 def count_canonical(k: int) -> int:
     """Return the number of canonical k-mers: 32, 136, 512, 2080 for k from 3 to 6.
 
-    If k is even, 4^(k/2) of the 4^k words are their own reverse complement. A k that is not from 1
-    to 8 is a ValueError.
+    If k is even, 4^(k/2) of the 4^k words equal their reverse complement. A k below 1 or above 8 is
+    a ValueError.
     """
     if k not in range(1, MOST_LETTERS + 1):
         raise ValueError(f"k is {k}, and not from 1 to {MOST_LETTERS}")
@@ -80,7 +80,7 @@ def word_length(kmers: int) -> int:
 def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
     """Return the k-mer counts of every row, scaled to Euclidean length 1.
 
-    `codes` and `k` are as of `count_kmers`. The result, float32 (rows, canonical k-mers), is
+    `codes` and `k` are as in `count_kmers`. The result is float32 (rows, canonical k-mers). It is
     sparse, to save memory, if a row is too short to hold half of the k-mers.
     """
     shape = (len(codes), count_canonical(k))
@@ -104,10 +104,10 @@ def frequency_blocks(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
 def count_kmers(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
     """Yield how often every canonical k-mer occurs in each row, some rows at a time.
 
-    The result is int64 (some rows, canonical k-mers). The canonical one of a k-mer and its reverse
-    complement is the alphabetically lesser; the columns are in alphabetical order.
-    `codes` are uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else 0, and `k` is 1 to 8.
-    k-mers that hold code 0 are skipped. The memory taken does not grow with the rows.
+    The result is int64 (some rows, canonical k-mers), with columns in alphabetical order. Of a
+    k-mer and its reverse complement, the canonical k-mer is the first in the alphabet. `codes` are
+    uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all other letters 0. `k` is from 1 to 8.
+    K-mers that hold code 0 are skipped. The needed memory does not grow with the rows.
     """
     rows, length = codes.shape
     width = count_canonical(k) + 1

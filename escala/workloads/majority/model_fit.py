@@ -10,9 +10,9 @@ OPTIMIZER = "counting"
 def fit(inputs, targets, counts, settings) -> dict[str, np.ndarray]:
     """Return the fraction of each class among the training rows before oversampling.
 
-    It is `fractions`, float32 (classes,). Oversampled classes are often of equal size, which would
-    leave the choice to chance. If classes are oversampled before the split, the counts are those
-    after it. Of equally frequent classes the first is predicted.
+    The result has `fractions`, float32 (classes,). Oversampled classes often have equal sizes, so
+    their counts could not choose a class. If classes are oversampled before the split, the counts
+    are counts after oversampling. Of equally frequent classes the first is predicted.
     """
     return {"fractions": (counts / counts.sum()).astype(np.float32)}
 

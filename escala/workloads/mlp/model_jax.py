@@ -13,7 +13,7 @@ from escala.engines.jax import models
 def build(specs, outputs, settings, knobs) -> models.Model:
     """Build the network for rows of features; see `model.build`.
 
-    With `cross-entropy` it gives the logarithms of the probabilities.
+    With `cross-entropy` the network gives the logarithms of the probabilities.
     """
     [features], [classes] = specs, outputs
     sizes = [*features.shape, *settings["layers"], classes]
@@ -41,7 +41,7 @@ def optimizer(settings, learning_rate, knobs) -> models.Optimizer:
 
 
 def probabilities(outputs, settings) -> jax.Array:
-    """Return what the Keras model gives for the classes."""
+    """Return the outputs that the Keras model gives for the classes."""
     return jnp.exp(outputs) if settings["cost"] == "cross-entropy" else outputs
 
 

@@ -13,7 +13,7 @@ from escala.engines.torch import layers
 def build(specs, outputs, settings, knobs) -> nn.Module:
     """Build the network for rows of features; see `model.build`.
 
-    With `cross-entropy` it gives the logarithms of the probabilities.
+    With `cross-entropy` the network gives the logarithms of the probabilities.
     """
     [features], [classes] = specs, outputs
     sizes = [*features.shape, *settings["layers"]]
@@ -30,7 +30,7 @@ optimizer = layers.optimizer_by("sgd")
 
 
 def probabilities(outputs, settings) -> torch.Tensor:
-    """Return what the Keras model gives for the classes."""
+    """Return the outputs that the Keras model gives for the classes."""
     return outputs.exp() if settings["cost"] == "cross-entropy" else outputs
 
 

@@ -1,10 +1,12 @@
 """Dense layers with dropout for pictures: 784 inputs, then 512, 512 and 10 neurons for MNIST.
 
 The work that this reproduces (Ben Abdallah et al., 2022) gives only the number of parameters,
-669 706. Layers, dropout and RMSprop are those of the public example of Keras that has this number.
+669 706. Layers, dropout and RMSprop are from the public example of Keras that has this number of
+parameters.
 
 With `neurons: [192]`, `dropout: 0`, `activation: sigmoid`, `cost: mean-square` and `optimizer: sgd`
-it is the network of 152 650 parameters by which Cruz Varona (2021) compared TensorFlow and PyTorch.
+this is the network of 152 650 parameters with which Cruz Varona (2021) compared TensorFlow and
+PyTorch.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from escala.engines.torch import layers
 def build(specs, outputs, settings, knobs) -> nn.Module:
     """Build the network for one input, pictures of shape (height, width, colours).
 
-    With `cross-entropy` it gives the logarithms of the probabilities.
+    With `cross-entropy` the network gives the logarithms of the probabilities.
     """
     [pictures], [classes] = specs, outputs
     modules: list[nn.Module] = [layers.Pixels(pictures), nn.Flatten()]

@@ -2,5 +2,6 @@
 
 #: Blocks of each stage, by depth.
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
-#: Fraction of the old value that a moving mean keeps; PyTorch's momentum, 0.1, is that of the new.
+#: Fraction of the old value that a moving mean keeps. PyTorch's momentum, 0.1, is the fraction of
+#: the new value.
 MOMENTUM, EPSILON = 0.9, 1e-5

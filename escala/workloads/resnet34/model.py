@@ -1,9 +1,9 @@
 """ResNet (He et al. 2016, arXiv 1512.03385) of basic blocks, as Cruz Varona (2021) trained it.
 
-A 7 × 7 stem, four stages of basic blocks, 1 × 1 shortcuts with batch normalisation where a stage
-begins, and one dense layer. Convolutions have no bias. Batch normalisation has the decay and the
-constant of PyTorch, in which the source work was written. It is over the rows of each rank, as in
-PyTorch's DistributedDataParallel, or over those of all ranks.
+The network has a 7 × 7 stem, four stages of basic blocks, 1 × 1 shortcuts with batch normalisation
+at the start of a stage, and one dense layer. Convolutions have no bias. The source work used
+PyTorch, so batch normalisation has PyTorch's decay and constant. Batch normalisation is over the
+rows of each rank, as in PyTorch's DistributedDataParallel, or over the rows of all ranks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     )
     inputs, pixels = picture_input(pictures)
     values = layers.ReLU()(convolved(pixels, settings["width"], 7, 2))
-    # After ReLU, a maximum over added zeros is that over the rest.
+    # After ReLU, added zeros do not change a maximum.
     values, padding = _pad(values, 3, settings["form"])
     values = layers.MaxPooling2D(3, 2, padding=padding)(values)
     for stage, blocks in enumerate(BLOCKS[settings["depth"]]):
@@ -50,7 +50,7 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     values = layers.GlobalAveragePooling2D()(values)
     initial = {}
     if settings["form"] == "pytorch":
-        # Kernel and bias begin by one uniform law, as in PyTorch's dense layer.
+        # Initial kernel and bias are drawn by one uniform law, as in PyTorch's dense layer.
         limit = 1 / math.sqrt(values.shape[-1])
         for name in ("kernel_initializer", "bias_initializer"):
             initial[name] = tf.keras.initializers.RandomUniform(-limit, limit)
@@ -70,7 +70,7 @@ def _block(inputs: tf.Tensor, filters: int, stride: int, convolved: Callable) ->
 def _convolve(
     inputs: tf.Tensor, filters: int, width: int, stride: int, form: str, normalisation: type
 ) -> tf.Tensor:
-    """Return a convolution without bias, normalised over the batch by a layer of this class."""
+    """Return a convolution without bias, with a layer of the class `normalisation` after it."""
     law = "untruncated_normal" if form == "pytorch" else "truncated_normal"
     padded, padding = _pad(inputs, width, form)
     values = layers.Conv2D(
@@ -79,14 +79,15 @@ def _convolve(
         stride,
         padding=padding,
         use_bias=False,
-        # As PyTorch's models: He et al. 2015 (arXiv 1502.01852), by the outputs of a layer.
+        # As in PyTorch's models: He et al. 2015 (arXiv 1502.01852), by the number of outputs of a
+        # layer.
         kernel_initializer=tf.keras.initializers.VarianceScaling(2.0, "fan_out", law),
     )(padded)
     return normalisation(momentum=MOMENTUM, epsilon=EPSILON)(values)
 
 
 def _pad(inputs: tf.Tensor, width: int, form: str) -> tuple[tf.Tensor, str]:
-    """Return pictures with zeros on each side in PyTorch's form, and the padding that is left."""
+    """Return pictures, with zeros on each side for `pytorch`, and the padding for Keras's layer."""
     if form != "pytorch":
         return inputs, "same"
     return (layers.ZeroPadding2D(width // 2)(inputs) if width > 1 else inputs), "valid"

@@ -21,9 +21,9 @@ class ResNet(nn.Module):
 
     Parameters
     ----------
-    blocks : how many each stage has.
-    form : `keras` or `pytorch`, of padding and initial weights.
-    normalisation : class of the layers of batch normalisation.
+    blocks : the number of blocks in each stage.
+    form : `keras` or `pytorch`: how to pad, and the initial weights.
+    normalisation : the class of the layers for batch normalisation.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class ResNet(nn.Module):
 class Block(nn.Module):
     """The sum of two convolutions and their input, after ReLU.
 
-    Its layers are registered in the order of the Keras model, in which those of the shortcut stand
-    beside the second convolution.
+    Its layers are registered in the order of the Keras model, in which the layers of the shortcut
+    are next to the second convolution.
     """
 
     def __init__(self, inputs: int, filters: int, stride: int, form: str, normalisation: type):

@@ -12,15 +12,17 @@ from escala.engines.tensorflow.layers import optimizer_by
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build convolution, global maximum, and one sigmoid unit: 993 parameters by default.
 
-    The output of the model is the probability of both classes, of which the sigmoid gives the
-    second. The only input is uint8 of shape (length, 4), one-hot letters, and `outputs` is (2,). A
-    filter that is wider than a sequence is long is refused.
+    The output of the model is the probabilities of both classes. The sigmoid gives the probability
+    of the second class. The only input is uint8 of shape (length, 4), one-hot letters, and
+    `outputs` is (2,). A filter with more letters than a sequence is refused.
     """
     [sequence] = specs
     width, letters = settings["width"], sequence.shape[0]
     if width > letters:
         reason = f"is more than the {letters} letters of a sequence"
-        raise InputError("width", width, reason, "set a smaller one, or the dataset's length")
+        raise InputError(
+            "width", width, reason, "set a smaller width, or a larger length of the dataset"
+        )
     inputs = layers.Input(sequence.shape, dtype=sequence.dtype)
     numbers = layers.Rescaling(1.0)(inputs)
     matches = layers.Conv1D(settings["filters"], width, activation="relu")(numbers)

@@ -18,7 +18,7 @@ LAYERS, TABLE, OPERATION = "layers", "lookup-table", "lookup-operation"
 
 
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
-    """Build `network` for the only input, the codes, as the knob `convolution` says."""
+    """Build `network` for the only input, the codes, according to the knob `convolution`."""
     [codes], [classes] = specs, outputs
     return network(*codes.shape, classes, knobs["convolution"])
 
@@ -31,9 +31,8 @@ def network(
     """Return the network for sequences of `length` codes (uint8, 0 to 4).
 
     At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense layer.
-    With `lookup-table`, the layers up to the second pooling are computed from tables, and with
-    `lookup-operation` an operation in C++ does the lookups. The weights and the results are the
-    same.
+    With `lookup-table`, tables replace the computation of the layers up to the second pooling. With
+    `lookup-operation`, an operation in C++ does the lookups. Weights and results do not change.
     """
     stem = [
         layers.Embedding(CODES, 8),
@@ -61,8 +60,8 @@ def optimizer(settings, learning_rate, knobs) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop.
 
     With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop. With
-    `one-pass`, an operation in C++ updates each variable. For the kernel of the first dense layer
-    it uses the two factors of the gradient.
+    `one-pass`, an operation in C++ updates each variable. It updates the kernel of the first dense
+    layer by the two factors of the gradient.
     """
     if knobs["optimizer"] == "one-pass":
         return OnePassRMSprop(learning_rate)

@@ -46,13 +46,13 @@ def network(arrays: models.Values, codes: jax.Array) -> jax.Array:
 
 
 def _convolve(values: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """Return a convolution of width 2 over (rows, places, channels), as one product, and ReLU."""
+    """Return ReLU of a convolution of width 2 over (rows, places, channels), by one product."""
     pairs = jnp.concatenate([values[:, :-1], values[:, 1:]], axis=-1)
     return jax.nn.relu(pairs @ kernel.reshape(-1, kernel.shape[-1]) + bias)
 
 
 def _halve(values: jax.Array) -> jax.Array:
-    """Return the maximum of every two places; of equal ones the first has the gradient."""
+    """Return the maximum of every two places; of equal values, the first gets the gradient."""
     places = values.shape[1] // 2 * 2
     one, other = values[:, 0:places:2], values[:, 1:places:2]
     return jnp.where(one >= other, one, other)

@@ -1,9 +1,9 @@
 """Acquisition of genomes: one FASTA file per class, and a lock file of checksums.
 
-NCBI is asked for the records of a class, by a query or by accessions. Taxids are those of its
-taxonomy; the help of its sequence databases (NBK49540) describes the fields of a query. The bounds
-on the length, in letters, lie around the reference genomes: they exclude fragments that are titled
-complete, and assemblies with long additions.
+A query or accessions select the records of a class at NCBI. Taxids come from NCBI's taxonomy. The
+help of NCBI's sequence databases (NBK49540) describes the fields of a query. The bounds on the
+length, in letters, lie around the reference genomes. They exclude fragments with the title
+"complete", and assemblies with long additions.
 """
 
 import re
@@ -16,7 +16,7 @@ from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.data.genomes.acquire.files import accession_files, class_files, lock_file
 
-#: The module of each type of source, imported on demand. Its `fetch` gets the genomes.
+#: The module of each type of source, imported on demand. `fetch` in this module gets the genomes.
 SOURCES = {
     "files": "escala.data.genomes.acquire.files",
     "ncbi": "escala.data.genomes.acquire.entrez",
@@ -35,9 +35,10 @@ def acquire(
 ) -> None:
     """Fill `folder` with `{class}.fasta` for every class, and write `lock`; both or neither.
 
-    If the `lock` of a source names an earlier lock file, the records are exactly those of that
-    file, in its order. The lock that is written is a TSV of `files.Locked`. The folder `partial`
-    keeps the records of an incomplete download. It stays after a failure, and goes after success.
+    If the `lock` of a source names an earlier lock file, the records are exactly the records of
+    that file, in its order. The written lock file is a TSV of `files.Locked`. The folder `partial`
+    keeps the records of an incomplete download. It stays after a failure, and is removed after
+    success.
     """
     from escala.data.genomes.acquire.download import forget
     from escala.data.genomes.acquire.files import COLUMNS, lock_rows, read_lock, require_locked
@@ -67,7 +68,8 @@ _CHAIN = re.compile(r"(\d[A-Za-z0-9]{3})[_|:.](\w{1,4})(\.\d+)?", re.A)
 _DATABASES = {"gi", "gb", "emb", "dbj", "ref", "tpg", "tpe", "tpd"}
 _CONTIGS = "list its contigs, or take the FASTA file of its assembly by `source: files`"
 _PROTEIN = "list the nucleotide record that codes for it"
-#: What each form without version stands for, and what to do; the first that matches.
+#: For a pattern of accessions without version: why it has no sequence, and the remedy. The first
+#: match counts.
 _WITHOUT_SEQUENCE = (
     (r"(NZ_)?([A-Z]{4}\d\d0{6,}|[A-Z]{6}\d\d0{7,})",
      "is the master record of a WGS, TSA or TLS project, which has no sequence of its own",
@@ -106,8 +108,8 @@ QUERIES = {
     "EBOLA": _complete(_any_of(186538, 186540, 186539, 186541, 565995, 2010960), 18_000, 19_500),
     # MERS-CoV; reference NC_019843, 30 119 letters.
     "MERS": _complete(_any_of(1335626), 29_000, 31_000),
-    # The species of SARS-CoV without its descendants in the taxonomy, such as SARS-CoV-2. Related
-    # viruses of bats may be included. Reference NC_004718, 29 751 letters.
+    # The species of SARS-CoV, without taxa below the species, such as SARS-CoV-2. Related viruses
+    # of bats may be included. Reference NC_004718, 29 751 letters.
     "SARS": _complete("txid694009[Organism:noexp] NOT txid2697049[Organism:exp]", 29_000, 30_500),
 }
 
@@ -119,9 +121,9 @@ class Wanted:
     Attributes
     ----------
     where, value : the key in the config and its value, for messages.
-    accessions : records to fetch; None if a search must list them first.
-    places : where a list has its accessions, such as `line 3`.
-    digests : SHA-256 of sequences, by accession, where they are known.
+    accessions : records to fetch; None if a search must list the records first.
+    places : the place of each accession in a list, such as `line 3`.
+    digests : known SHA-256 of sequences, by accession.
     limit : maximum number of records from a search.
     """
 
@@ -137,10 +139,10 @@ class Wanted:
 
 
 def canonical(text: str) -> str:
-    """Return an accession in the form in which requests and answers are compared.
+    """Return the canonical text of an accession, by which requests and answers are compared.
 
     Letters are in upper case, except in the name of a chain. `db|ACCESSION|…` becomes the
-    accession, and each form of a chain in PDB (`pdb|1ABC|A`, `1ABC|A`, `1ABC:A`) becomes `1ABC_A`.
+    accession. A chain in PDB (`pdb|1ABC|A`, `1ABC|A` or `1ABC:A`) becomes `1ABC_A`.
     """
     words = text.strip().strip("|").split("|")
     before = [word.lower() for word in words]
@@ -164,7 +166,7 @@ def sequenceless(accession: str) -> str | None:
 
 
 def explain(lacking: Mapping[str, str], places: Mapping[str, str]) -> str:
-    """Return accessions that cannot be had, grouped by reason, with their places in a list."""
+    """Return accessions that cannot be downloaded, by reason, with their places in a list."""
     by_reason: dict[str, list[str]] = {}
     for accession in sorted(lacking):
         place = f" ({places[accession]})" if accession in places else ""

@@ -1,8 +1,8 @@
 """Download the records of a list by accession, in batches, and compare answers with requests.
 
-A record counts as received once it is complete. The last record of an answer may have been cut
-without a sign. It is accepted when another record follows it in a later answer, or when a lock file
-or a second answer gives it the same digest.
+A record counts as received when it is complete. Nothing shows whether the last record of an answer
+was cut. This record is accepted when another record follows it in a later answer, or when a lock
+file or a second answer confirms its digest.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ ALONE = 4
 NUCLEOTIDES = re.compile("[ACGTURYKMSWBDHVN]+", re.I)
 ABSENT = "NCBI has no such record (any more)"
 CHANGED = "the record has changed: its digest differs from the lock file"
-#: Number of files whose content stays in memory while records are read in any order.
+#: Number of files whose content stays in memory while single records are read.
 KEPT_IN_MEMORY = 4
 # Name of a file, or of the temporary folder in which a file is written.
 _NAME = re.compile(r"[0-9a-f]{64}\.fasta|\.[0-9a-f]{64}\.fasta\.[a-z0-9_]{8}")
 
-#: By the requested accession: the received one, the sequence, and whether the answer ends with it.
+#: By requested accession: the received accession, the sequence, and whether the record is the last
+#: of the answer.
 Records = dict[str, tuple[str, str, bool]]
 
 
 class Download:
-    """The records of a list that are not yet received.
+    """The download of the records of a list: their states, and the next request.
 
-    `waiting` has the accessions to request, in this order, each with its number of refusals.
-    `received` has the name of the record of each accession that is kept, and `lacking` the reason
-    why one cannot be had.
+    `waiting` has the accessions to request, in order, with the number of refusals of each.
+    `received` has the accession with version of each kept record, by requested accession. `lacking`
+    has the reason for each accession that cannot be downloaded.
     """
 
     def __init__(
@@ -64,18 +65,19 @@ class Download:
         self._size = BATCH
         #: Digests of records that may have been cut.
         self._unconfirmed: dict[str, str] = {}
-        #: A record that is kept, to be requested after a single one.
+        #: A kept record. A request for a single record also asks for this one, so that it is the
+        #: last.
         self._extra_record = next(iter(kept.files), None)
-        #: What an answer to a request for a single record held in its place.
+        #: The fault of an answer that held another content in place of a single requested record.
         self._wrong_answer = ""
 
     def attempt(self) -> None:
         """Request the next records once, and keep the complete ones of the answer.
 
-        Without a complete record a `Failure` is raised, and the next request is smaller.
+        An answer without a complete record raises a `Failure`, and makes the next request smaller.
         """
         requested = list(islice(self.waiting, self._size))
-        # A single record is always the last of its answer, so request another one after it.
+        # A single record would be the last of the answer, so request another record after it.
         alone = len(requested) == 1 and requested[0] in self._unconfirmed
         companion = [self._extra_record] if alone and self._extra_record else []
         cut, self._wrong_answer = None, ""
@@ -111,7 +113,7 @@ class Download:
         return self._give_up(requested, "NCBI answers without it")
 
     def _give_up(self, requested: list[str], reason: str) -> None:
-        """Narrow the requests down to the record that NCBI lacks, and give this record up."""
+        """Make requests smaller, down to the record that NCBI lacks, and give this record up."""
         if len(requested) > 1:
             self._size = max(1, len(requested) // 4)
             raise eutils.RetryableFailure(reason)
@@ -123,7 +125,7 @@ class Download:
         self.lacking[accession] = self._wrong_answer or ABSENT
 
     def _keep_complete(self, requested: list[str], text: str) -> tuple[bool, bool]:
-        """Keep the complete records; return whether any is new, and whether any is damaged."""
+        """Keep the complete records; return whether a record is new, and whether one is damaged."""
         copies, damaged = self._select_usable(requested, text)
         certain: dict[str, str] = {}
         new = False
@@ -149,7 +151,7 @@ class Download:
         return new, damaged
 
     def _select_usable(self, requested: list[str], text: str) -> tuple[Records, bool]:
-        """Return the usable records of an answer, and whether any was damaged."""
+        """Return the usable records of an answer, and whether a record was damaged."""
         usable: Records = {}
         faults = self.client.faults
         contradictory, damaged = set(), False
@@ -186,22 +188,23 @@ class Download:
 def match_request(received: str, requests: dict[str, list[str]]) -> str | None:
     """Return the requested accession that a received one answers, or None.
 
-    It is the same with or without version, or the only one that differs just in case. `requests`
-    holds the requested accessions by their form in upper case.
+    The two accessions are equal, with or without the version of the received one. Their case may
+    differ if only one request matches. `requests` holds the requested accessions by their text in
+    upper case.
     """
     for form in (received, received.rpartition(".")[0]):
-        alike = requests.get(form.upper(), [])
-        if form in alike or len(alike) == 1:
-            return form if form in alike else alike[0]
+        matches = requests.get(form.upper(), [])
+        if form in matches or len(matches) == 1:
+            return form if form in matches else matches[0]
     return None
 
 
 class Partial:
-    """A folder of verified records, in files that are named by the SHA-256 of their bytes.
+    """A folder of verified records, in files whose names are the SHA-256 of their bytes.
 
     A file whose digest differs from its name is removed, and its records count as not received. The
-    record of an accession with version never changes, so it may come from any earlier download.
-    A folder with files of another origin is refused. `files` has the file of each accession.
+    record of an accession with version never changes, so a record may come from any earlier
+    download. A folder that holds other files is refused. `files` has the file of each accession.
     """
 
     def __init__(self, folder: Path):
@@ -218,7 +221,7 @@ class Partial:
         self._content = lru_cache(KEPT_IN_MEMORY)(_read_verified)
 
     def find(self, accession: str) -> str | None:
-        """Return the kept accession with version, the latest for one without version, or None."""
+        """Return the kept accession with version (for none in `accession`, the latest), or None."""
         return accession if accession in self.files else self._latest.get(accession)
 
     def keep(self, records: dict[str, str]) -> None:
@@ -258,7 +261,7 @@ def forget(folder: Path) -> None:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return the files of a folder, and the remains of writers that were killed."""
+    """Return the files of a folder, with files that killed processes left incomplete."""
     paths = sorted(folder.iterdir())
     for path in paths:
         if not _NAME.fullmatch(path.name):
@@ -273,7 +276,7 @@ def _remove(path: Path) -> None:
 
 
 def _read_verified(path: Path) -> dict[str, str] | None:
-    """Return the records of a file, or None if the file is damaged or of another origin."""
+    """Return the records of a file, or None if it is damaged or was not written by `Partial`."""
     if not path.is_file():
         return None
     content = path.read_bytes()

@@ -1,9 +1,9 @@
 """Genomes from NCBI's nucleotide database: by query, by accession or by lock file.
 
 The wanted records are listed before the first one is fetched. A query leaves its result on NCBI's
-history server, from which the accessions are listed. Sequences are then fetched by accession in
-batches, and every answer is compared with its request. All accessions that cannot be had are named
-in one message, after the others have been received and kept.
+history server, which then lists the accessions. Sequences are fetched by accession in batches, and
+every answer is compared with its request. Some accessions may have no record. One message names all
+of them, after the other records have been received and kept.
 """
 
 import json
@@ -55,14 +55,14 @@ def fetch(
 ) -> None:
     """Download the records of each class to `{class}.fasta`, in upper case.
 
-    The records are sorted by accession, or are in the order of the lock file: `locked` are the rows
-    of an earlier one, in place of lists and queries. Their headers are accessions with versions,
+    The records are sorted by accession. If `locked` has the rows of an earlier lock file, these
+    rows replace lists and queries, and give the order. Headers are accessions with versions,
     because descriptions change. So the same list gives the same bytes. The folder `partial` holds
     verified records. It survives a failure, an interrupt and a kill, and the next call requests
-    only the other records.
+    only the missing records.
 
-    What is an `InputError`: no record matches, a record does not exist (any more) or has changed,
-    NCBI refuses, or it gave no usable answer `eutils.MAX_TRIES` times in a row.
+    An `InputError` is raised if no record matches, if a record does not exist (any more) or has
+    changed, if NCBI refuses, or after `eutils.MAX_TRIES` unusable answers in a row.
     """
     email = source["email"]
     client = eutils.Client(expand(email, "source.email") if email.startswith("$") else email)
@@ -70,12 +70,12 @@ def fetch(
     with client.ncbi_lock():
         kept = Partial(partial)
         received = {name: _download(client, wanted[name], name, kept) for name in classes}
-        # All that cannot be had is refused in one message.
+        # One message names all records that cannot be downloaded.
         faulty = {name: download.lacking for name, download in received.items() if download.lacking}
         texts = {name: explain(faulty[name], wanted[name].places) for name in faulty}
-        remedy = "remove or replace these accessions; all others are kept, and not fetched again"
+        remedy = "remove or replace these accessions; all other records are kept"
         if all(wanted[name].accessions is None for name in faulty):
-            remedy = "exclude them from the query, each by NOT ACCESSION[accn]"
+            remedy = "exclude these accessions from the query, each by NOT ACCESSION[accn]"
         if len(faulty) == 1:
             [name] = faulty
             raise wanted[name].error(texts[name], remedy)
@@ -89,7 +89,7 @@ def fetch(
 
 
 def _list_wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> Wanted:
-    """Return what a source wants of a class: records of a lock file, of a list, or of a query."""
+    """Return the wanted records of a class: by a lock file, a list or a query."""
     lists, queries = source.get("accessions", {}), QUERIES | source.get("queries", {})
     if locked:
         digests = {row.accession: row.sha256 for row in locked[name]}
@@ -107,13 +107,13 @@ def _list_wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None
     if name in queries:
         limit = source.get("max_records", {}).get(name)
         return Wanted(f"source.queries.{name}", queries[name], limit=limit)
-    remedy = f"add one; only {', '.join(QUERIES)} have a query by default"
+    remedy = f"add a query; only {', '.join(QUERIES)} have a query by default"
     reason = "the class has neither a query nor accessions"
     raise InputError(f"source.queries.{name}", None, reason, remedy)
 
 
 def _find_places(lines: dict[str, str], where: object) -> dict[str, str]:
-    """Return the place of each accession, in sorted order; refuse malformed and repeated ones."""
+    """Return the place of each accession, sorted; refuse malformed or repeated accessions."""
     if not lines:
         raise InputError(where, [], "no accession", "give at least one")
     forms = {place: canonical(line) for place, line in lines.items()}
@@ -131,9 +131,9 @@ def _find_places(lines: dict[str, str], where: object) -> dict[str, str]:
 
 
 def _download(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -> Download:
-    """Fetch the missing records of a class; return what was found, in the order of writing."""
+    """Fetch the missing records of a class, and return the download in the order of writing."""
     client.faults.clear()
-    often = sys.stderr.isatty()  # Twice a minute in a log.
+    often = sys.stderr.isatty()  # A log gets a line twice a minute.
     try:
         accessions = wanted.accessions or search(client, wanted)
         download = Download(client, accessions, wanted.digests, kept)
@@ -171,7 +171,7 @@ def search(client: eutils.Client, wanted: Wanted) -> list[str]:
     """Return the accessions that match a query, sorted, at most `wanted.limit` of them.
 
     Records without a sequence of their own, such as masters of WGS projects, are left out and named
-    on stderr. No match, and matches that NCBI does not list, are refused.
+    on stderr. A query without a match, and matches that NCBI does not list, are refused.
     """
     left_out: list[str] = []
 
@@ -192,9 +192,9 @@ def search(client: eutils.Client, wanted: Wanted) -> list[str]:
 
 
 def _pieces(client: eutils.Client, wanted: Wanted, spans: tuple[Span, ...]) -> Iterator[str]:
-    """Yield the accessions that match within `spans`; if there are more than `PAGE`, by halves.
+    """Yield the accessions that match within `spans`; search halves for more than `PAGE` matches.
 
-    The older ones come first.
+    Accessions of older records come first.
     """
     narrowed = []
     for field, *bounds in (span for span in spans if span not in SPANS):
@@ -225,9 +225,10 @@ def _pieces(client: eutils.Client, wanted: Wanted, spans: tuple[Span, ...]) -> I
 def _list_page(
     client: eutils.Client, term: str, most: int, all_of_them: bool
 ) -> tuple[int, list[str] | None]:
-    """Search, and return how many records match, and the accessions of the first `most`.
+    """Search; return how many records match, and the accessions of the first `most` records.
 
-    These are None if `all_of_them` are wanted and there are more. A retry repeats both requests.
+    The accessions are None if `all_of_them` are wanted and more than `most` match. A retry repeats
+    both requests.
     """
     try:
         text = client.ask("esearch", term=term, usehistory="y", retmax=0, retmode="json")
@@ -244,7 +245,7 @@ def _list_page(
         message = result.get("ERROR", "no result of a search")
         raise eutils.RetryableFailure(f"the server answers: {message}")
     count = int(result["count"])
-    # What NCBI ignored of the query changes the result.
+    # NCBI may ignore a part of the query, which changes the result.
     for part in ("errorlist", "warninglist"):
         for kind, phrases in result.get(part, {}).items():
             if phrases:

@@ -1,15 +1,15 @@
 """Send requests to NCBI's E-utilities, with retries, at NCBI's rate (NBK25497).
 
-That is at most one request every 0.37 s, or every 0.1 s with an API key, retries included.
+The rate is at most one request every 0.37 s, or every 0.1 s with an API key, retries included.
 
 Environment
 -----------
 NCBI_API_KEY : the API key, read at each request and never shown.
 ESCALA_EUTILS_URL : address of a mirror or a test server, used in place of
-    https://eutils.ncbi.nlm.nih.gov. It receives the key. NCBI's rate limit is not applied to it,
-    unless its host is under nih.gov.
-ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait of up to the same
-    length is added. Ignored for NCBI's own server.
+    https://eutils.ncbi.nlm.nih.gov. This server receives the key. NCBI's rate limit applies only to
+    hosts under nih.gov.
+ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait of at most this
+    length is added. Waits for NCBI's own server do not change.
 """
 
 import os
@@ -35,15 +35,15 @@ NCBI = "https://eutils.ncbi.nlm.nih.gov"
 KEY_VARIABLE = "NCBI_API_KEY"
 URL_VARIABLE = "ESCALA_EUTILS_URL"
 FIRST_WAIT_VARIABLE = "ESCALA_EUTILS_WAIT"
-#: Failed tries in a row after which a request is given up.
+#: A request is given up after this number of failed tries in a row.
 MAX_TRIES = 8
-#: Longest wait between two tries, and if the server asks for a longer one.
+#: Longest wait between two tries, in general and if the server asks for a longer wait.
 MAX_WAIT_SECONDS, MAX_RETRY_AFTER_SECONDS = 60, 600
 #: A request fails if no byte arrives for this long.
 TIMEOUT_SECONDS = 60
 RATE_LIMIT = re.compile(r"rate limit", re.I)
 EXPIRED_SEARCH = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
-#: NCBI's answers for an identifier that it does not know, and sometimes for one that it knows.
+#: NCBI's answers for an unknown identifier, and sometimes also for a known one.
 NO_SUCH_RECORD = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
 BAD_KEY = re.compile(r"api.key.{0,20}invalid|invalid.{0,20}api.key", re.I | re.S)
 
@@ -55,7 +55,7 @@ class Failure(Exception):
 
 
 class PermanentFailure(Failure):
-    """A failure that would occur again after a retry."""
+    """A failure that would happen again after a retry."""
 
 
 class NotFound(Failure):
@@ -63,7 +63,7 @@ class NotFound(Failure):
 
 
 class RetryableFailure(Failure):
-    """A failure that may not occur again after `wait` seconds, which the server asks for."""
+    """A failure that may end with time. The server may ask for a wait of `wait` seconds."""
 
     def __init__(self, reason: str, wait: float = 0):
         self.wait = wait
@@ -82,7 +82,7 @@ class Client:
     """Send one user's requests, with an e-mail address, to NCBI or to a mirror.
 
     `faults` is the number of retries so far, by the reason of the fault. An environment variable
-    without an HTTP address, or without a number of seconds, is refused.
+    with a wrong address or a wrong number of seconds is refused.
     """
 
     def __init__(self, email: str):
@@ -108,7 +108,7 @@ class Client:
 
     @contextmanager
     def ncbi_lock(self) -> Iterator[None]:
-        """Let one download at a time use this user's rate at NCBI; a mirror needs no lock."""
+        """Hold the lock of this user's requests to NCBI; a mirror needs no lock."""
         if not self._is_ncbi:
             yield
             return
@@ -130,7 +130,7 @@ class Client:
         if self._is_ncbi:
             time.sleep(max(0.0, self._next - time.monotonic()))
             self._next = time.monotonic() + (0.1 if key else 0.37)
-        # Raise outside of the handlers: the original exceptions may hold the key.
+        # Raise outside the handlers, because the original exceptions may hold the key.
         try:
             address = f"{self._server}/entrez/eutils/{utility}.fcgi"
             with urlopen(address, body, timeout=TIMEOUT_SECONDS) as reply:
@@ -147,7 +147,8 @@ class Client:
     def with_retries(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`; retry after each `RetryableFailure`, with growing waits.
 
-        After `MAX_TRIES` attempts the last one is raised, and another failure at once.
+        After `MAX_TRIES` attempts the last failure is raised. A failure of another class is raised
+        at once.
         """
 
         def count_fault(state: RetryCallState) -> None:
@@ -167,7 +168,7 @@ class Client:
 
 
 def failure_of(text: str, introduction: str = "the server answers") -> Failure:
-    """Return the failure that an answer without records reports; an empty one can be retried."""
+    """Return the failure that an answer without records reports; an empty answer can be retried."""
     if BAD_KEY.search(text):
         return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
     if NO_SUCH_RECORD.search(text):
@@ -180,7 +181,7 @@ def failure_of(text: str, introduction: str = "the server answers") -> Failure:
 
 
 def _failure_of(error: HTTPError) -> Failure:
-    """Return the failure that an answer with an error's status reports."""
+    """Return the failure that the status of an HTTP error and its text report."""
     with error:
         try:
             text = error.read(4000).decode("utf-8", "replace")
@@ -201,7 +202,7 @@ def _key() -> str | None:
 
 
 def excerpt(text: str) -> str:
-    """Return an answer as one short line, without the API key, which NCBI repeats in some."""
+    """Return an answer as one short line, without the API key, which NCBI may repeat."""
     plain = " ".join(re.sub(r"<[^>]*>", " ", _without_key(text)).split())
     return plain[:120] or "nothing"
 

@@ -1,6 +1,6 @@
-"""The files that a source of genomes names, and the lock file: its records with their digests.
+"""The files that a source of genomes names, and the lock file of all records with digests.
 
-The workflow asks for their paths at every start, so heavy libraries are imported on demand.
+The workflow asks for the files' paths at every start, so heavy libraries are imported on demand.
 """
 
 import csv
@@ -15,7 +15,8 @@ from escala.core.errors import InputError
 from escala.core.text import PACKED_ENDINGS, open_text
 from escala.data.paths import expand_path, is_hidden
 
-#: Endings of FASTA files with nucleotides, in small or capital letters; a packed file has one more.
+#: Endings of FASTA files with nucleotides, in small or capital letters; a packed file has a second
+#: ending.
 ENDINGS = (".fasta", ".fas", ".fa", ".fna", ".ffn", ".fsa")
 _FILE = re.compile(
     f"(.+)(?:{'|'.join(map(re.escape, ENDINGS))})(?:{'|'.join(map(re.escape, PACKED_ENDINGS))})?",
@@ -38,7 +39,7 @@ def files_by_class(folder: Path) -> dict[str, list[Path]]:
 
 
 def class_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the only file of each class in `source["folder"]`; refuse a class without one."""
+    """Return the only file of each class in `source["folder"]`; refuse a class without a file."""
     where, folder = "source.folder", Path(expand_path(source["folder"], "source.folder"))
     if not folder.is_dir():
         raise InputError(where, str(folder), "no such folder", "name an existing folder")
@@ -52,12 +53,12 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
             raise InputError(where, str(folder), reason, remedy)
         if len(names) > 1:
             reason = f"several files for the class {name}"
-            raise InputError(where, names, reason, "keep one of them")
+            raise InputError(where, names, reason, "keep one file")
     return [files[name][0] for name in classes]
 
 
 def accession_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files that list accessions; a class may have its list in the settings instead."""
+    """Return the files that list accessions; a list in the settings has no file."""
     lists = source.get("accessions", {})
     return [
         Path(expand_path(lists[name], f"source.accessions.{name}"))
@@ -67,15 +68,15 @@ def accession_files(source: dict, classes: list[str]) -> list[Path]:
 
 
 def lock_file(source: dict) -> Path | None:
-    """Return the earlier lock file whose records a source must give, if it names one."""
+    """Return the earlier lock file that a source names, or None."""
     return Path(expand_path(source["lock"], "source.lock")) if "lock" in source else None
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
     """Copy the file of each class in `source["folder"]` to `{class}.fasta`, unpacked and wrapped.
 
-    Headers and letters stay as they are. An accession, the first word of a header, may occur only
-    once in a class: class and accession identify a record.
+    Headers and letters stay as they are. The first word of a header is the accession. An accession
+    may occur only once in a class, because class and accession identify a record.
     """
     from tqdm import tqdm
 
@@ -86,7 +87,7 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
         gaps = 0
         with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
             for record in tqdm(records(path), desc=name, unit="genome", disable=None):
-                # A wrong record is refused here, where its file is the user's.
+                # A wrong record is refused here, so that the message names the user's file.
                 [(_, genome)] = nucleotides([record], path)
                 gaps += len(record[1]) - len(genome)
                 write_record(fasta, *record)
@@ -109,7 +110,7 @@ def digest(sequence: str) -> str:
 
 
 def lock_rows(folder: Path, classes: list[str]) -> Iterator[Locked]:
-    """Yield a row per record of `{class}.fasta` in `folder`, classes in their order."""
+    """Yield a row for each record of `{class}.fasta` in `folder`, in the order of `classes`."""
     from escala.data.nucleotides import records
 
     for name in classes:
@@ -120,7 +121,7 @@ def lock_rows(folder: Path, classes: list[str]) -> Iterator[Locked]:
 def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
     """Return the rows of each class of a lock file, in the order of the file.
 
-    A file that is no lock file, an accession twice in a class, and a class without a row are
+    A file that is no lock file, a repeated accession in a class, and a class without a row are
     refused.
     """
     rows: dict[str, dict[str, Locked]] = {name: {} for name in classes}
@@ -149,7 +150,7 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
 
 
 def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Path) -> None:
-    """Refuse records that are not exactly those of a lock file, in its order, by accession."""
+    """Refuse records that differ from the records of a lock file, or come in another order."""
     remedy = (
         "restore the records, or make a new lock: run without source.lock and use the lock.tsv "
         "alongside the sequences"

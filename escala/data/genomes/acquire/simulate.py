@@ -1,8 +1,8 @@
 """Outbreak-like genomes evolved along coalescent trees, with known lineages.
 
-From the root genome of a class grows a coalescent tree of lineages, and from the ancestor of each
-lineage one of records. Genomes mutate along the branches. Simulated sequencing then leaves them
-incomplete, with some ambiguous letters, and in upper or lower case.
+A coalescent tree of lineages grows from the root genome of a class. A coalescent tree of records
+grows from the ancestor of each lineage. Genomes mutate along the branches. Simulated sequencing
+then makes the genomes incomplete, with some ambiguous letters, and in upper or lower case.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from tqdm import tqdm
 from escala.data.nucleotides import write_record
 
 LETTERS = np.frombuffer(b"ACGT", np.uint8)
-# IUPAC letters for two bases (Cornish-Bowden 1985): row i holds those that include base i.
+# IUPAC letters for two bases (Cornish-Bowden 1985): row i holds the letters that include base i.
 AMBIGUOUS = np.frombuffer(b"RWMYSMRSKYWK", np.uint8).reshape(4, 3)
 UNKNOWN, LOWER_CASE = ord("N"), 0x20
 
 
 class Profile(NamedTuple):
-    """The root genome of a class: its letters, their composition, and the class of a relative.
+    """The root genome of a class: its number of letters, their composition, and a related class.
 
-    The composition are the fractions of A, C, G and T; a root is derived from that of its relative.
+    The composition is the fractions of A, C, G and T. A root with a related class is derived from
+    the root of that class.
     """
 
     length: int
@@ -37,7 +38,8 @@ class Profile(NamedTuple):
     relative: str | None = None
 
 
-# Rounded lengths and compositions of genomes in GenBank; the fractions are scaled to add up to one.
+# Rounded lengths and compositions of genomes in GenBank; the code scales the fractions to the sum
+# 1.
 PROFILES = {
     "COVID": Profile(29_900, (0.299, 0.184, 0.196, 0.321)),
     "DENGUE": Profile(10_700, (0.323, 0.206, 0.258, 0.214)),
@@ -53,10 +55,10 @@ class Difficulty(NamedTuple):
 
     Attributes
     ----------
-    kinship : fraction of a root's positions taken from the ancestor common to all classes:
-        unrelated roots differ at 0.74 of their positions, roots of difficulty 1 at 0.30 to 0.45.
-    close_kinship : the same for a root derived from a relative's root: SARS differs from COVID at
-        0.24 of its positions, 0.20 at difficulty 0.5, 0.16 at difficulty 1.
+    kinship : fraction of a root's positions that come from an ancestor common to all classes.
+        Unrelated roots differ at 0.74 of their positions, roots of difficulty 1 at 0.30 to 0.45.
+    close_kinship : fraction of a root's positions that come from the root of its related class.
+        SARS differs from COVID at 0.24 of the positions, at 0.20 for difficulty 0.5 and 0.16 for 1.
     divergence : substitutions per site from the root of a class to each record.
     ends : mean number of letters missing at each end of a record.
     ambiguous : fraction of letters replaced by an IUPAC letter for two bases.
@@ -77,7 +79,7 @@ class Difficulty(NamedTuple):
         return cls(*(low + rise * setting for low, rise in zip(least, growth, strict=True)))
 
 
-# Fraction of the divergence that arises within a lineage, after its ancestor.
+# Fraction of the divergence that arises after the ancestor of a lineage.
 WITHIN_LINEAGE = 0.2
 # Growth rate of the epidemic per coalescent unit, enough for the star-like trees of outbreaks.
 GROWTH = 20.0
@@ -92,8 +94,8 @@ LOWER_CASE_RECORDS, SOFT_MASKED_RECORDS = 0.1, 0.05
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
     """Write `{class}.fasta` for every class, and `lineages.tsv` (accession, class, lineage).
 
-    The same `seed`, `difficulty` in [0, 1], class name and number of `records` of a source give the
-    same bytes, independent of other classes. Memory is bounded by a few genomes.
+    Equal `seed`, `difficulty` in [0, 1], class name and number of `records` give equal bytes,
+    independent of other classes. Memory is bounded by a few genomes.
     """
     with open(folder / "lineages.tsv", "w", encoding="utf-8") as lineages:
         lineages.write("accession\tclass\tlineage\n")
@@ -135,7 +137,7 @@ def root(name: str, seed: int, level: Difficulty) -> np.ndarray:
 def _quantiles(name: str, seed: int, level: Difficulty) -> np.ndarray:
     """Return a number in [0, 1) per position of a root, float64.
 
-    Related roots have some of these numbers in common, not letters. Each class maps its numbers to
+    Related roots have some of these numbers in common, and not letters. Each class maps numbers to
     letters by its own composition, so that kinship does not change the composition.
     """
     profile = PROFILES.get(name, GENERIC)
@@ -160,10 +162,10 @@ def _stream(seed: int, *names: str) -> np.random.Generator:
 def _evolve(
     ancestor: np.ndarray, tips: int, divergence: float, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Yield the genomes at the tips of a coalescent tree, each `divergence` from its `ancestor`.
+    """Yield the genomes at the tips of a coalescent tree, each at `divergence` from `ancestor`.
 
-    The population grows exponentially: time in one of constant size is rescaled as in Slatkin &
-    Hudson (1991, Genetics 129:555).
+    The population grows exponentially. The tree is drawn for a population of constant size, and its
+    times are rescaled as in Slatkin & Hudson (1991, Genetics 129:555).
     """
     if tips == 1:
         yield _mutate(ancestor, divergence, rng)
@@ -208,7 +210,7 @@ def _mutate(genome: np.ndarray, divergence: float, rng: np.random.Generator) -> 
 
 
 def _sequence(genome: np.ndarray, level: Difficulty, rng: np.random.Generator) -> np.ndarray:
-    """Return the letters (uint8, ASCII) of a genome as a sequencer would leave it."""
+    """Return the letters (uint8, ASCII) of a genome after simulated sequencing."""
     start, end = np.minimum(rng.exponential(level.ends, size=2).astype(int), len(genome) // 4)
     genome = genome[start : len(genome) - end]
     letters = LETTERS[genome]

@@ -1,10 +1,9 @@
-"""Layers, updates and exchanges that are faster than Keras's, with the same updates to rounding.
+"""Layers, updates and exchanges that are faster than Keras's; only rounding differs.
 
-Training asks `dense`. Models and their optimizers take `lookup` and `rmsprop`. This module compiles
-and loads their operations in C++: each `.cc` file of this folder is a library, which may include
-the headers alongside it. The first process of an environment that needs a library compiles it into
-the environment's folder. It must run on every x86-64 processor, because the nodes of a cluster
-differ.
+Training uses `dense`. Models and optimizers use `lookup` and `rmsprop`. This module compiles and
+loads operations in C++. Each `.cc` file in this folder is a library, which may include the headers
+in the folder. The first process that needs a library compiles it into a folder of the environment.
+A library must run on every x86-64 processor, because the nodes of a cluster differ.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from escala.core.files import atomic, take_turns
 
 log = logging.getLogger("escala")
 
-#: Without `-fno-math-errno`, no loop over square roots is compiled to vector instructions. Without
-#: `-Wno-psabi`, the compiler notes that functions with vector arguments have no stable interface.
+#: `-fno-math-errno` lets the compiler use vector instructions in loops over square roots.
+#: `-Wno-psabi` suppresses a note that functions with vector arguments have no stable interface.
 OPTIONS = ("-O3", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
-#: The folder of this environment that holds the libraries.
+#: The folder for libraries in this environment.
 LIBRARIES = Path(sys.prefix, "share", "escala")
 
 
@@ -38,7 +37,7 @@ LIBRARIES = Path(sys.prefix, "share", "escala")
 def load_operations(name: str, instead: str) -> ModuleType:
     """Return the operations of the file `NAME.cc` as functions of a module.
 
-    `instead` is the knob that needs no such operations, for the message of `Unavailable`.
+    `instead` is a knob's value that needs no operations in C++, for the message of `Unavailable`.
     """
     with resources.as_file(resources.files(__package__)) as folder:
         path = compile_library(folder / f"{name}.cc", instead)
@@ -54,13 +53,13 @@ def compile_library(
     folder: Path = LIBRARIES,
     compiler: str = packages.COMPILER,
 ) -> Path:
-    """Return the shared library made of a C++ file, which is compiled if it is not in a folder.
+    """Return the shared library of a C++ file; compile the file if the library is not in `folder`.
 
-    Its name holds two digests. The first one is of the file, of the headers in its folder, of the
-    options and of TensorFlow's version. The second one is of the compiler's version. Where there is
-    no compiler, the newest library with the first digest serves. Several processes may call this at
-    the same time; one of them compiles. A library that cannot be compiled or written is
-    `Unavailable`.
+    The name of a library has two digests. The first digest is of the file, of the headers in its
+    folder, of the options and of TensorFlow's version. The second digest is of the compiler's
+    version. Without compiler, the newest library with the first digest serves. Several processes
+    may call this at the same time, and only one process compiles. A library that cannot be compiled
+    or written is `Unavailable`.
     """
     options = [*OPTIONS, *tf.sysconfig.get_compile_flags()]
     links = tf.sysconfig.get_link_flags()
@@ -92,7 +91,7 @@ def _digest(value: object) -> str:
 
 
 def _run(command: list[str], instead: str) -> None:
-    """Run a compiler; `Unavailable` if it is missing, or ends with an error."""
+    """Run a compiler. A missing compiler, or an error of the compiler, is `Unavailable`."""
     try:
         done = capture(command)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Large dense layers, whose gradients ranks exchange as two factors, or in memory that they share.
+"""Large dense layers, whose gradients ranks exchange as two factors, or in shared memory.
 
 The gradient of a dense layer's kernel is the product Xᵀ · G. X is the layer's input, of shape
 (rows, in). G is the gradient of the layer's output before the activation, of shape (rows, out). If
@@ -6,8 +6,8 @@ the factors of all ranks are joined along the rows, their product is the sum of 
 gradients. So the ranks can gather the factors of all ranks and multiply them, and need no sum of
 the products.
 
-A rank with r rows then sends r · (in + out) numbers; for the product it would send in · out. X is
-known before the backward pass begins, so a strategy can send it during that pass.
+A rank with r rows then sends r · (in + out) numbers; for the product it would send in · out
+numbers. X is known before the backward pass begins, so a strategy can send X during this pass.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from escala.workloads.models import as_model_input
 
 Layer = tf.keras.layers.Dense
 Optimizer = tf.keras.optimizers.Optimizer
-# Keras exports this class under no public name.
+# Keras has no public name for this class.
 _Functional = tf.keras.Sequential.__base__
 
 
 class Factors(NamedTuple):
     """The gradient of a kernel of shape (in, out), as two factors.
 
-    They are the layer's input, (rows, in), and the gradient of its output before the activation,
-    (rows, out).
+    The factors are the layer's input, (rows, in), and the gradient of its output before the
+    activation, (rows, out).
     """
 
     inputs: tf.Tensor
@@ -48,30 +48,31 @@ class Factors(NamedTuple):
 
 
 class InMemory(Factors):
-    """Factors of a rank's own rows, which ranks exchange through memory that they share.
+    """Factors of a rank's own rows, which ranks exchange through shared memory.
 
-    They are known only after the layer's product, when nobody reads the kernel any more.
+    The factors are known only after the layer's product. From then on nobody reads the kernel.
     """
 
 
-#: A gradient, in any of its forms.
+#: A gradient of any type.
 Gradient = tf.Tensor | tf.IndexedSlices | Factors
 
 
 class DenseLayers:
     """The dense layers of a model whose gradients are factors, and the kernels that ranks share.
 
-    This builds the optimizer, which is not built before. `plan` is that of the run. It is
-    `Unavailable` where `SharedKernel.among` is.
+    This also builds the optimizer, which must not be built before. `plan` is the plan of the run.
+    Shared memory may be `Unavailable`; see `SharedKernel.among`.
 
     Attributes
     ----------
-    exchanges : one of `costs.EXCHANGES` for each layer that computes one product.
-    kinds : the class of the factors, for each layer whose gradient is factors.
+    exchanges : for each layer that computes one product, one of `costs.EXCHANGES`.
+    kinds : for each layer whose gradient is factors, the class of the factors.
     updated : the variables that the optimizer updates, in the order of the model's trained
-        variables. In place of a shared kernel it is the variable of this rank's rows.
-    sums : how ranks sum other gradients through memory; None if they do not.
-    parts : the shared kernel to whose rows a variable of the optimizer belongs, by its `ref`.
+        variables. The variable of this rank's rows replaces a shared kernel.
+    sums : the object that sums other gradients through memory; None if a library sums them.
+    parts : for the optimizer's variables that belong to rows of a shared kernel: by `ref` of the
+        variable, the kernel.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class DenseLayers:
             if kind is InMemory
         }
         self._shared = [*shared.values()]
-        # For each trained variable, the shared kernel that it is, else None.
+        # For each trained variable: its shared kernel, or None if the variable is not shared.
         self._kernels = [shared.get(variable.ref()) for variable in trained]
         self.updated = [
             kernel.local if kernel else variable
@@ -130,7 +131,7 @@ class DenseLayers:
         return [kernel.local for kernel in self._shared]
 
     def begin_step(self, rows: tf.Tensor) -> None:
-        """Begin a step of `rows` rows on this rank: wait for the kernels that it reads."""
+        """Begin a step of `rows` rows on this rank: wait for the shared kernels."""
         for kernel in self._shared:
             kernel.begin_step(rows)
 
@@ -147,12 +148,12 @@ class DenseLayers:
     def exchange_in_memory(
         self, gradients: Sequence[Gradient], computed: Sequence[Gradient]
     ) -> list:
-        """Exchange the factors that go through memory, and return all gradients after the exchange.
+        """Exchange the factors in shared memory, and return all gradients after the exchange.
 
-        `gradients` are those that the strategy returned, and `computed` those of this rank alone.
+        `gradients` are the strategy's result, and `computed` are the gradients of this rank alone.
         """
-        # A rank reads a kernel until the gradients of the layers before it are computed. All ranks
-        # must exchange through memory in one order, because each waits there for the others.
+        # A rank reads a kernel until the gradients of the earlier layers are computed. All ranks
+        # must exchange through memory in one order, because an exchange waits for all ranks.
         earlier = gradients if self.sums else computed
         awaited = [gradient for gradient in earlier if not isinstance(gradient, Factors)]
         results = []
@@ -165,10 +166,10 @@ class DenseLayers:
         return results
 
     def update(self, gradients: Sequence[Gradient]) -> list[tf.Variable]:
-        """Apply the sums of the gradients over all ranks, and return the variables updated.
+        """Apply the sums of the gradients over all ranks, and return the updated variables.
 
-        An update waits for all gradients. Before the last one, it would take the core from the
-        backward pass, and copy variables that are still read.
+        An update waits for all gradients. An earlier update would take the core from the backward
+        pass, and would copy variables that this pass still reads.
         """
         applied = []
         for gradient, kernel, variable in zip(gradients, self._kernels, self.updated, strict=True):
@@ -189,10 +190,10 @@ class DenseLayers:
 def plan_exchanges(
     model: tf.keras.Model, optimizer: Optimizer, plan: Mapping[str, Any], ranks: Ranks
 ) -> dict[Layer, str]:
-    """Return the exchange of each dense layer that may have another one than allreduce.
+    """Return the exchange of each dense layer for which allreduce may be replaced.
 
-    It is empty where the ranks sum all gradients. The gradients of a single rank stay factors where
-    the optimizer takes them, because its factors are those of all rows.
+    The result is empty if the ranks must sum all gradients. The gradients of a single rank stay
+    factors if the optimizer takes factors, because a single rank has the factors of all rows.
     """
     knobs, total = plan["knobs"], plan["ranks"]
     if not ranks.gathers or knobs["accumulation"] > 1:
@@ -220,10 +221,10 @@ def select_exchanges(
 ) -> dict[Layer, str]:
     """Return the exchange of each dense layer that computes one product.
 
-    `wanted` is one of `costs.EXCHANGES`. Layers that cannot have it, and those with which it does
-    not save `costs.MIN_SAVED_BYTES`, are summed by allreduce. `costs.SHARED_MEMORY` needs layers
-    with inputs of shape (batch, in): one row for each row of the model. `rows` is the global batch,
-    and `one_node` whether all ranks are on one node, each in its own process.
+    `wanted` is one of `costs.EXCHANGES`. Allreduce is for layers for which `wanted` is impossible,
+    or does not save more than `costs.MIN_SAVED_BYTES`. `costs.SHARED_MEMORY` needs layers with
+    inputs of shape (batch, in): one row for each row of the model. `rows` is the global batch.
+    `one_node` says whether all ranks are on one node, each in its own process.
     """
     if wanted == costs.SHARED_MEMORY and not one_node:
         wanted = costs.ALLREDUCE
@@ -246,24 +247,24 @@ def takes_factors(optimizer: Optimizer, variable: tf.Variable) -> bool:
 
 
 def dense(gradient: Gradient) -> tf.Tensor:
-    """Return a gradient in any form as a tensor of its variable's shape."""
+    """Return a gradient of any type as a tensor of its variable's shape."""
     if isinstance(gradient, Factors):
         return gradient.product()
     return tf.convert_to_tensor(gradient)
 
 
 def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
-    """Return the dense layers that compute one product, and the rows of each for one of the model.
+    """Return dense layers that compute one product, each with its rows for one row of the model.
 
-    They are layers of a chain or of a functional model. Each is called once, with an input (rows,
-    in) whose rows are a known multiple of the model's. The list is empty for a model of another
-    class, which may compute anything.
+    The model must be a chain of layers or a functional model. Other models may compute anything, so
+    the list is empty for them. A layer in the list is called once, with an input (rows, in) whose
+    rows are a known multiple of the model's rows.
     """
     if type(model) not in (tf.keras.Sequential, _Functional) or not model.inputs:
         return []
     # `forward` computes activation(rows @ kernel + bias) itself. It would leave out an activity
-    # regulariser, which only a call of the layer applies. The gradient of a regularised kernel is
-    # no product of two factors.
+    # regulariser, because only a call of the layer applies it. The gradient of a regularised kernel
+    # is not a product of two factors.
     layers = [
         layer
         for layer in model.layers
@@ -295,7 +296,7 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
 def _replace_calls(
     call: Callable[[Layer, tf.Tensor], tf.Tensor], layers: Collection[Layer]
 ) -> Iterator[None]:
-    """Let layers compute a function of the layer and its input in place of their own."""
+    """Within this context, let layers compute `call` of the layer and its input."""
     for layer in layers:
         layer.call = partial(call, layer)
     try:
@@ -308,10 +309,10 @@ def _replace_calls(
 def forward(
     model: tf.keras.Model, inputs: Any, kinds: Mapping[Layer, type[Factors]]
 ) -> tuple[tf.Tensor, dict]:
-    """Return the output of a model in training, and what the gradients of some layers need.
+    """Return the output of a model in training, and a record of layers for `gradients`.
 
-    `inputs` are those of the model. `kinds` are those of `DenseLayers`. The second result is for
-    `gradients`, and its keys are `kernel.ref()` of the layers of `kinds`.
+    `inputs` are the inputs of the model. `kinds` are as in `DenseLayers`. The keys of the record
+    are `kernel.ref()` of the layers in `kinds`.
     """
     recorded = {}
 
@@ -336,12 +337,11 @@ def forward(
 def gradients(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], recorded: dict
 ) -> list[Gradient]:
-    """Return the gradient of each variable. A kernel in `recorded` gets `Factors`.
+    """Return the gradient of each variable; the gradient of a kernel in `recorded` is `Factors`.
 
-    `recorded` is what `forward` returned. If the target depends on such a kernel in another way
-    too, for example through `add_loss`, a tensor is returned for it: the product of the factors
-    plus the gradient of the other uses. It is `Unavailable` for a kernel whose factors are
-    exchanged through shared memory.
+    `recorded` is the record of `forward`. The target may depend on such a kernel in another way,
+    too, for example through `add_loss`. Then the result is a tensor: the product of the factors
+    plus the gradient of the other uses. For a kernel in shared memory this case is `Unavailable`.
     """
     sums = {kernel: sums for kernel, (*_, sums) in recorded.items()}
     taped, sum_gradients = tape.gradient(target, (list(variables), sums))
@@ -352,7 +352,8 @@ def gradients(
         kind, inputs, outputs, _ = recorded[variable.ref()]
         output_gradients = sum_gradients[variable.ref()]
         if kind is InMemory:
-            # The gradient may not depend on the product, as of a loss that is linear in it.
+            # Let the gradient wait for the product. It might not depend on the product, such as if
+            # the loss is linear in the product.
             with tf.control_dependencies([outputs]):
                 output_gradients = tf.identity(output_gradients)
         factors = kind(inputs, output_gradients)

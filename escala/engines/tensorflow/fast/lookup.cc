@@ -1,14 +1,14 @@
 // Two convolutions over letters, each with ReLU and pooling, looked up in tables.
 //
 // After the first pooling, each position depends on a k-mer. Each tap of the second convolution has
-// a table with a row for every k-mer, and the convolution is a sum of one row from each table: see
-// `lookup.py`. With the tables T_t, of shape (k-mers, filters), and the
-// numbers n of the k-mers in a row of codes, a value is
+// a table with a row for every k-mer, and the convolution is a sum of one row from each table (see
+// `lookup.py`). With the tables T_t, of shape (k-mers, filters), and the numbers n of the k-mers in
+// a row of codes, a value is
 //
 //   max(0, max_j Σ_t T_t[n[stride · (pool · position + j + t)]])      0 ≤ j < pool, 0 ≤ t < taps
 //
-// Its gradient goes to the first of the largest sums, if this is positive. The tables of one model
-// stay in the cache of a core.
+// The gradient of a value goes to the first of the largest sums, if this sum is positive. The
+// tables of one model stay in the cache of a core.
 //
 // Vectors of 512 bits are not used: GCC 12 compiles their comparisons lane by lane.
 
@@ -24,7 +24,7 @@ struct Lookups {
   int64_t rows, places, positions, taps, table, filters, padded;
   int64_t stride, pool;
 
-  // The k-mers of a position.
+  // Return the k-mers of a position.
   INLINE const int32_t* Seen(int64_t row, int64_t position) const {
     return kmers + row * places + stride * pool * position;
   }
@@ -34,10 +34,10 @@ struct Lookups {
 constexpr int kVectors = 2, kWidest = 8;
 template <int kLanes> constexpr int kColumns = kVectors * kLanes;
 
-// Integers of as many lanes as a vector has.
+// Integers, as many as a vector has lanes.
 template <int kLanes> using Numbers = decltype(Vector<kLanes>() > Vector<kLanes>());
 
-// The largest sum of the tables' rows in a pool, and which of the sums it is.
+// The largest sum of the tables' rows in a pool, and the number of this sum.
 template <int kLanes>
 struct Largest {
   Vector<kLanes> value[kVectors];
@@ -86,7 +86,7 @@ INLINE void ValuesOfRows(const Lookups& all, int64_t start, int64_t end, float* 
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           const Vector<kLanes> value = largest.value[v];
-          // As ReLU, it leaves what is not a number as it is.
+          // As in ReLU, NaN stays NaN.
           Store<kLanes>(value < 0.0f ? Vector<kLanes>{} : value, stored + v * kLanes);
         }
         if (stored == block) std::copy_n(block, width, to + column);
@@ -96,8 +96,8 @@ INLINE void ValuesOfRows(const Lookups& all, int64_t start, int64_t end, float* 
 }
 
 // Add the gradients of the tables' columns of the blocks from `start` to `end`.
-// All rows are added by one thread, in their order, so the result does not depend on the number of
-// threads. `upstream` has the shape of the values, and `gradients` that of the padded tables.
+// One thread adds all rows in order, so the result does not depend on the number of threads.
+// `upstream` has the shape of the values, and `gradients` has the shape of the padded tables.
 template <int kLanes>
 INLINE void GradientsOfBlocks(const Lookups& all, int64_t start, int64_t end, const float* upstream,
                               float* gradients) {

@@ -1,12 +1,13 @@
-"""Two convolutions over letters, looked up in tables that each step computes from the weights.
+"""Two convolutions over letters, by lookups in tables that each step computes from the weights.
 
 The layers are Embedding → Conv1D → ReLU → MaxPool → Conv1D → ReLU → MaxPool, over a small alphabet.
 Each position after the first pooling depends only on a k-mer of `kernel + pool - 1` letters. So a
-table with one row for each k-mer holds all its values: 125 rows for five letters and a kernel and a
-pool of two. For each tap of the second kernel, another table is the product of this table and the
-tap's weights. The second convolution is the sum of one row from each of these tables. If it stays
-small, a single table holds these sums for the longer k-mer that all taps see together. Nothing is
-approximated: the results differ from those of the plain layers only by the order of sums.
+table with one row for each k-mer holds all values after the first pooling: 125 rows for five
+letters and a kernel and a pool of two. For each tap of the second kernel, another table is the
+product of this table and the tap's weights. The second convolution is the sum of one row from the
+table of each tap. If it stays small, a single table holds these sums for the longer k-mer that all
+taps see together. Nothing is approximated: the results differ from the plain layers' results only
+by the order of sums.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from tensorflow.keras import layers
 
 from escala.engines.tensorflow.fast import load_operations
 
-#: Maximum bytes of a table, float32. Beyond it the plain layers are used.
+#: Maximum bytes of a table, float32. The plain layers replace larger tables.
 TABLE_BYTES = 2**22
 
 
 class Lookup(layers.Layer):
-    """Five plain layers, computed by lookups if their tables stay small.
+    """Five plain layers, computed by lookups if the tables stay small.
 
-    It takes codes, integers of shape (rows, length), and gives floats of shape (rows, positions,
-    filters). On a CPU a code outside the alphabet is an error, as in `Embedding`. It has the
-    weights of the plain layers, with the same names, order and initial values, and the same
-    gradients. If lookups are impossible, it calls the plain layers one after the other.
+    The input is codes, integers of shape (rows, length), and the output floats of shape (rows,
+    positions, filters). On a CPU a code outside the alphabet is an error, as in `Embedding`. Names,
+    order, initial values and gradients of the weights are as in the plain layers. If lookups are
+    impossible, the plain layers are called in sequence.
 
     The layers of `stem` are an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a
     `MaxPool1D`, not yet built. Lookups are possible if both convolutions have a bias and ReLU, but
     no padding, strides, dilation or groups, and if the pools neither overlap nor pad. `table_bytes`
-    is the most that a table may have. With `operation`, an operation in C++ does the lookups in one
-    pass; it needs codes of uint8.
+    is the maximum size of a table. With `operation`, an operation in C++ does the lookups in one
+    pass. This operation needs codes of uint8.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Lookup(layers.Layer):
 
     def build(self, shape: tf.TensorShape) -> None:
         for layer in self.stem:
-            # An absolute scope gives the weights the same names as without this layer.
+            # With an absolute scope, the weights' names do not contain this layer.
             with tf.name_scope(f"{layer.name}/"):
                 if not layer.built:
                     layer.build(shape)
@@ -58,7 +59,7 @@ class Lookup(layers.Layer):
 
     @property
     def uses_tables(self) -> bool:
-        """Return whether tables are used rather than the plain layers."""
+        """Return whether tables replace the plain layers."""
         if not can_be_tabulated(self.stem):
             return False
         embedding, first, _, second, _ = self.stem
@@ -84,17 +85,18 @@ class Lookup(layers.Layer):
             tf.range(alphabet**k)[:, tf.newaxis] // alphabet ** tf.range(k - 1, -1, -1) % alphabet
         )
         values = pool(first_convolution(embedding(kmers)))
-        # For each tap of the second kernel its table of all k-mers, (k-mers, filters).
+        # For each tap of the second kernel, the table of all k-mers, (k-mers, filters).
         tables = tf.unstack(tf.matmul(tf.squeeze(values, 1), convolution.kernel))
         tables[0] += convolution.bias
         if self.operation:
             return look_up(codes, tf.stack(tables), alphabet, k, stride, pooled)
         has_one_table = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
         if has_one_table:
-            # ReLU of a table is cheaper than ReLU of all looked-up rows.
+            # A table has fewer values than all looked-up rows, so ReLU of the table is cheaper.
             tables = [tf.nn.relu(_join(tables, alphabet, k, stride))]
             k, offsets = k + offsets[-1], [0]
-        # As in `Embedding`, a code beyond the alphabet is an error, not another k-mer.
+        # As in `Embedding`, a code outside the alphabet is an error. It must not become another
+        # k-mer.
         letters = tf.gather(tf.range(alphabet), tf.cast(codes, tf.int32))
         positions = self.compute_output_shape(codes.shape)[1]
 
@@ -114,7 +116,7 @@ class Lookup(layers.Layer):
 
     @property
     def _k(self) -> int:
-        """Number of letters that a position after the first pooling depends on."""
+        """Number of letters on which a position after the first pooling depends."""
         _, convolution, pool, *_ = self.stem
         return convolution.kernel_size[0] + pool.pool_size[0] - 1
 
@@ -162,7 +164,7 @@ def _join(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.Ten
 
 @tf.custom_gradient
 def _rows(table: tf.Tensor, numbers: tf.Tensor):
-    """Return rows of a table by their numbers; the gradient is summed into a dense table."""
+    """Return rows of a table by number. The gradient is a dense table."""
 
     def gradient(upstream):
         flat = tf.reshape(upstream, (-1, table.shape[1]))
@@ -173,10 +175,10 @@ def _rows(table: tf.Tensor, numbers: tf.Tensor):
 
 @tf.custom_gradient
 def _largest(*values: tf.Tensor):
-    """Return the elementwise maximum; among equal values, the first gets the gradient.
+    """Return the elementwise maximum; of equal values, the first gets the gradient.
 
-    The gradient of ReLU selects the elements where another tensor is positive. It is the only
-    selection that TensorFlow computes with vector instructions.
+    The gradient of ReLU selects the elements at which another tensor is positive. TensorFlow
+    computes no other selection with vector instructions.
     """
     maxima = [values[0]]
     for value in values[1:]:
@@ -202,17 +204,17 @@ def look_up(
     pool: int,
     instructions: str = "auto",
 ) -> tf.Tensor:
-    """Return ReLU of the largest of `pool` sums of the tables' rows, at every position.
+    """Return, at every position, ReLU of the largest of `pool` sums of table rows.
 
-    Sum j of a position adds one row of each table. That of table t is the row of the k-mer that
-    begins at letter stride · (pool · position + j + t). This is a convolution with as many taps as
-    tables, over positions `stride` letters apart, with max-pooling and ReLU. Of equal sums, the
-    first gets the gradient. The result does not depend on the number of threads.
+    Sum j of a position adds one row of each table. From table t, the row of the k-mer that begins
+    at letter stride · (pool · position + j + t) is added. So the result is a convolution with one
+    tap for each table, over positions `stride` letters apart, with max-pooling and ReLU. Of equal
+    sums, the first gets the gradient. The result does not depend on the number of threads.
 
     `codes` are uint8 (rows, length), and `tables` float32 (taps, alphabet**k, filters). A k-mer's
     number has its first letter as the highest digit. `instructions` are `avx2` or `baseline`;
-    `auto` is the first that the processor has. The result is float32 (rows, positions, filters),
-    with as many positions as all their letters fit in. A code outside the alphabet is an
+    `auto` is the first of both that the processor has. The result is float32 (rows, positions,
+    filters), with all positions whose letters are inside the row. A code outside the alphabet is an
     InvalidArgumentError.
     """
     compiled = load_operations("lookup", "convolution: lookup-table")

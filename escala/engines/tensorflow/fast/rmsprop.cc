@@ -1,11 +1,11 @@
-// Update variables by RMSprop, each in one pass over memory: by its gradient, or the kernel of a
-// dense layer by the factors of its gradient.
+// Update variables by RMSprop, each in one pass over memory. A variable is updated by its gradient,
+// and the kernel of a dense layer may be updated by the factors of its gradient.
 //
 // The layer computes X · W, with X of shape (rows, m) and the kernel W of shape (m, n). D, of shape
 // (rows, n), is the gradient of this product, and the gradient of W is Xᵀ · D.
 //
-// The gradient is computed tile by tile: some rows of W's shape by some columns, summed in
-// registers over all terms. Each tile is applied as soon as it is complete, while it is in cache.
+// The gradient is computed tile by tile. A tile is some rows by some columns of W's shape, summed
+// in registers over all terms. A tile is applied as soon as it is complete, while it is in cache.
 //
 // Every element is summed in the order of its terms, by one chain of multiplications and additions.
 // So its value depends neither on the number of threads nor on the width of the vectors, as long as
@@ -89,7 +89,7 @@ INLINE void UpdateTiles(const Update& all, int64_t start, int64_t end) {
     const float* left = all.inputs + first;
     int64_t term = all.m, ahead = 32;
     if (height < kUpdateRows) {
-      // A whole tile would read beyond X: its missing columns are zeros.
+      // A whole tile would read beyond X, so the missing columns of X are zeros.
       last.assign(all.rows * kUpdateRows, 0.0f);
       for (int64_t b = 0; b < all.rows; ++b) {
         std::copy_n(left + b * all.m, height, last.data() + b * kUpdateRows);
@@ -134,8 +134,8 @@ void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* pa
   }
 }
 
-// Make the tensor of a variable, whose mutex is held, one that may be written in place.
-// A value that was read from the variable, and is still in use, shares its memory.
+// Let the tensor of a variable, whose mutex is held, be writable in place: copy the tensor if its
+// memory is shared with a value that was read from the variable and is still in use.
 Status Unshare(OpKernelContext* context, Var* variable) {
   Tensor* tensor = variable->tensor();
   if (tensor->RefCountIsOne()) return tensorflow::OkStatus();
@@ -147,8 +147,8 @@ Status Unshare(OpKernelContext* context, Var* variable) {
   return tensorflow::OkStatus();
 }
 
-// An update of a variable and its mean squares in place. They are the first two inputs, and the
-// learning rate is the last one.
+// An update of a variable and its mean squares in place. Both are the first two inputs, and the
+// learning rate is the last input.
 template <const auto& kVersions>
 class RMSpropOperation : public Versioned<kVersions> {
  public:
@@ -164,7 +164,7 @@ class RMSpropOperation : public Versioned<kVersions> {
     OP_REQUIRES(context, variable.get() != squares.get(),
                 errors::InvalidArgument("a variable and its mean squares are one variable"));
     const Tensor& rate = context->input(context->num_inputs() - 1);
-    // Other operations lock several variables in the order of these addresses too.
+    // Other operations also lock several variables in the order of these addresses.
     Var *one = variable.get(), *other = squares.get();
     if (other->mu() < one->mu()) std::swap(one, other);
     tensorflow::mutex_lock first(*one->mu());
@@ -218,7 +218,7 @@ class RMSpropOfProduct : public RMSpropOperation<UpdateRowsVersions> {
     const Update all{
         inputs.flat<float>().data(),  panels.flat<float>().data(),  rows, m, n, scalars,
         kernel->flat<float>().data(), squares->flat<float>().data()};
-    // Clock cycles: a vector of products in each, and some for every weight.
+    // Clock cycles: one for every vector of products, and some for every weight.
     const int64_t cycles = kUpdateRows * padded * (rows + 16) / 16;
     Divide(context, RoundedUp(m, kUpdateRows) / kUpdateRows, cycles,
            [this, &all](int64_t start, int64_t end) { version_->function(all, start, end); });

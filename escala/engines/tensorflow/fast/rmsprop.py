@@ -1,4 +1,4 @@
-"""RMSprop that updates each variable in one pass over memory, and large kernels by factors."""
+"""RMSprop that updates each variable in one pass over memory, and large kernels by two factors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import tensorflow as tf
 from escala.core.errors import Unavailable
 from escala.engines.tensorflow.fast import load_operations
 
-#: Kernels with fewer weights are updated as all other variables are: their update is a small part
-#: of a step.
+#: Kernels with fewer weights are updated without factors, because their update is a small part of a
+#: step.
 LEAST_WEIGHTS = 2**16
 #: Options of Keras's RMSprop that change its formula.
 _OTHER_UPDATES = (
     *("momentum", "centered", "weight_decay"),
     *("clipnorm", "clipvalue", "global_clipnorm", "use_ema"),
 )
-#: The knob that needs no compiler.
+#: The knob's value that needs no compiler.
 INSTEAD = "optimizer: fused"
 
 
@@ -33,17 +33,18 @@ def update(
     epsilon: float,
     instructions: str = "auto",
 ) -> tf.Operation | None:
-    """Update a kernel and its mean square in place, as Keras's RMSprop by the product of factors.
+    """Update a kernel and its mean square in place by the product of factors, as Keras's RMSprop.
 
     With the gradient g = inputsᵀ · output_gradients, v = ρ · v + (1 - ρ) · g² and then w = w - rate
     · g / √(v + ε), as in `keras.optimizers.RMSprop` of Keras 2.15 without momentum. g is computed
     block by block and never written to memory. The result does not depend on the number of threads,
-    nor on the processor if it has fused multiply-add. While a value that was read from a variable
-    is in use, the update copies the variable first.
+    nor on the processor if it has fused multiply-add. If a value that was read from a variable is
+    still in use, the update first copies the variable.
 
     Kernel and mean square are float32 (in, out), on a CPU, `inputs` float32 (rows, in), and
     `output_gradients` float32 (rows, out). `instructions` are `avx512f`, `avx2` or `baseline`;
-    `auto` is the first that the processor has. The operation is returned, None outside a graph.
+    `auto` is the first of these that the processor has. The result is the operation, or None
+    outside a graph.
 
     Shapes that do not fit are an InvalidArgumentError.
     """
@@ -68,10 +69,10 @@ def update_by_gradient(
     epsilon: float,
     instructions: str = "auto",
 ) -> tf.Operation | None:
-    """Update a variable and its mean square in place by its gradient, by the formula of `update`.
+    """Update a variable and its mean square in place by the gradient; `update` has the formula.
 
-    All are float32 of one shape, on a CPU. `instructions` and the result are as of `update`. Shapes
-    that do not fit are an InvalidArgumentError.
+    Variable, mean square and gradient are float32 of one shape, on a CPU. `instructions` and the
+    result are as in `update`. Shapes that do not fit are an InvalidArgumentError.
     """
     return load_operations("rmsprop", INSTEAD).escala_rmsprop(
         variable.handle,
@@ -85,14 +86,14 @@ def update_by_gradient(
 
 
 class OnePassRMSprop(tf.keras.optimizers.RMSprop):
-    """Keras's RMSprop, which updates each variable in one pass, and large kernels by factors.
+    """Keras's RMSprop, which updates each variable in one pass, and large kernels by two factors.
 
-    The factors are `fast.dense.Factors`. Keras updates the variables that are not float32, have a
-    constraint or are on a GPU, and large ones of whose gradient only some rows are given.
+    The factors are `fast.dense.Factors`. Keras itself updates a variable that is not float32, has a
+    constraint or is on a GPU, and a large variable whose gradient has only some rows.
 
-    `options` are those of Keras's RMSprop; one that changes its formula is a ValueError. The
-    operations may be `Unavailable`, as under `tf.distribute`: they would not sum the gradients of
-    its replicas.
+    `options` are options of Keras's RMSprop; an option that changes the formula is a ValueError.
+    The operations may be `Unavailable`. Under `tf.distribute` they are always, because they would
+    not sum the gradients of replicas.
     """
 
     def __init__(self, learning_rate: float = 0.001, **options: Any):
@@ -100,14 +101,17 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         for name in _OTHER_UPDATES:
             if value := getattr(self, name):
                 raise ValueError(f"{name} is {value}; an update in one pass does not have it")
-        # For the variables that Keras updates. Its constructor ignores this without a GPU.
+        # For the variables that Keras updates. Without a GPU, Keras's constructor ignores this
+        # option.
         self.jit_compile = True
         if tf.distribute.has_strategy():
-            raise Unavailable(f"it sums no gradients under tf.distribute. Remedy: {INSTEAD}")
+            raise Unavailable(
+                f"OnePassRMSprop sums no gradients under tf.distribute. Remedy: {INSTEAD}"
+            )
         load_operations("rmsprop", INSTEAD)
 
     def takes_factors(self, variable: tf.Variable) -> bool:
-        """Return whether the gradient of a variable may be given as its factors."""
+        """Return whether the gradient of a variable may be factors."""
         return (
             _fits_operations(variable)
             and variable.shape.rank == 2
@@ -115,7 +119,7 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         )
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple], **options: Any) -> tf.Variable:
-        """Update variables by their gradients, of which some may be factors."""
+        """Update variables by their gradients; a gradient may be factors."""
         pairs = []
         for gradient, variable in grads_and_vars:
             if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is not None:
@@ -129,8 +133,8 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         by_keras = []
         for gradient, variable in pairs:
             if _are_factors(gradient):
-                # The backward pass computes the other gradients last. Before it ends, it may read a
-                # kernel, which the update would then copy.
+                # Wait for all gradients. Until its end, the backward pass may read a kernel, and an
+                # update would then copy the kernel.
                 with tf.control_dependencies(tensors):
                     self._update(update, variable, gradient.inputs, gradient.output_gradients)
             elif isinstance(gradient, tf.Tensor) and _fits_operations(variable):
@@ -138,7 +142,7 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
             else:
                 by_keras.append((gradient, variable))
         if not by_keras:
-            # Keras would not count this step.
+            # If Keras updates nothing, it does not count the step, so count it here.
             return self.iterations.assign_add(1)
         return super().apply_gradients(by_keras, **options)
 

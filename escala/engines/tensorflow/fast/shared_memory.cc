@@ -1,8 +1,9 @@
-// Memory that all ranks of a node share: of a dense layer, the kernel and the factors of its
-// gradient, and of other gradients, what the ranks sum.
+// Memory that all ranks of a node share. It holds, for a dense layer, the kernel and the factors of
+// its gradient, and for sums of other gradients, the numbers of each rank.
 //
-// Each rank updates some consecutive rows of the kernel. It writes them into the shared memory,
-// where every rank reads the whole kernel. A step of a rank has these operations, in this order:
+// Each rank updates some consecutive rows of the kernel. It writes these rows into the shared
+// memory, from which every rank reads the whole kernel. A step of a rank has these operations, in
+// this order:
 //
 // 1. *Begin* tells how many rows of data the rank has in this step. *Await* waits until all ranks
 //    have published their rows of the kernel in the step before. The forward pass follows.
@@ -10,8 +11,9 @@
 //    after its last use of the kernel, so from here on nobody reads it. The update follows.
 // 3. *Publish* writes the rank's rows of the kernel, unless they were updated in place.
 //
-// A rank waits for others by counters of steps in the shared memory, which only their rank writes.
-// It first reads them again and again for some microseconds, and then sleeps (man 2 futex).
+// Ranks wait for each other by counters of steps in the shared memory. Only the rank of a counter
+// writes it. A rank that waits first reads a counter repeatedly for some microseconds, and then
+// sleeps (man 2 futex).
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -37,10 +39,10 @@ using tensorflow::Var;
 using tensorflow::core::RefCountPtr;
 
 constexpr int64_t kLine = 64, kPage = 4096;
-// Reads before a rank sleeps, some 20 µs: it would take as long to wake it up.
+// Reads before a rank sleeps, about 20 µs: waking a rank takes as long.
 constexpr int kReads = 2000;
 
-// What a rank tells the others: of each event, the last step in which it took place.
+// The counters of a rank for other ranks: for each event, the last step in which it happened.
 struct alignas(kLine) Counters {
   std::atomic<uint32_t> met;        // times that it waited for all ranks
   std::atomic<uint32_t> begun;      // `rows` is that of this step
@@ -49,10 +51,10 @@ struct alignas(kLine) Counters {
   std::atomic<uint32_t> rows;
 };
 using Counter = std::atomic<uint32_t> Counters::*;
-// The memory is zeroed, and nobody constructs its counters.
+// The memory begins as zeros, and no constructor runs for the counters.
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// An attribute of an operation, which its declaration says to be there.
+// An attribute of an operation; the operation's declaration guarantees that it exists.
 template <typename Type>
 Type Attribute(AttrSlice attributes, const char* name) {
   Type value;
@@ -60,7 +62,7 @@ Type Attribute(AttrSlice attributes, const char* name) {
   return value;
 }
 
-// Memory that ranks share, with the counters of all at its beginning.
+// Memory that ranks share. It begins with the counters of all ranks.
 class Memory : public ResourceBase {
  public:
   Memory(AttrSlice attributes, int ranks)
@@ -71,7 +73,7 @@ class Memory : public ResourceBase {
     if (base_) munmap(base_, bytes_);
   }
 
-  // Map the file. The first rank sets its size, before the others open it.
+  // Map the file. The first rank sets the size before other ranks open the file.
   Status Open() {
     bytes_ = Allot(RoundedUp(ranks_ * sizeof(Counters), kPage));
     const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC);
@@ -178,8 +180,8 @@ Tensor Viewed(ResourceBase* memory, float* at, int64_t rows, int64_t columns, bo
 // The memory of one layer.
 class Layer : public Memory {
  public:
-  // sizes: the rows of the kernel of each rank. outputs: its columns. capacity: the most rows of
-  // data that all ranks together have in a step.
+  // sizes: the number of the kernel's rows of each rank. outputs: the number of the kernel's
+  // columns. capacity: the most rows of data in a step, all ranks together.
   explicit Layer(AttrSlice attributes)
       : Memory(attributes, Attribute<std::vector<int64_t>>(attributes, "sizes").size()),
         sizes_(Attribute<std::vector<int64_t>>(attributes, "sizes")),
@@ -191,12 +193,12 @@ class Layer : public Memory {
     }
   }
 
-  // Make the kernel of the first rank the content of the memory, and the two variables views of it.
+  // Copy the first rank's kernel into the memory, and make the two variables views of the memory.
   Status Place(OpKernelContext* context) {
     RefCountPtr<Var> whole, local;
     TF_RETURN_IF_ERROR(Find(context, 1, inputs_, &whole));
     TF_RETURN_IF_ERROR(Find(context, 2, sizes_[rank_], &local));
-    // Some rank may still write its rows of the last step.
+    // A rank may still write its rows of the last step.
     TF_RETURN_IF_ERROR(Meet(context));
     if (rank_ == 0) {
       tensorflow::tf_shared_lock lock(*whole->mu());
@@ -207,7 +209,7 @@ class Layer : public Memory {
     Set(whole.get(), Viewed(this, kernel(), inputs_, outputs_));
     Tensor part = Viewed(this, local_kernel(), sizes_[rank_], outputs_, true);
     if (!part.IsAligned()) {
-      // TensorFlow cannot compute with it. `Publish` will copy these rows into the memory.
+      // TensorFlow cannot compute at this address, so `Publish` copies these rows into the memory.
       TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, part.shape(), &part));
       std::copy_n(local_kernel(), part.NumElements(), part.flat<float>().data());
     }
@@ -225,7 +227,7 @@ class Layer : public Memory {
     return WaitForAll(context, &Counters::published, step_);
   }
 
-  // Write this rank's factors, (rows, inputs) and (rows, outputs), and wait for those of all ranks.
+  // Write this rank's factors, (rows, inputs) and (rows, outputs), and wait for all ranks' factors.
   Status Exchange(OpKernelContext* context) {
     const Tensor& inputs = context->input(2);
     const Tensor& gradients = context->input(3);
@@ -295,7 +297,7 @@ class Layer : public Memory {
   float* kernel() const { return At(kernel_at_); }
   float* local_kernel() const { return kernel() + starts_[rank_] * outputs_; }
 
-  // Wait until all ranks have come here.
+  // Wait until all ranks have called this.
   Status Meet(OpKernelContext* context) {
     Tell(&Counters::met, ++met_);
     return WaitForAll(context, &Counters::met, met_);
@@ -321,16 +323,17 @@ class Layer : public Memory {
 
   const std::vector<int64_t> sizes_;
   const int64_t outputs_, capacity_;
-  // The first row of each rank, and where the columns of all inputs that belong to its rows lie.
+  // The first row of each rank, and the offset of the inputs' columns for the rows of each rank.
   std::vector<int64_t> starts_, columns_at_;
   int64_t inputs_ = 0;
   int64_t kernel_at_, gradients_at_;
   uint32_t met_ = 0, step_ = 0;  // steps that this rank has published
 };
 
-// The memory by which ranks sum numbers. Each writes its own ones, waits for all, and sums them in
-// the order of the ranks. There are two places for them, which take turns: a rank that writes into
-// a place again has seen that all ranks have since written into the other one.
+// The memory by which ranks sum numbers. Each rank writes its numbers, waits for all ranks, and
+// sums all numbers in the order of the ranks. Steps alternate between two places for the numbers.
+// Before a rank writes into a place again, it has seen that all ranks have written into the other
+// place.
 class Sums : public Memory {
  public:
   explicit Sums(AttrSlice attributes)
@@ -382,7 +385,7 @@ class Sums : public Memory {
   uint32_t step_ = 0;
 };
 
-// Open a memory, as the operation's attributes describe it.
+// Open a memory according to the operation's attributes.
 template <typename Kind>
 class Open : public OpKernel {
  public:
@@ -442,8 +445,9 @@ OPERATION("EscalaAwaitKernel", OnMemory<Layer, &Layer::Await>)
     .Input("memory: resource").Input("kernel: resource")
     .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-// The rank's part of the kernel is an input, so that TensorFlow orders all that changes it after
-// this operation. An optimizer may change weights without a gradient, for example by weight decay.
+// The rank's part of the kernel is an input, so that TensorFlow orders every change of this part
+// after this operation. An optimizer may change weights without a gradient, for example by weight
+// decay.
 OPERATION("EscalaExchangeFactors", OnMemory<Layer, &Layer::Exchange>)
     .Input("memory: resource").Input("local: resource")
     .Input("inputs: float").Input("output_gradients: float")

@@ -1,9 +1,9 @@
-"""Kernels of dense layers, and sums of small gradients, in memory that the ranks of a node share.
+"""Kernels of dense layers, and sums of small gradients, in memory shared by the ranks of a node.
 
-Each rank updates some rows of a kernel in this memory. It needs the factors of all ranks for it,
-which the ranks exchange there too (`shared_memory.cc`). Nothing is gathered: a rank that reads the
-kernel reads what the others have written. The ranks also sum their other gradients there, if these
-are few bytes; otherwise the strategy's library does.
+Each rank updates some rows of a kernel in this memory. For this update the ranks exchange the
+factors of all ranks in the same memory (`shared_memory.cc`). Kernels need no gathering, because
+every rank reads the whole kernel from the memory. Other gradients of few bytes are also summed in
+this memory; otherwise the strategy's library sums them.
 
 The memory is an anonymous file of the first rank (`Group.share_memory`).
 """
@@ -22,7 +22,7 @@ from escala.engines.tensorflow.fast import load_operations
 from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.ranks import Ranks
 
-#: The knob that needs no memory that ranks share.
+#: The knob's value that needs no shared memory.
 INSTEAD = "dense_exchange: factors"
 
 
@@ -31,24 +31,24 @@ def _operations() -> ModuleType:
     return load_operations("shared_memory", INSTEAD)
 
 
-#: Keras's optimizers that update each weight by its own gradient, whatever those of the others.
+#: Keras's optimizers whose update of a weight depends only on the gradient of this weight.
 ELEMENTWISE = (
     "SGD", "RMSprop", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Lion",
 )  # fmt: skip
 
 
 def partition(rows: int, ranks: int) -> list[int]:
-    """Return the number of consecutive rows of each rank; the first ranks have one more."""
+    """Return the number of consecutive rows of each rank; the first ranks may have one row more."""
     return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
 
 
 def can_be_shared(
     optimizer: tf.keras.optimizers.Optimizer, layer: tf.keras.layers.Dense, ranks: int
 ) -> bool:
-    """Return whether ranks may each update a part of a layer's kernel, with the same result.
+    """Return whether each rank may update a part of a layer's kernel without changing the result.
 
-    The update of a weight must not depend on others, each rank must have rows of the kernel, and
-    all is float32 on a CPU.
+    The update of a weight must not depend on other weights, each rank must have rows of the kernel,
+    and all values must be float32 on a CPU.
     """
     known = [getattr(tf.keras.optimizers, name) for name in ELEMENTWISE]
     return (
@@ -66,16 +66,17 @@ def can_be_shared(
 
 @dataclass(frozen=True)
 class SharedKernel:
-    """A dense layer's kernel in memory that all ranks share, of which this rank updates some rows.
+    """A dense layer's kernel in shared memory of all ranks; this rank updates some of its rows.
 
-    Every rank must call its methods, and those of several kernels in the same order.
+    Every rank must call its methods. With several kernels, the order of calls must be equal on all
+    ranks.
 
     Attributes
     ----------
     kernel : (in, out), the whole kernel.
-    local : the rows of this rank, (rows, out), with the same name; the optimizer has variables for
-        it, and not for the whole kernel.
-    rows : the numbers of these rows in the kernel.
+    local : the rows of this rank, (rows, out), a variable with the kernel's name. The optimizer has
+        variables for `local`, and not for the whole kernel.
+    rows : the numbers of the rows `local` in the kernel.
     memory : handle of the memory.
     """
 
@@ -88,8 +89,9 @@ class SharedKernel:
     def among(cls, kernel: tf.Variable, ranks: Ranks, rows: int) -> SharedKernel:
         """Divide a kernel evenly among the ranks of a node, each in its own process.
 
-        They have started, and together have `rows` rows at most in a step. It is `Unavailable` if
-        the operations cannot be compiled or loaded, or the memory is not available.
+        The ranks have started. In a step, all ranks together have at most `rows` rows. It is
+        `Unavailable` if the operations cannot be compiled or loaded, or if ranks cannot share
+        memory.
         """
         [rank] = ranks.place.ranks
         sizes = partition(kernel.shape[0], ranks.place.processes)
@@ -103,7 +105,7 @@ class SharedKernel:
         )
         start = sum(sizes[:rank])
         local_rows = slice(start, start + sizes[rank])
-        # No layer owns it, so Keras does not train it by itself.
+        # No layer owns this variable, so Keras itself does not train it.
         local = tf.Variable(kernel[local_rows], trainable=False, name=kernel.name.partition(":")[0])
         shared = cls(kernel, local, local_rows, memory)
         shared.place()
@@ -121,9 +123,9 @@ class SharedKernel:
     def exchange_factors(
         self, inputs: tf.Tensor, output_gradients: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the factors of all ranks: of the inputs, those for this rank's rows of the kernel.
+        """Return the factors of all ranks; of the inputs, only columns for this rank's rows.
 
-        After it no rank reads the kernel in this step any more.
+        After this, no rank reads the kernel in this step.
         """
         factors = _operations().escala_exchange_factors(
             self.memory, self.local.handle, inputs, output_gradients
@@ -139,15 +141,15 @@ class SharedKernel:
         _operations().escala_publish_kernel(self.memory, self.local.handle)
 
     def place(self) -> None:
-        """Put the kernel of the first rank into the memory, and let both variables lie there."""
+        """Put the first rank's kernel into the memory; `kernel` and `local` then lie there."""
         _operations().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
 
 
 class Sums:
     """Sums of the gradients of some variables over all ranks, taken in the order of the ranks.
 
-    The ranks have started, and each is a process on one node. It is `Unavailable` where
-    `SharedKernel.among` is.
+    Each rank is a started process on one node. The memory may be `Unavailable`; see
+    `SharedKernel.among`.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
@@ -164,7 +166,7 @@ class Sums:
         return variable.ref() in self._refs
 
     def sum_gradients(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the sums of the gradients of all variables of this object, in their order."""
+        """Return the sums of the gradients of all variables of this object, in order."""
         totals = list(_operations().escala_sum_in_memory(self._memory, list(gradients)))
         for total, gradient in zip(totals, gradients, strict=True):
             total.set_shape(gradient.shape)
@@ -172,9 +174,9 @@ class Sums:
 
 
 def _open(group: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
-    """Return the handle of a memory that each rank, a process of one node, opens by an operation.
+    """Return the handle of a memory that all ranks of one node open by an operation.
 
-    It is `Unavailable` if a rank cannot open it, for example because it runs in another container.
+    It is `Unavailable` if a rank cannot open the memory, for example in another container.
     """
     [rank] = group.place.ranks
 

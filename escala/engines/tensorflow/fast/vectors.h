@@ -1,4 +1,4 @@
-// Vectors of the processor, and the choice of those that an operation uses.
+// Vectors of the processor, and the choice of an operation's vectors.
 //
 // The body of an operation is a template over the type of its vectors. It is compiled once for each
 // set of instructions, and the set is chosen when the operation is created.
@@ -18,7 +18,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 // Define the versions of a function, one for each set of instructions, and the array `NAMEVersions`
-// of them. The body may depend on `kLanes`, the floats of a vector of these instructions.
+// of these versions. The body may depend on `kLanes`, the number of floats in a vector.
 #define VERSION(target, name, lanes, parameters, ...)  \
   target void name parameters {                        \
     [[maybe_unused]] constexpr int kLanes = lanes;     \
@@ -46,7 +46,7 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 namespace errors = tensorflow::errors;
 
-// A vector of floats that is loaded from and stored to any address of a float.
+// A vector of floats that can be loaded from, and stored to, any address of a float.
 template <int kLanes>
 struct Floats {
   typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
@@ -63,7 +63,7 @@ INLINE void Store(Vector<kLanes> vector, float* to) {
   *reinterpret_cast<Vector<kLanes>*>(to) = vector;
 }
 
-// A function in the version of a set of instructions, whose vectors have some lanes.
+// The version of a function for a set of instructions, and the lanes of its vectors.
 template <typename Function>
 struct Version {
   const char* instructions;
@@ -71,14 +71,15 @@ struct Version {
   Function function;
 };
 
-// Return whether the processor has the instructions for vectors of so many lanes.
+// Return whether the processor has the instructions for vectors with this number of lanes.
 inline bool Available(int lanes) {
   if (lanes == 16) return __builtin_cpu_supports("avx512f");
   return lanes < 8 || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
 }
 
-// An operation with the version of a function that its attribute `instructions` names. For "auto"
-// it is the first one that the processor has. Those with more than `kWidest` lanes are left out.
+// An operation with a version of a function. Its attribute `instructions` names the version; "auto"
+// takes the first version that the processor has. Versions with more than `kWidest` lanes are left
+// out.
 template <const auto& kVersions, int kWidest = 16>
 class Versioned : public OpKernel {
  public:
@@ -98,12 +99,12 @@ class Versioned : public OpKernel {
   decltype(&*kVersions) version_;
 };
 
-// The declaration of the attribute that it reads.
+// The declaration of the attribute `instructions`.
 constexpr char kInstructions[] = "instructions: {'auto', 'avx512f', 'avx2', 'baseline'} = 'auto'";
 
 inline int64_t RoundedUp(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
 
-// Let the threads of an operation's pool, as many as there are, do parts of some work.
+// Divide some work among all threads of an operation's pool.
 inline void Divide(OpKernelContext* context, int64_t parts, int64_t cycles_of_part,
                    std::function<void(int64_t, int64_t)> work) {
   const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
