@@ -211,7 +211,8 @@ def _torch(script: _Script) -> Iterator[Line]:
                 text = text.replace(f"{model}.state_dict(", f"{model}.module.state_dict(")
             text = f"{script.indent(statement)}if dist.get_rank() == 0: {text}"
             yield Line(statement.lineno, text, replaces=True)
-    yield script.end(block, "dist.destroy_process_group()")
+    # A rank that is gone may end another one that still leaves the group.
+    yield script.end(block, "dist.barrier(); dist.destroy_process_group()")
 
 
 def _tensorflow(script: _Script) -> Iterator[Line]:
