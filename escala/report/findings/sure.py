@@ -229,22 +229,16 @@ def clocks(report: Report) -> Iterator[Finding]:
         yield from (Finding(text, "attribution", "attribution") for text in texts)
 
 
-def pilot(report: Report) -> Iterator[Finding]:
-    """Tell how many paired runs the pilot requires, and whether the experiment allows fewer."""
-    comparisons = report.table("pilot").dropna(subset=["needed"])
-    if not comparisons.empty:
-        row = comparisons.loc[comparisons["needed"].idxmax()]
-        yield Finding(
-            f"in the pilot the ratio of {report.names(row['label'])} had a deviation of "
-            f"{100 * row['deviation']:.1f} %, which requires {row['needed']} paired runs",
-            "pilot",
-        )
-        if row["cut"]:
-            yield Finding(
-                f"the experiment allowed {row['repeats']} repeats, so intervals may be wider than "
-                "requested",
-                "pilot",
-            )
+def looks(report: Report) -> Iterator[Finding]:
+    """Tell why the session stopped that decides itself, and after how many paired runs."""
+    if len(ended := report.tables["looks"].dropna(subset=["ended"])):
+        row, looks = ended.iloc[-1], report.tables["looks"]["repeats"].unique()
+        number = f"{in_words(row['repeats'])} paired run{'s' * (row['repeats'] != 1)}"
+        text = f"the session stopped after {number}, because {row['ended']}"
+        yield Finding(text, "looks", first=True)
+        if len(looks) > 1:
+            times = f"it looked {in_words(len(looks))} times"
+            yield Finding(f"{times}, and the level of intervals allows for it", "looks")
 
 
 def noise(report: Report) -> Iterator[Finding]:
