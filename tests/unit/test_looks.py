@@ -132,7 +132,7 @@ def test_a_session_stops_at_the_look_that_decides(timed, ratio, stop, seen):
     assert len(timed.house.table()) == 2 * stop
     assert not timed.left() and timed.measure(ratio, at_most=20) == []
     number = {7: "seven", 14: "14", 20: "20"}[stop]
-    assert f"stopped after {number} paired runs, because {seen}" in timed.sentences()
+    assert f"stopped after {number} repeats, because {seen}" in timed.sentences()
 
 
 def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, capsys):
@@ -144,7 +144,7 @@ def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, cap
     for repeat in range(3, 7):
         assert timed.measure(ratio, minutes=1e-6) == [repeat]
     text = timed.sentences()
-    assert "stopped after six paired runs" in text and "repeat the call, which goes on" in text
+    assert "stopped after six repeats" in text and "repeat the call, which goes on" in text
     # At the seventh it is decided, so nothing is left.
     assert timed.measure(ratio, minutes=1e-6) == [7]
     assert timed.looks()["is_final"] and timed.measure(ratio, minutes=1e-6) == []

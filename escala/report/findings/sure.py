@@ -230,15 +230,18 @@ def clocks(report: Report) -> Iterator[Finding]:
 
 
 def looks(report: Report) -> Iterator[Finding]:
-    """Tell why the session stopped that decides itself, and after how many paired runs."""
-    if len(ended := report.tables["looks"].dropna(subset=["ended"])):
-        row, looks = ended.iloc[-1], report.tables["looks"]["repeats"].unique()
-        number = f"{in_words(row['repeats'])} paired run{'s' * (row['repeats'] != 1)}"
-        text = f"the session stopped after {number}, because {row['ended']}"
-        yield Finding(text, "looks", first=True)
-        if len(looks) > 1:
-            times = f"it looked {in_words(len(looks))} times"
-            yield Finding(f"{times}, and the level of intervals allows for it", "looks")
+    """Tell why the session stopped that decides itself, and after how many repeats."""
+    looks = report.tables["looks"]
+    if len(ended := looks.dropna(subset=["ended"])):
+        number, times = int(ended["repeats"].iloc[-1]), looks["repeats"].nunique()
+        repeats = f"{in_words(number)} repeat{'s' * (number != 1)}"
+        because = ended["ended"].iloc[-1]
+        yield Finding(
+            f"the session stopped after {repeats}, because {because}", "looks", first=True
+        )
+        if times > 1:
+            text = f"it looked {in_words(times)} times, and the level of intervals allows for it"
+            yield Finding(text, "looks")
 
 
 def noise(report: Report) -> Iterator[Finding]:
