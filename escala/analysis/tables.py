@@ -24,14 +24,14 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 def schema(name: str) -> dict:
     """Return the JSON schema of a table's rows, with its properties in the order of the columns.
 
-      A file in `schemas/tables` has short forms, which are expanded here:
+    A file in `schemas/tables` has short forms, which are expanded here:
 
-      - a column without a type is a text if it has an `enum`, otherwise a number or empty;
-      - `column: TEXT` is a column with a number or empty, and the text is its description;
-      - `one, other: {$ref: TABLE.schema.yaml}` are columns that another table describes;
-      - a column with `interval: PREFIX` is followed by the ends of its interval, `PREFIX_low…` and
-    `PREFIX_high…`, of the level of `speedup.csv` or of its `level`. The key `end_of` of both
-    ends names the column.
+    - a column without a type is a text if it has an `enum`, otherwise a number or empty;
+    - `column: TEXT` is a column with a number or empty, and the text is its description;
+    - `one, other: {$ref: TABLE.schema.yaml}` are columns that another table describes;
+    - a column with `interval: PREFIX` is followed by the ends of its interval, `PREFIX_low…` and
+      `PREFIX_high…`, of the level of `speedup.csv` or of its `level`. The key `end_of` of both
+      ends names the column.
     """
     table = read_yaml(SCHEMAS / f"{name}.schema.yaml")
     columns: dict[str, dict] = {}
