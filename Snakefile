@@ -22,8 +22,8 @@ include: "rules/calibrate.smk"
 # On a cluster the first and the third call are for the login node, the second call is for a job.
 rule prepare:
     input:
-        EXPERIMENT.largest.dataset_files(),
-        EXPERIMENT.largest.leakage_files(),
+        EXPERIMENT.dataset_files(),
+        EXPERIMENT.leakage_files(),
         EXPERIMENT.class_files(),
     localrule: True
     message:
@@ -73,7 +73,7 @@ use rule all as report with:
             lambda wildcards: {
                 "page": True,
                 "table": measurements_of(EXPERIMENT),
-                "all": len(within_pilot(plan_session(EXPERIMENT)).runs),
+                "all": len(cut_at_stop(plan_session(EXPERIMENT)).runs),
             },
         ),
     message:

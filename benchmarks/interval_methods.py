@@ -11,6 +11,8 @@ methods    order statistics, signed ranks (Hodges and Lehmann) and Student's int
            duplicate of the reference; `far` those beyond the farther end of its interval.
 next       the interval of the question "next time": that of signed ranks in one session, widened by
            how sessions differ; with matches that follow each other independently, or correlated.
+looks      a session that decides when it stops (`repeats: {decide: true}`): verdicts and paired
+           runs, beside those of 20 paired runs at 95 %; of one session alone, and of "next time".
 best       the best of k equal configurations, by its estimates, at the simultaneous level: how
            often it *pays*, is falsely quicker than a given other, and than any other.
 sessions   sessions whose true ratios differ: Student's interval over the estimates of sessions, the
@@ -43,16 +45,20 @@ import numpy as np
 from scipy import stats
 
 from escala.analysis.comparable import CONFIGURATION, match_runs
+from escala.analysis.looks import LOOK_LEVEL, futility
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import (
     LEVEL,
     VALUES_FOR_INTERVAL,
+    Interval,
+    arm_of_sessions,
     deviation_of_sessions,
     fewest_matches,
     rank_interval,
 )
 from escala.analysis.verdicts import simultaneous_level
 from escala.experiment.runs import DUPLICATE
+from escala.measure.plan import LOOKS
 from escala.report.history import run_files
 from escala.report.tables import runs
 from escala.report.tables.base import is_timed
@@ -120,9 +126,12 @@ def times(
 
     Parameters
     ----------
-    noise : standard deviation of the logarithm, or the name of the machine with two speeds.
+    noise : standard deviation of the logarithm, or the name of the machine with two speeds, or
+        `t3`, whose logarithms have Student's distribution of three degrees of freedom.
     disturbed : fraction of the runs that take longer.
     """
+    if noise == "t3":
+        return random.standard_t(3, shape) * USUAL_NOISE / np.sqrt(3)
     if isinstance(noise, str):
         steady = times(random, shape, STEADY, disturbed)
         return steady + TWO_SPEEDS * (random.random(shape) < 0.5)
@@ -209,6 +218,36 @@ def next_time(random: np.random.Generator, draws: int) -> Iterator[dict]:
             "false, one session": decided(own).mean(), "false": decided(found).mean(),
             "coverage": ((found.low <= 0) & (found.high >= 0)).mean(), **faster_at(found),
         }  # fmt: skip
+
+
+def looks(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each noise, question and true ratio."""
+    arm = arm_of_sessions(*deviation_of_sessions([]), LOOK_LEVEL)
+    for noise, share in ((USUAL_NOISE, 0.0), ("t3", 0.0), (USUAL_NOISE, 0.1), ("two", 0.0)):
+        shape = draws, LOOKS[-1]
+        equal = times(random, shape, noise, share) - times(random, shape, noise, share)
+        apart = random.normal(0, APART, (draws, 1))
+        for is_next, ratio in product((False, True), (1.0, 0.9, 0.8, 0.65)):
+            logs = equal + np.log(ratio) + apart * is_next
+            used, kind = np.full(draws, LOOKS[-1]), np.full(draws, "open", object)
+            for number in LOOKS:
+                own = by_signed_ranks(logs[:, :number], LOOK_LEVEL)
+                judged = widened(own, LOOK_LEVEL) if is_next else own
+                ended = np.where(faster(judged), "faster", np.where(slower(judged), "slower", None))
+                ends = zip(*np.exp(own), strict=True)
+                futile = [futility(Interval(*each), "as much", arm * is_next) for each in ends]
+                ended = np.where(ended == None, futile, ended)  # noqa: E711
+                now = (kind == "open") & (ended != None)  # noqa: E711
+                kind[now], used[now] = ended[now], number
+            fixed = by_signed_ranks(logs[:, :20])
+            fixed = widened(fixed) if is_next else fixed
+            yield {
+                "noise": noise, "disturbed": share, "of": "next time" if is_next else "session",
+                "ratio": ratio, "faster": (kind == "faster").mean(),
+                "slower": (kind == "slower").mean(), "open": (kind == "open").mean(),
+                "matches": used.mean(), "faster with 20": faster(fixed).mean(),
+                "slower with 20": slower(fixed).mean(),
+            }  # fmt: skip
 
 
 def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
@@ -377,7 +416,7 @@ def worst(rows: Sequence[Mapping]) -> Iterator[str]:
 
 def shown(rows: Sequence[Mapping]) -> Iterator[str]:
     """Yield the lines of a table; fractions are in per cent, counts and measures as they are."""
-    plain = {"matches", "sessions", "best of", "needs", "estimate", "low", "high"}
+    plain = {"matches", "ratio", "sessions", "best of", "needs", "estimate", "low", "high"}
 
     def cell(key: str, value: float | str) -> str:
         if isinstance(value, str):
@@ -396,7 +435,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     simulated = {
-        "methods": methods, "next": next_time, "best": best, "sessions": sessions,
+        "methods": methods, "next": next_time, "looks": looks, "best": best, "sessions": sessions,
         "disturbed": disturbed,
     }  # fmt: skip
     parts = [*simulated, "real"]

@@ -7,8 +7,7 @@
 #   results/{experiment}/measurements.json    a row for each measured run
 #   results/{experiment}/nodes-{nodes}/measurements.json   the rows of the runs on this number of nodes, if
 #                                             each number of nodes has a job (jobs_by_nodes)
-#   results/{experiment}/pilot.json           of an experiment with a `pilot`: the number of repeats that the
-#                                             pilot requires
+#   results/{experiment}/looks.json           of a session that decides when it stops: what it saw at its looks
 # FURTHER OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
 #   rep{n}/run.json        one timing run; its logs, step times and model are alongside it
 #   {series}.rep{n}/run.json a run of a rung of a ladder, with the same files

@@ -25,8 +25,8 @@ wildcard_constraints:
 rule page:
     input:
         measurements=lambda wildcards: measurements_of(experiment(wildcards)),
-        datasets=lambda wildcards: experiment(wildcards).largest.dataset_files(),
-        leakage=lambda wildcards: experiment(wildcards).largest.leakage_files(),
+        datasets=lambda wildcards: experiment(wildcards).dataset_files(),
+        leakage=lambda wildcards: experiment(wildcards).leakage_files(),
         predictions=predictions_if_any,
         history=history_files(),
         run_figures=lambda wildcards: figures_of_runs(experiment(wildcards)),

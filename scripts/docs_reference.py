@@ -24,7 +24,8 @@ GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} 
 SEVERAL = "Keys of several sections"
 NUMBERS = (
     "A column without a type is a number, or empty. `?` behind a type: the value may be empty. "
-    "`…_low…` and `…_high…` are the ends of a 95 % interval, unless another interval is named. "
+    "`…_low…` and `…_high…` are the ends of a 95 % interval, unless another interval is named; "
+    "over repeats its level is that of `speedup.csv`. "
     "Units are in the names."
 )
 _TYPES = {"string": "text", "array": "list", "object": "keys", "boolean": "true or false"}

@@ -247,6 +247,16 @@ def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int
     return math.sqrt(squares / degrees), degrees
 
 
+def arm_of_sessions(deviation: float, degrees: int, level: float = LEVEL) -> float:
+    """Return half the width of an interval of log ratios that is due to how sessions differ.
+
+    Parameters
+    ----------
+    deviation, degrees : the result of `deviation_of_sessions`.
+    """
+    return float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * deviation
+
+
 def next_time_interval(
     ratio: Interval, deviation: float, degrees: int, level: float = LEVEL
 ) -> Interval:
@@ -261,7 +271,7 @@ def next_time_interval(
     ratio : the ratio with the interval of its session, at `level`.
     deviation, degrees : the result of `deviation_of_sessions`.
     """
-    arm = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * deviation
+    arm = arm_of_sessions(deviation, degrees, level)
 
     def move(end: float | None, side: int) -> float | None:
         if not end:

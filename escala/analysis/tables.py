@@ -30,7 +30,8 @@ def schema(name: str) -> dict:
     - `column: TEXT` is a column with a number or empty, and the text is its description;
     - `one, other: {$ref: TABLE.schema.yaml}` are columns that another table describes;
     - a column with `interval: PREFIX` is followed by the ends of its interval, `PREFIX_low…` and
-      `PREFIX_high…`, of 95 % or of its `level`. The key `end_of` of both ends names the column.
+      `PREFIX_high…`, of the level of `speedup.csv` or of its `level`. The key `end_of` of both
+      ends names the column.
     """
     table = read_yaml(SCHEMAS / f"{name}.schema.yaml")
     columns: dict[str, dict] = {}
@@ -45,7 +46,7 @@ def schema(name: str) -> dict:
         text = {"type": ["string", "null"] if None in column.get("enum", ()) else "string"}
         columns[key] = (text if "enum" in column else number) | column
         if prefix := columns[key].pop("interval", None):
-            level = columns[key].pop("level", 95)
+            level = columns[key].pop("level", None)
             interval = "interval" if level is None else f"{level} % interval"
             for end, word in (("low", "lower"), ("high", "upper")):
                 end_column = {"description": f"The {word} end of its {interval}.", "end_of": key}

@@ -21,6 +21,7 @@ from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
     Interval,
     difference_interval,
+    fewest_matches,
 )
 from escala.record.disturbance import is_disturbed
 
@@ -92,25 +93,20 @@ def pays(ratio: Interval) -> bool:
     return ratio.high is not None and ratio.high < 1
 
 
-def matches_needed(pilot: Sequence[float], half_width: float, at_most: int) -> int:
-    """Return the number of matches, including the pilot, that an interval of a width needs.
+def matches_needed(ratios: Sequence[float], half_width: float, level: float = LEVEL) -> int:
+    """Return about how many matches an interval of a width takes, by the deviation of some.
 
-    The number is computed once, from the pilot alone, by the first stage of Stein (A two-sample
-    test for a linear hypothesis whose power is independent of the variance, Annals of Mathematical
-    Statistics 16 (1945), 243-258). The interval of Stein's second stage is not used, because it is
-    exact for normal noise only (docs/decisions/intervals.md).
+    It is the number of the first stage of Stein (A two-sample test for a linear hypothesis whose
+    power is independent of the variance, Annals of Mathematical Statistics 16 (1945), 243-258).
 
     Parameters
     ----------
-    pilot : ratios of the first matches, at least two.
-    half_width : half the width of the interval, above 0; 0.05 allows 5 % of the ratio on either
-        side.
-    at_most : the largest number to return. If more matches are needed, the interval will be wider.
+    ratios : of the matches so far, at least two.
+    half_width : of the interval of the logarithm, above 0.
     """
-    deviation = float(np.std(np.log(pilot), ddof=1))
-    quantile = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(pilot) - 1))
-    needed = math.ceil((quantile * deviation / math.log1p(half_width)) ** 2)
-    return min(max(len(pilot), needed), max(at_most, len(pilot)))
+    deviation = float(np.std(np.log(ratios), ddof=1))
+    quantile = float(scipy.stats.t.ppf((1 + level) / 2, len(ratios) - 1))
+    return max(math.ceil((quantile * deviation / half_width) ** 2), fewest_matches(level))
 
 
 def noise_floor(duplicate_ratio: Interval) -> float:
@@ -132,15 +128,15 @@ def noise_floor(duplicate_ratio: Interval) -> float:
     return math.expm1(abs(math.log(duplicate_ratio.estimate)))
 
 
-def simultaneous_level(compared: int) -> float:
+def simultaneous_level(compared: int, level: float = LEVEL) -> float:
     """Return the level of each interval if the best configuration is compared with several others.
 
     A verdict only ever says that the best takes *less* time, so only one end of each interval can
     err. Bonferroni's inequality also holds for dependent ratios. By this inequality, a verdict is
-    false with a probability of at most 1 - `LEVEL`, although the best was selected by its times. A
-    single interval has the level `LEVEL`.
+    false with a probability of at most 1 - `level`, although the best was selected by its times. A
+    single interval has the level `level`.
     """
-    return max(LEVEL, 1 - 2 * (1 - LEVEL) / max(compared, 1))
+    return max(level, 1 - 2 * (1 - level) / max(compared, 1))
 
 
 def verdict(
@@ -195,12 +191,12 @@ def verdict(
     return Verdict(kind, -math.expm1(-max(1.5 * half, math.log(limit) + 0.5 * half)))
 
 
-def equivalence(differences: Sequence[float], bound: float) -> Equivalence:
+def equivalence(differences: Sequence[float], bound: float, level: float = LEVEL) -> Equivalence:
     """Judge whether the scores of a configuration are those of its reference, within a bound.
 
     No distribution is assumed. If one run in ten fails, seven runs may have equal scores, and no
     interval of their mean shows the failures. The rate is the upper end of the one-sided interval
-    of Clopper and Pearson (Biometrika 26 (1934), 404-413). This end is 1 - (1 - `LEVEL`)**(1/n) if
+    of Clopper and Pearson (Biometrika 26 (1934), 404-413). This end is 1 - (1 - `level`)**(1/n) if
     all n differences are within the bound. The typical difference is the estimate of
     `difference_interval`.
 
@@ -214,12 +210,12 @@ def equivalence(differences: Sequence[float], bound: float) -> Equivalence:
     # 0.98 - 0.96 is within 0.02, in spite of rounding.
     beyond = int((np.abs(values) > bound + 1e-9).sum())
     within = len(values) - beyond
-    rate = float(scipy.stats.beta.ppf(LEVEL, beyond + 1, within)) if within else 1.0
-    if len(values) < VALUES_FOR_INTERVAL:
+    rate = float(scipy.stats.beta.ppf(level, beyond + 1, within)) if within else 1.0
+    if len(values) < max(VALUES_FOR_INTERVAL, fewest_matches(level)):
         return Equivalence(NO_VERDICT, rate)
     if not beyond:
         return Equivalence(SAME, rate)
-    _, low, high = difference_interval(values)
+    _, low, high = difference_interval(values, level)
     return Equivalence(NOT_DISTINGUISHABLE if low <= 0 <= high else DIFFERENT, rate)
 
 

@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from escala import lab
+from escala.analysis.looks import level_of
 from escala.core import console
 from escala.core.arguments import Parser
 from escala.core.children import die_with_parent
 from escala.core.environment import SESSION_VARIABLE, call, session
 from escala.core.errors import InputError
 from escala.core.files import write_json, write_text
+from escala.experiment import Run
 from escala.measure import lost, table
 from escala.measure.allocated import Allocated
-from escala.measure.plan import Plan, PlannedRun, no_time_file, within_pilot
+from escala.measure.plan import Plan, PlannedRun, cut_at_stop, looks_file, no_time_file
 from escala.measure.session import Session
-from escala.report.forming import Forming
+from escala.report.forming import Forming, see, why_decided
 from escala.runtime import slurm
 
 EXAMPLES = """\
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         lost.record(plan.runs, write_lost)
         return console.DONE
     if arguments.table:
-        write_text(plan.table, table.text(within_pilot(plan)))
+        write_text(plan.table, table.text(cut_at_stop(plan)))
         return console.DONE
     if number := slurm.job_number():
         # Each job of a call is a session of its own: their nodes may differ, so runs of two jobs
@@ -80,12 +82,18 @@ def run(arguments: argparse.Namespace) -> int:
             nodes=allocated.nodes_of(planned.run),
         )
 
-    def decide(files: list[Path]) -> int:
-        from escala.report.tables import Evidence, pilot
+    looks: list[dict] = []
 
-        decision = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
-        write_json(Path(plan.table).with_name("pilot.json"), decision)
-        return decision["repeats"]
+    def look(repeats: int, runs: list[Run], why: str | None) -> str | None:
+        compared = see(runs, plan.references)
+        ended = why_decided(compared) or why
+        is_final = ended not in (None, why)
+        about = {"repeats": repeats, "ended": ended}
+        about["goes_on"] = not is_final and repeats < plan.sequential["at_most"]
+        looks.extend(about | row for row in compared)
+        content = {"repeats": repeats, "is_final": is_final, "looks": looks}
+        write_json(looks_file(plan.experiment), content)
+        return ended
 
     code = Session(
         plan,
@@ -93,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_lost,
         lack_of_time=allocated.lack_of_time,
         remedy=lambda: allocated.remedy,
-        decide=decide,
-        tell=Forming().tell,
+        look=look,
+        tell=Forming(level=level_of(plan.sequential)).tell,
         job=allocated.job,
     ).measure()
     if code == console.NO_TIME:

@@ -29,7 +29,7 @@ from escala.engines.environments import provide_all
 from escala.experiment import Experiment, Run, load
 from escala.experiment.runs import engines_of
 from escala.measure import estimate, standing
-from escala.measure.plan import plan_session, within_pilot
+from escala.measure.plan import cut_at_stop, plan_session
 from escala.runtime import slurm
 from escala.workflow import call as workflow
 
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not runs:
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    unprepared = [file for file in e.largest.dataset_files() if not Path(file).exists()]
+    unprepared = [file for file in e.dataset_files() if not Path(file).exists()]
     if arguments.now and unprepared:
         reason = "is not prepared, and the nodes of the job would wait for that"
         raise InputError("--now", unprepared[0], reason, f"first {prepare}")
@@ -148,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def select_runs(e: Experiment) -> list[Run]:
     """Return the runs that a call inside the job measures, as far as this machine can tell."""
-    plan = within_pilot(plan_session(e))
+    plan = cut_at_stop(plan_session(e))
     # The nodes of the job may have no access to the internet.
     provide_all(engines_of(planned.run for planned in plan.runs))
     return [planned.run for planned in standing.runs_left_of(plan, standing.Present())]

@@ -65,6 +65,11 @@ def span(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
+def in_percent(level: float) -> str:
+    """Return a probability in per cent with at most one decimal: `95 %`, `98.4 %`."""
+    return f"{round(100 * level, 1):g} %"
+
+
 def in_words(number: int) -> str:
     """Return a number up to ten as a word, and a larger one as digits."""
     words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

@@ -30,7 +30,6 @@ PROCESSES, THREADS = "tuned", "threads"
 _WIDTH = 100
 #: Comments on keys in every draft. They follow the comments of the schema.
 _NOTES = {
-    "repeats": "A 95 % interval of a ratio needs six paired runs. With seven, one run may fail.",
     "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
 }
 
@@ -90,9 +89,9 @@ class Draft:
 
 
 def compare_settings(
-    name: str, title: str, repeats: int, alone: Sequence[str], threads: int, cores: int = 1,
-    base: int = 1, *,
-    datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
+    name: str, title: str, repeats: int | dict[str, Any], alone: Sequence[str], threads: int,
+    cores: int = 1, base: int = 1, *, datasets: dict[str, Any], workloads: dict[str, Any],
+    configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the settings of an experiment whose reference is one process on one core.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import variables
-from escala.core.arguments import whole_number
+from escala.core.arguments import above_zero, whole_number
 from escala.core.children import capture
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
@@ -33,7 +33,7 @@ from escala.strategies import OPTIONS, STRATEGIES
 from escala.workloads import WORKLOADS
 
 #: Defaults of the options.
-EPOCHS, ROWS, REPEATS = 3, 64, 7
+EPOCHS, ROWS, MINUTES = 3, 64, 3
 #: The strategy of one process.
 ONE = "single"
 #: Seconds of steady steps that each run times.
@@ -74,9 +74,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("--nodes", 1, "also compare so many nodes of a cluster"),
         ("--epochs", None, f"number of epochs, for {{epochs}}; default: {EPOCHS}"),
         ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
-        ("--repeats", None, f"repeats of each configuration; default: {REPEATS}"),
     ):
         size.add_argument(option, type=whole_number, default=default, metavar="N", help=text)
+    until = size.add_mutually_exclusive_group()
+    text = "begin no further repeat after so many minutes, counted from the first run"
+    until.add_argument(
+        "--minutes", type=above_zero, default=MINUTES, metavar="N",
+        help=f"{text}; default: {MINUTES}. It stops before, if the answer is decided",
+    )  # fmt: skip
+    text = "repeats of each configuration, whatever the answer; default: until it is decided"
+    until.add_argument("--repeats", type=whole_number, metavar="N", help=text)
     about = parser.add_argument_group("the program")
     example = "'epoch \\d+ loss (?P<loss>\\S+)'"
     about.add_argument(
@@ -191,7 +198,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     settings = compare_settings(
         name,
         f"Do more {what} pay for {title}?",
-        options.repeats or REPEATS,
+        options.repeats or {"decide": True, "minutes": options.minutes},
         [strategy],
         threads,
         cores,

@@ -5,6 +5,7 @@ The trial is a run like every other (`escala.record.run.measure`). Its folder is
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -28,6 +29,7 @@ from escala.draft.guess import as_options, guess_patterns
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import layout_in_words
+from escala.measure.plan import LOOKS
 from escala.programs import marks, printed, seen
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
@@ -507,13 +509,20 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
     )
     yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
     least, most = estimate(alone, several, experiment)
-    runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
-    if least == most < 60 * minutes * runs:
+    runs, limit = len(experiment.timed), experiment.settings["time_limit_minutes"]
+    how = f"at least {duration(least)}, and at most {duration(most)}"
+    if sequential := experiment.sequential:
+        minutes = sequential["minutes"]
+        none_later = f"; none begins after {minutes:g} min" if minutes else ""
+        yield (
+            f"At most {sequential['at_most']} repeats follow, until the answer is decided"
+            f"{none_later}. That is {how}."
+        )
+    elif least == most < 60 * limit * runs:
         yield f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
     else:
-        how = f"at least {duration(least)}, and at most {duration(most)}"
         yield (
-            f"{runs} runs follow. That is {how}: a run that does not end within {minutes} minutes "
+            f"{runs} runs follow. That is {how}: a run that does not end within {limit} minutes "
             "(time_limit_minutes) is ended, and is no result. Give it fewer epochs or steps."
         )
 
@@ -565,7 +574,8 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
     """Return the least and the most seconds that all runs may take, estimated from the trials."""
     limit = 60.0 * experiment.settings["time_limit_minutes"]
     least = most = 0.0
-    for run in experiment.timed:
+    # Programs have no fits, so each repeat has the same runs.
+    for run in (run for run in experiment.timed if run.repeat == 1):
         like = several if several and run.configuration == several.run.configuration else alone
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
         shortest = longest = like.seconds
@@ -578,7 +588,15 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
         else:
             longest = limit
         least, most = least + min(shortest, limit), most + min(longest, limit)
-    return least, most
+    if (sequential := experiment.sequential) is None:
+        repeats = experiment.settings["repeats"]
+        return repeats * least, repeats * most
+    # The repeat that has begun when the time is over is completed.
+    bound = math.inf if sequential["minutes"] is None else 60.0 * sequential["minutes"]
+    return (
+        min(LOOKS[0] * least, bound + least),
+        min(sequential["at_most"] * most, bound + most),
+    )
 
 
 def describe_starts(experiment: Experiment) -> Iterator[str]:

@@ -100,7 +100,7 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
             key = f"configurations.{position}.layouts.{number}"
             yield from _check_layout(key, entry["strategy"], layout)
     yield from _check_ladders(settings)
-    yield from _check_pilot(settings)
+    yield from _check_looks(settings)
     for run in runs:
         yield from _check_run(settings, run)
     yield from _check_slow_ranks(settings, runs)
@@ -180,23 +180,20 @@ def _check_ladders(settings: Settings) -> Iterator[Fault]:
         yield "ladders", list(settings["ladders"]), reason, remedy
 
 
-def _check_pilot(settings: Settings) -> Iterator[Fault]:
-    """Refuse a `pilot` that contradicts other keys or itself."""
-    pilot = settings.get("pilot")
-    if not pilot:
+def _check_looks(settings: Settings) -> Iterator[Fault]:
+    """Refuse a session that decides when it stops where times of runs do not decide the answer."""
+    if isinstance(settings["repeats"], int):
         return
-    first, most, repeats = pilot["repeats"], pilot["at_most"], settings["repeats"]
-    if repeats != first:
-        yield "repeats", repeats, f"is not pilot.repeats, which is {first}", "leave repeats out"
-    if most < first:
-        yield "pilot.at_most", most, "is below pilot.repeats", "raise it, or lower the pilot"
+    remedy = "give repeats a number"
     if settings["ladders"]:
-        reason = "ladders have paired runs of their own, which the pilot does not measure"
-        remedy = "move the ladders to another experiment, or leave pilot out"
-        yield "pilot", list(settings["ladders"]), reason, remedy
+        reason = "ladders have paired runs of their own, which do not decide when the session stops"
+        yield "repeats", list(settings["ladders"]), reason, f"{remedy}, or leave ladders out"
     if settings["jobs_by_nodes"]:
-        reason = "divides the session that the pilot decides in"
-        yield "jobs_by_nodes", True, reason, "leave jobs_by_nodes out, or pilot"
+        reason = "divides the session that decides when it stops"
+        yield "jobs_by_nodes", True, reason, f"leave jobs_by_nodes out, or {remedy}"
+    if settings["question"] != "time":
+        reason = "is not decided by the times of runs"
+        yield "question", settings["question"], reason, remedy
 
 
 def _check_layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:

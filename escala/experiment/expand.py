@@ -119,6 +119,12 @@ def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
             yield _make_run(settings, dataset, workload, configuration, **names)
 
 
+def most_repeats(settings: Settings) -> int:
+    """Return the number of repeats, and the most of them if the session decides when it stops."""
+    repeats = settings["repeats"]
+    return repeats if isinstance(repeats, int) else repeats["at_most"]
+
+
 def timing_runs(settings: Settings) -> list[Run]:
     """Return every timing run outside ladders, without duplicates.
 
@@ -127,7 +133,7 @@ def timing_runs(settings: Settings) -> list[Run]:
     """
     return [
         run
-        for repeat in range(1, settings["repeats"] + 1)
+        for repeat in range(1, most_repeats(settings) + 1)
         for run in _cells(settings, repeat=repeat)
         if is_compared(run) or repeat <= len(settings["datasets"][run.dataset]["split"]["seeds"])
     ]
@@ -184,7 +190,7 @@ def ladder_runs(settings: Settings) -> list[Run]:
         for dataset, workload in tasks(settings)
         if not settings.knows[workload].is_fitted
         for rung in all_rungs
-        for repeat in range(1, settings["repeats"] + 1)
+        for repeat in range(1, most_repeats(settings) + 1)
         for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]
     ]
 

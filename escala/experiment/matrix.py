@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,10 +45,6 @@ class Experiment:
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
         programs = folders.adopt(settings, self.origin)
-        pilot = settings.get("pilot") if isinstance(settings, Mapping) else None
-        if isinstance(pilot, Mapping) and "repeats" not in settings:
-            # If the pilot has no `repeats` either, the check reports the missing key.
-            settings = {**settings, "repeats": pilot.get("repeats", 1)}
         settings = validate(settings, self.origin, programs)
         self.name: str = settings["experiment"]
         self.title: str = settings["title"]
@@ -76,20 +71,11 @@ class Experiment:
     def datasets(self) -> dict[str, dict]:
         return self.settings["datasets"]
 
-    def with_repeats(self, repeats: int) -> Experiment:
-        """Return this experiment with another number of repeats."""
-        other = copy.copy(self)
-        for name in list(vars(other)):
-            if isinstance(getattr(type(self), name, None), cached_property):
-                del other.__dict__[name]
-        other.settings = self.settings | {"repeats": repeats}
-        return other
-
-    @cached_property
-    def largest(self) -> Experiment:
-        """This experiment with the largest number of repeats that its `pilot` allows."""
-        pilot = self.settings.get("pilot")
-        return self.with_repeats(pilot["at_most"]) if pilot else self
+    @property
+    def sequential(self) -> dict | None:
+        """What `repeats` holds if the session decides when it stops, else None."""
+        repeats = self.settings["repeats"]
+        return repeats if isinstance(repeats, dict) else None
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -202,7 +188,7 @@ class Experiment:
         last = self.settings[run.instrument].get("repeats", 1) - 1
         if last < 1:
             return None
-        before = round((run.repeat - 1) / last * self.settings["repeats"])
+        before = round((run.repeat - 1) / last * expand.most_repeats(self.settings))
         return bisect_right(self._interleaved, before, key=lambda timed: timed.repeat) - 0.5
 
     @property
@@ -265,7 +251,7 @@ class Experiment:
         return {
             (name, self.split_seed(name, repeat))
             for name in self.datasets
-            for repeat in range(1, self.settings["repeats"] + 1)
+            for repeat in range(1, expand.most_repeats(self.settings) + 1)
         }
 
     def leakage_files(self) -> list[str]:

@@ -33,7 +33,7 @@ _TRAINING_OF_PROGRAMS = ("epochs", "batch", "seed")
 #: A pattern from `^` to a `$` without a backslash before it.
 _ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
 #: Keys by their names before version 0.3, if a search for similar names would suggest a wrong key.
-_RENAMED = {"pairs": "pilot", "shares": "fractions"}
+_RENAMED = {"pairs": "repeats", "pilot": "repeats", "shares": "fractions"}
 NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
 _TYPES = {
     "object": "a mapping of keys to values",

@@ -24,7 +24,9 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, program
 
 #: The format of a plan. Plans of other formats are refused.
-FORMAT = 1
+FORMAT = 2
+#: Complete repeats after which a session looks that decides when it stops.
+LOOKS = (7, 10, 14, 20, 30)
 #: The folder of all plans. Each plan has its own folder inside, because Snakemake remembers the
 #: content of a folder.
 PLANS = Path(".escala/plans")
@@ -72,8 +74,8 @@ class Plan:
     ----------
     experiment : the name of the experiment.
     references : the references of the experiment, the main one first.
-    pilot : `half_width`, `repeats` and `at_most` of the experiment, if the session decides after
-        its pilot how many repeats it measures. The plan then has the largest number of repeats.
+    sequential : the key `repeats` of the experiment, if the session decides when it stops. The plan
+        then has the largest number of repeats.
     groups : the groups in the order of execution. The runs of a group have their drawn order.
     table : the table of measurements to write (`escala.measure.table`); None if the plan has only
         some runs.
@@ -83,7 +85,7 @@ class Plan:
 
     experiment: str
     references: tuple[Reference, ...]
-    pilot: Mapping[str, Any] | None
+    sequential: Mapping[str, Any] | None
     groups: tuple[Group, ...]
     table: str | None = None
     since: str = ""
@@ -149,12 +151,22 @@ def words_of(run: Run) -> str:
     return f"{what} {run.workload}{data}: {run.configuration}, {Path(run.folder).name}"
 
 
-def within_pilot(plan: Plan) -> Plan:
-    """Return a plan with the repeats that its pilot has decided on; before that, with all."""
-    file = Path(f"results/{plan.experiment}/pilot.json")
-    if plan.pilot is None or not file.exists():
+def cut_at_stop(plan: Plan) -> Plan:
+    """Return a plan without the repeats after the one at which its session decided to stop."""
+    if plan.sequential is None or not (file := looks_file(plan.experiment)).exists():
         return plan
-    return plan.within(read_json(file)["repeats"])
+    looks = read_json(file)
+    return plan.within(looks["repeats"]) if looks["is_final"] else plan
+
+
+def looks_until(most: int) -> tuple[int, ...]:
+    """Return after how many repeats a session looks that makes at most so many."""
+    return (*(number for number in LOOKS if number < most), most)
+
+
+def looks_file(experiment: str) -> Path:
+    """Return the file with what a session that decides when it stops saw at its looks."""
+    return Path(f"results/{experiment}/looks.json")
 
 
 def session_file(experiment: str, nodes: int | None = None) -> Path:
@@ -183,9 +195,9 @@ def table_of(experiment: str, nodes: int | None = None) -> str:
 
 
 def plan_session(e: Experiment) -> Plan:
-    """Return the plan of all runs of an experiment, with the most repeats that a pilot allows."""
-    runs = [*e.largest.timed, *(run for probe in PROBES for run in e.probe_runs(probe))]
-    return replace(plan_runs(e, runs, table_of(e.name)), pilot=e.settings.get("pilot"))
+    """Return the plan of all runs of an experiment."""
+    runs = [*e.timed, *(run for probe in PROBES for run in e.probe_runs(probe))]
+    return replace(plan_runs(e, runs, table_of(e.name)), sequential=e.sequential)
 
 
 def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> Plan:
@@ -195,25 +207,25 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
     ----------
     table : see `Plan`.
     """
-    largest, references = e.largest, {}
+    references: dict[Run, list[Run]] = {}
     waiting = list(runs)
     while waiting:
         run = waiting.pop()
         if run not in references:
-            references[run] = largest.references_of(run)
+            references[run] = e.references_of(run)
             waiting += references[run]
-    positions = {run: largest.position(run) for run in references}
-    places_in_repeat = turns(largest.timed)
+    positions = {run: e.position(run) for run in references}
+    places_in_repeat = turns(e.timed)
     groups: dict[tuple, list[PlannedRun]] = {}
-    timed = [*largest.runs, *largest.duplicates, *largest.rung_runs]
-    probed = [run for probe in PROBES for run in largest.runs_under(probe)]
+    timed = [*e.runs, *e.duplicates, *e.rung_runs]
+    probed = [run for probe in PROBES for run in e.runs_under(probe)]
     places = {run: place for place, run in enumerate([*timed, *probed]) if run in references}
     # Runs without a position come last.
     for run in sorted(places, key=lambda run: math.inf if (at := positions[run]) is None else at):
         planned = PlannedRun(
-            request=largest.request(run),
-            data=largest.split_of_repeat(run.dataset, run.repeat),
-            seconds=60 * largest.settings["time_limit_minutes"],
+            request=e.request(run),
+            data=e.split_of_repeat(run.dataset, run.repeat),
+            seconds=60 * e.settings["time_limit_minutes"],
             turn=places_in_repeat.get(run),
             references=tuple(other.file for other in references[run]),
             place=places[run],

@@ -25,8 +25,9 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json, write_text
 from escala.core.load import Load
 from escala.core.readable import with_noun
+from escala.experiment import Run
 from escala.measure import estimate, lost, standing, table
-from escala.measure.plan import Group, Plan, PlannedRun, is_within, words_of
+from escala.measure.plan import Group, Plan, PlannedRun, is_within, looks_until, words_of
 from escala.measure.standing import Stored
 from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
@@ -163,10 +164,12 @@ class Session:
         takes the seconds that each run took before, None if unknown, and whether this session has
         measured a run.
     remedy : returns the remedy for runs that were not begun.
-    decide : takes the files of the runs of the pilot; returns the number of repeats.
-    tell : is called at the start and after each group. It takes the plan, with the repeats that are
-        known to be needed, and the runs to measure. The plan has its `pilot` until the pilot has
-        decided.
+    look : is called if the plan is `sequential`, after each number of repeats at which the session
+        looks. It takes that number, the runs of these repeats, and why the session stops in any
+        case, if it does. It returns why the session stops; None if it goes on.
+    tell : is called at the start and after each group. It takes the plan and the runs to measure.
+        The plan is `sequential` until the session stops.
+    clock : returns seconds.
     job : the job of the session, if any. Its nodes may differ from the nodes of an earlier job. So
         if a run of a group must be measured, the whole group is measured.
     """
@@ -178,10 +181,14 @@ class Session:
         lambda seconds, has_measured: None
     )
     remedy: Callable[[], str] = lambda: "the same call goes on"
-    decide: Callable[[list[Path]], int] = lambda files: 1
+    look: Callable[[int, list[Run], str | None], str | None] = lambda repeats, runs, why: why
     tell: Callable[[Plan, list[PlannedRun]], None] = lambda plan, left: None
     job: slurm.Job | None = None
-    _repeats: int | None = field(default=None, init=False)
+    clock: Callable[[], float] = time.monotonic
+    #: The last repeat, once it is known; the last look; and when the first run began.
+    _last: int | None = field(default=None, init=False)
+    _looked: int = field(default=0, init=False)
+    _began: float | None = field(default=None, init=False)
     _rows: dict[str, table.Row] = field(default_factory=dict, init=False)
     _measured: int = field(default=0, init=False)
 
@@ -208,34 +215,52 @@ class Session:
         }
         self._rows = table.rows_of(self.plan.runs)
         try:
+            self._look(waiting)
             self._tell(waiting)
-            pilot = self.plan.pilot
             for group in list(waiting):
-                del waiting[group]
-                # Repeats after the pilot are measured if the pilot asks for them.
-                if (
-                    pilot is None
-                    or is_within(group, pilot["repeats"])
-                    or is_within(group, self._decide())
-                ):
+                if self._last is None or is_within(group, self._last):
                     if not self._complete(group, present):
                         return console.NO_TIME
+                    del waiting[group]
                     self._write_table()
+                    self._look(waiting)
                     self._tell(waiting)
-            if self.plan.pilot:
-                self._decide()
         finally:
             self._write_table()
         return console.DONE
 
-    def _decide(self) -> int:
-        """Return the number of repeats. All runs of the pilot must be complete."""
-        if self._repeats is None:
-            runs = (planned.run for planned in self.plan.within(self.plan.pilot["repeats"]).runs)
-            files = [Path(run.file) for run in runs if run.instrument is run.series is None]
+    def _look(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
+        """Look at the repeats that are complete, if it is time, and say whether that was the last.
+
+        No repeat begins when the minutes of the plan are over; one that has begun is completed.
+        """
+        if (sequential := self.plan.sequential) is None or self._last is not None:
+            return
+        most, minutes = sequential["at_most"], sequential["minutes"]
+        timed = [group for group in self.plan.groups if group[0].run.instrument is None]
+        left = {group[0].run.repeat for group in timed if group in waiting}
+        begun = {group[0].run.repeat for group in timed if group not in waiting}
+        complete, why = min(left, default=most + 1) - 1, None
+        if complete == most:
+            why = f"{most} are the most that it may measure"
+        elif complete and complete + 1 not in begun and self._is_over(minutes):
+            why = f"{minutes:g} min were over"
+        due = {number for number in looks_until(most) if self._looked < number <= complete}
+        for number in sorted(due | {complete} if why else due):
+            runs = [planned.run for planned in self.plan.within(number).runs]
             with variables.drop_additions():
-                self._repeats = self.decide(files)
-        return self._repeats
+                reason = self.look(number, runs, why if number == complete else None)
+            self._looked = number
+            if reason:
+                self._last = number
+                say(f"stopped after {with_noun(number, 'repeat')}, because {reason}")
+                return
+
+    def _is_over(self, minutes: float | None) -> bool:
+        """Return whether so many minutes have passed since the first run; None never pass."""
+        if minutes is None or self._began is None:
+            return False
+        return self.clock() - self._began > 60 * minutes
 
     def _complete(self, group: Group, present: standing.Present) -> bool:
         """Serve or measure the incomplete runs of a group; return whether there was enough time."""
@@ -258,12 +283,10 @@ class Session:
         return True
 
     def _current_plan(self) -> Plan:
-        """Return the plan with the repeats that are known to be needed."""
-        if not self.plan.pilot:
+        """Return the plan without the repeats that are known not to be needed."""
+        if self._last is None:
             return self.plan
-        if self._repeats is None:
-            return self.plan.within(self.plan.pilot["repeats"])
-        return replace(self.plan.within(self._repeats), pilot=None)
+        return replace(self.plan.within(self._last), sequential=None)
 
     def _tell(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
         plan = self._current_plan()
@@ -316,6 +339,8 @@ class Session:
         """Measure a run, with a line before and after it."""
         interrupts.end_if_received()
         print(words_of(planned.run), flush=True)
+        if self._began is None:
+            self._began = self.clock()
         with lost.mark_run(planned, self.job):
             self.measure_run(planned, output)
         self._measured += 1

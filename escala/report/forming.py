@@ -8,15 +8,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from escala.analysis.looks import LOOK_LEVEL
+from escala.analysis.statistics import LEVEL
+from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.console import say
-from escala.core.readable import duration, with_noun
+from escala.core.readable import duration, in_percent, with_noun
 from escala.experiment import Run
-from escala.experiment.runs import Reference, is_compared
+from escala.experiment.runs import DUPLICATE, Configuration, Reference, is_compared
 from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
 
 if TYPE_CHECKING:
     from escala.analysis.best_use import BestUse
+    from escala.report.findings.context import Report
 
 #: The tables from which the page chooses its answer.
 _READ = ("runs", "configurations", "noise", "speedup", "best_use")
@@ -28,10 +32,11 @@ class Forming:
     Parameters
     ----------
     clock : returns seconds.
+    level : of the intervals.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, level: float = LEVEL):
+        self._clock, self._level = clock, level
         # The complete repeats at the last call of `tell`.
         self._known: set[int] | None = None
         # The time of the last call of `tell`, and the seconds of the runs that were left then.
@@ -44,8 +49,7 @@ class Forming:
 
         Parameters
         ----------
-        plan : the runs requested so far. The plan has its pilot as long as the pilot may add
-            repeats.
+        plan : the runs to measure. It is `sequential` as long as the session may stop earlier.
         waiting : the runs that are left.
         """
         left = [planned.run for planned in waiting]
@@ -59,24 +63,22 @@ class Forming:
                 say(text)
 
     def _answer(self, plan: Plan, complete: list[Run], left: Collection[Run]) -> list[str]:
-        """Return the page's answer from complete repeats, and how long the other repeats take."""
-        name, pilot = plan.experiment, Path(f"results/{plan.experiment}/pilot.json")
-        is_decided = plan.pilot is None and pilot.exists()
+        """Return what the page would say of complete repeats, and how long the others take."""
+        name, at_most = plan.experiment, "at most " if plan.sequential else ""
         try:
             files = [Path(run.file) for run in complete]
-            lines = answer(files, plan.references, pilot if is_decided else None)
-        except Exception as error:  # a message on progress must not end a measurement
+            lines = answer(files, plan.references, self._level)
+        except Exception as error:  # a line on progress must not end a measurement
             lines = []
             say(f"{name}: no answer so far: {error}")
-        at_least = "at least " if plan.pilot else ""
         number, of_all = (
             len({run.repeat for run in runs})
             for runs in (complete, _runs_to_compare(planned.run for planned in plan.runs))
         )
-        heading = f"{name}, after {number} of {at_least}{of_all} repeats"
+        heading = f"{name}, after {number} of {at_most}{of_all} repeats"
         if not lines:
             return [f"{heading}: {self._time_left(left)}"] if left else []
-        lines[-1] += f"; {self._time_left(left)}"
+        lines[-1] += f"; {at_most}{self._time_left(left)}"
         return [f"{heading}, provisional: {text}" for text in lines]
 
     def _time_left(self, left: Collection[Run]) -> str:
@@ -110,7 +112,7 @@ def _runs_to_compare(runs: Iterable[Run]) -> list[Run]:
 
 
 def answer(
-    run_files: Sequence[Path], references: Sequence[Reference], pilot_file: Path | None = None
+    run_files: Sequence[Path], references: Sequence[Reference], level: float = LEVEL
 ) -> list[str]:
     """Return the page's answer to each task, with the interval of its ratio.
 
@@ -120,15 +122,65 @@ def answer(
     ------
     InputError : a file is incomplete, or of another format.
     """
+    return list(provisional(_report(run_files, references, level).answers, level))
+
+
+def _report(
+    run_files: Sequence[Path],
+    references: Sequence[Reference],
+    level: float,
+    series_files: Sequence[Path] = (),
+) -> Report:
     # Imported here: a session that prints no answer does not need pandas.
     from escala.report.findings.context import Report
     from escala.report.tables import tables
 
-    frames = tables(run_files, references=references, pilot_file=pilot_file, only=_READ)
-    return list(provisional(Report(frames).answers))
+    about = {"references": references, "level": level, "series_files": series_files}
+    return Report(tables(run_files, **about, only=_READ))
 
 
-def provisional(answers: Sequence[BestUse]) -> Iterator[str]:
+def see(runs: Sequence[Run], references: Sequence[Reference]) -> list[dict]:
+    """Return the comparisons that decide the answer of some runs, at the level of a look.
+
+    These are those of each best use with what uses no more; without any, those with main
+    references.
+
+    Returns
+    -------
+    Of each the columns of the table `looks` on it.
+    """
+    import pandas as pd
+
+    from escala.analysis.tables import records
+    from escala.report.tables.best_use import LOOKED_AT
+
+    timed = [run for run in runs if run.instrument is None]
+    files, duplicates = (
+        [Path(run.file) for run in timed if run.series == series] for series in (None, DUPLICATE)
+    )
+    report = _report(files, references, LOOK_LEVEL, duplicates)
+    rows = [dict(rival.row) for answer in report.answers for rival in answer.rivals]
+    if not report.answers:
+        speedup = report.tables["speedup"]
+        decides = speedup["decides"] & (speedup["reference"] == 1) & speedup["verdict"].notna()
+        names = {f"reference_{part}": f"alternative_{part}" for part in Configuration._fields}
+        rows = speedup[decides].rename(columns=names).to_dict("records")
+    return records(pd.DataFrame(rows, columns=LOOKED_AT).convert_dtypes())
+
+
+def why_decided(compared: Sequence[dict]) -> str | None:
+    """Return why a session may stop that saw these comparisons; None if it goes on."""
+    if not compared:
+        return "nothing can be compared"
+    left = [row for row in compared if row["verdict"] not in (FASTER, SLOWER)]
+    if not left:
+        return "every question was decided"
+    if any(row["futile"] is None for row in left):
+        return None
+    return f"what is not decided shows {' and '.join(sorted({row['futile'] for row in left}))}"
+
+
+def provisional(answers: Sequence[BestUse], level: float = LEVEL) -> Iterator[str]:
     """Yield a line on each answer whose ratio has an interval."""
     from escala.report.findings.answer import TIMES
 
@@ -137,7 +189,7 @@ def provisional(answers: Sequence[BestUse]) -> Iterator[str]:
         if math.isnan(ratio.low) or math.isnan(ratio.high):
             continue
         # The range of few ratios covers the true one less often than an interval does.
-        ends = "95 % interval"
+        ends = f"{in_percent(level)} interval"
         if ratio.matches < rival.row["needed"]:
             ends = f"range of {ratio.matches} paired runs, widened"
         if rival.row["stays_disturbed"]:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from escala.analysis.looks import level_of
 from escala.experiment import Experiment, Run
+from escala.measure.plan import looks_file
 from escala.probes import PROBES
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.strategies.base import TRACE
@@ -66,7 +68,8 @@ def settings(e: Experiment) -> dict[str, Any]:
         "experiment": e.name,
         "title": e.title,
         "question": e.settings["question"],
-        "pilot": f"results/{e.name}/pilot.json" if "pilot" in e.settings else None,
+        "looks": str(looks_file(e.name)) if e.sequential else None,
+        "level": level_of(e.sequential),
         "figures": figure_names(e),
         "traced": [run.file for name in traced for run in e.probe_runs(name)],
         "rungs": [vars(rung) for rung in e.rungs],

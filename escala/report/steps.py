@@ -55,7 +55,8 @@ def page(
         scaling=settings.scaling,
         probe_settings=settings.probe_settings,
         predictions_file=next(iter(predictions), None),
-        pilot_file=settings.pilot and Path(settings.pilot),
+        looks_file=settings.looks and Path(settings.looks),
+        level=settings.level,
         history_files=history,
     )
     tables.write(frames, folder / "tables")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.core.readable import with_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches
+from escala.core.readable import in_percent, with_interval
 from escala.report.findings import QUESTIONS, SECTIONS, Finding, section_findings, write
 from escala.report.findings.context import Report
 from escala.report.findings.runs import failures
@@ -22,6 +22,7 @@ from escala.report.findings.words import Names, Tables, list_names, name_in_word
 from escala.report.tables.views import (
     all_programs,
     fit_workloads,
+    level,
     names_of_rows,
     only_whole_runs,
     whole_runs,
@@ -195,11 +196,13 @@ def explanation(tables: Tables) -> str:
         timed += f"; for {list_names(sorted(whole_runs(tables)))}, of a whole run"
     if only_whole_runs(tables):
         timed = "a whole run"
+    fewest = max(VALUES_FOR_INTERVAL, fewest_matches(level(tables)))
     return (
         f"Training time is the time of {timed}. The best use is the configuration of the least "
         "time. Each other configuration has a verdict on the ratio of its time to the time of the "
         "best use, in direct paired runs. At most 5 % of best uses are named falsely. In brackets "
-        f"are 95 % intervals, or ranges for fewer than {VALUES_FOR_INTERVAL} runs. Intervals of "
+        f"are {in_percent(level(tables))} intervals, or ranges for fewer than {fewest} runs. "
+        "Intervals of "
         "ratios are widened by how sessions differ. Speed-up is the time of the main reference "
         "divided by the time of the configuration. Efficiency is the speed-up divided by the cores "
         "used for each core of the reference. Time to accuracy is training time; > means not "

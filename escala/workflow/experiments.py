@@ -111,7 +111,7 @@ class Experiments:
         series, _, number = repeat.rpartition(".")
         names = ("dataset", "workload", "strategy", "layout", "variant", "network")
         with show_errors():
-            return self.experiment(wildcards).largest.run(
+            return self.experiment(wildcards).run(
                 *(getattr(wildcards, name) for name in names),
                 int(number.removeprefix("rep")) if repeat else None,
                 instrument or None,

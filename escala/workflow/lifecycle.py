@@ -74,7 +74,7 @@ class Lifecycle:
         return [file for file in files if Path(file).exists()] if self.reports_only() else files
 
     def runs(self) -> list[Run]:
-        """Return the runs that this call measures, with all repeats that a pilot may add."""
+        """Return the runs that this call measures, with all repeats that it may need."""
         return list(self._plans.left.values())
 
     def cores(self) -> int | None:
@@ -98,7 +98,7 @@ class Lifecycle:
             self._require_triggers()
             e, runs = self._experiments.default, self.runs()
             if self.reports_only() and not any(
-                Path(self._folder, run.file).exists() for run in e.largest.timed
+                Path(self._folder, run.file).exists() for run in e.timed
             ):
                 remedy = (
                     f"measure it first: the target `runs`, or `all` for both; or {call('submit')}"
@@ -164,16 +164,15 @@ class Lifecycle:
             print(error, file=sys.stderr)
 
     def _print_estimate(self) -> None:
-        """Print the estimated time of the runs, settings that no run reads, and pilots."""
+        """Print the estimated time of the runs, and settings that no run reads."""
         for name in dict.fromkeys(run.experiment for run in self.runs()):
             e = self._experiments.by_name(name)
             # The variants of a calibration are derived from the variants of its experiment.
             lines = [] if name.endswith(SUFFIX) else find_unread(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
-            pilot = e.settings.get("pilot")
-            if pilot and not Path(f"results/{name}/pilot.json").exists():
-                most = pilot["at_most"]
-                print(f"{name}: a pilot sets the number of repeats. The estimates are for {most}.")
+            if e.sequential:
+                most = with_noun(e.sequential["at_most"], "repeat")
+                print(f"{name}: it stops when the answer is decided. The estimate is for {most}.")
         with chdir(self._folder):
             print(estimate.sentence(self.runs()), flush=True)
             if self.runs() and (text := self._allocated.sentence()):

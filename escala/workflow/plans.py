@@ -26,6 +26,7 @@ from escala.measure import estimate, standing, table
 from escala.measure.plan import (
     Plan,
     by_nodes,
+    cut_at_stop,
     group_of,
     partial_table_file,
     plan_runs,
@@ -33,7 +34,6 @@ from escala.measure.plan import (
     run_file,
     session_file,
     table_of,
-    within_pilot,
 )
 from escala.record.schema import read_result
 from escala.workflow.experiments import Experiments, Wildcards, refuse, show_errors
@@ -116,7 +116,7 @@ class Plans:
         The list is empty if these runs are not known.
         """
         file = _file_of(wildcards.experiment, self._part_of(wildcards))
-        groups = within_pilot(self.files[file]).groups if file in self.files else ()
+        groups = cut_at_stop(self.files[file]).groups if file in self.files else ()
         left = (group for group in groups if any(p.file in self.left for p in group))
         return [planned.run for group in left for planned in group]
 
@@ -126,7 +126,7 @@ class Plans:
 
     def present_table(self, e: Experiment) -> str:
         """Return the table of an experiment if it is current, else a table of the existing runs."""
-        plan, file = within_pilot(self._plan(e.name, None)), partial_table_file(e.name)
+        plan, file = cut_at_stop(self._plan(e.name, None)), partial_table_file(e.name)
         if _is_current(plan) and not standing.runs_left_of(plan, standing.Present()):
             return table_of(e.name)
         if self._is_main and (text := table.text(plan)) != _content(file):
@@ -139,11 +139,11 @@ class Plans:
         The next call does not depend on the table, because the plan shows the runs to measure.
         """
         if plan.table and table.rows_of(plan.runs):
-            write_text(Path(plan.table), table.text(within_pilot(plan)))
+            write_text(Path(plan.table), table.text(cut_at_stop(plan)))
 
     def progress(self) -> str:
         """Return how many runs in the plans of this call are measured."""
-        plans = map(within_pilot, self.files.values())
+        plans = map(cut_at_stop, self.files.values())
         present, runs = standing.Present(), {run.file: run for plan in plans for run in plan.runs}
         left = standing.find_missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
@@ -182,10 +182,10 @@ class Plans:
         file, run = _file_of(name, part), part if isinstance(part, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
-        runs = within_pilot(plan).runs
+        runs = cut_at_stop(plan).runs
         self._provide(engines_of(planned.run for planned in runs))
         # The environment of the job is not known here, so measurements in any environment count.
-        left = standing.runs_left_of(within_pilot(plan), standing.Present(since=plan.since))
+        left = standing.runs_left_of(cut_at_stop(plan), standing.Present(since=plan.since))
         self.left |= {planned.file: planned.run for planned in left}
         self.files[file] = plan
         if run:
@@ -196,7 +196,7 @@ class Plans:
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})
         # A later part of the experiment measures the references of an earlier part again.
-        is_current = part is not None or _is_current(within_pilot(plan))
+        is_current = part is not None or _is_current(cut_at_stop(plan))
         _write(file, plan, bool(left) or not is_current)
 
 

@@ -258,9 +258,9 @@ class Told:
         self.now, self._capsys = 0.0, capsys
         self._forming = Forming(clock=lambda: self.now)
 
-    def after(self, *done: Run, more: tuple[Run, ...] = (), pilot=None) -> list[str]:
+    def after(self, *done: Run, more: tuple[Run, ...] = (), sequential=None) -> list[str]:
         every = [PlannedRun(each.names, "", 0, None, (), 0, each) for each in (*EVERY_RUN, *more)]
-        plan = Plan("small", (), pilot, tuple((each,) for each in every))
+        plan = Plan("small", (), sequential, tuple((each,) for each in every))
         self._forming.tell(plan, [each for each in every if each.run not in done])
         return self._capsys.readouterr().err.splitlines()
 
@@ -299,11 +299,11 @@ def test_what_was_measured_before_the_call_is_not_told(so_far):
     assert len(so_far.after(*EVERY_RUN[:10])) == 2
 
 
-def test_runs_of_unknown_time_and_a_pilot_are_said(so_far):
+def test_runs_of_unknown_time_and_the_most_repeats_are_said(so_far):
     probe = (planned_run("single", 1, instrument="clocks"),)
     assert so_far.after(more=probe) == []
-    [line] = so_far.after(*EVERY_RUN[:2], more=probe, pilot={"repeats": 7})
-    assert "after 1 of at least 7 repeats: about" in line
+    [line] = so_far.after(*EVERY_RUN[:2], more=probe, sequential={"at_most": 7})
+    assert "after 1 of at most 7 repeats: about" in line
     assert line.endswith("of runs left, and 1 more run of unknown time")
     last = so_far.after(*EVERY_RUN, more=probe)[-1]
     assert last.endswith("; 1 more run, of unknown time")

@@ -107,9 +107,7 @@ def test_calibrated_rows_surround_those_predicted_and_are_others(rows):
     assert limited[-1] <= 100 + len(rows) + 3
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"repeats": 6, "pilot": {"repeats": 6, "half_width": "5 %", "at_most": 9}}]
-)
+@pytest.mark.parametrize("changes", [{}, {"repeats": {"decide": True, "at_most": 9}}])
 def test_what_calibrates_is_no_run_of_the_experiment(changes):
     base = experiment(**changes)
     requests = {run.file: base.request(run) for run in base.runs}

@@ -371,8 +371,7 @@ def test_defaults_are_filled_in_once_and_are_not_shared_between_experiments():
 
 
 FLOORED = put("noise_floor", True)
-PILOT = {"half_width": "5 %", "repeats": 6, "at_most": 40}
-PILOTED = put("pilot", PILOT), put("repeats")
+DECIDES = put("repeats", {"decide": True})
 FITS = put("workloads.kmer-logreg", {"k": 5}), put("workloads.majority", {})
 
 
@@ -401,8 +400,8 @@ def laddered(*changes: Callable[[dict], object]) -> dict:
     )
 
 
-def pilots(change: Callable[[dict], object]) -> dict:
-    return matrix(*PILOTED, change)
+def deciding(change: Callable[[dict], object]) -> dict:
+    return matrix(DECIDES, change)
 
 
 def test_the_files_of_an_experiment_are_all_different_and_complete():
@@ -479,7 +478,7 @@ def test_the_order_of_a_repeat_favours_no_run():
     assert places == [{"place": n, "of": 8} for n in (*range(1, 9), 1)]
     assert len(experiment.timed) == len(experiment.runs) + len(experiment.duplicates)
     assert experiment.position(experiment.timed[3]) == 3
-    # It depends on names alone, so a pilot and what follows it have one order.
+    # It depends on names alone, so it does not depend on when a session stops.
     two = [run.file for run in Experiment(matrix(FLOORED, put("repeats", 2)), "e.yaml").timed]
     assert [run.file for run in experiment.timed[: len(two)]] == two
     second = experiment.duplicates[0]
@@ -502,18 +501,18 @@ def test_a_noise_floor_is_measured_with_the_references_again():
     assert experiment.timed[-len(experiment.rung_runs) :] == experiment.rung_runs
 
 
-def test_a_pilot_gives_the_repeats_and_more_may_follow():
-    experiment = Experiment(matrix(*PILOTED), "e.yaml")
-    assert {run.repeat for run in experiment.runs} == set(range(1, 7))
-    assert {run.repeat for run in experiment.largest.runs} == set(range(1, 41))
-    more = experiment.with_repeats(9)
-    assert more.runs == [run for run in experiment.largest.runs if run.repeat <= 9]
-    assert more.dataset_files() == experiment.dataset_files()
-    assert more.largest.runs == experiment.largest.runs
-    last = experiment.largest.runs[-1]
-    assert more.largest.request(last) == experiment.request(last)
-    assert more.timed == experiment.largest.timed[: len(more.timed)]
-    assert requests(matrix(*PILOTED)) == requests(matrix(put("repeats", 6)))
+def test_a_session_that_decides_may_need_the_most_repeats():
+    experiment, fixed = (
+        Experiment(matrix(put("repeats", repeats)), "e.yaml")
+        for repeats in ({"decide": True, "at_most": 9}, 9)
+    )
+    assert experiment.sequential == {"decide": True, "at_most": 9, "minutes": None}
+    assert fixed.sequential is None
+    assert experiment.timed == fixed.timed
+    assert experiment.dataset_files() == fixed.dataset_files()
+    last = fixed.runs[-1]
+    assert experiment.request(last) == fixed.request(last)
+    assert experiment.position(last) == fixed.position(last)
 
 
 def test_repeats_go_round_the_seeds_of_the_split():
@@ -764,9 +763,13 @@ def test_matches_follow_each_other_and_their_sides_take_turns():
 @pytest.mark.parametrize(
     ("make", "change", "where", "reason"),
     [
-        (pilots, put("repeats", 5), "repeats", "is not pilot.repeats, which is 6"),
-        (pilots, put("pilot.half_width", "5"), "pilot.half_width", "is not written like"),
-        (laddered, put("pilot", PILOT | {"repeats": 2}), "pilot", "ladder"),
+        (deciding, put("repeats.decide", False), "repeats.decide", "not among the values"),
+        (deciding, put("repeats.at_most", 6), "repeats.at_most", "too small"),
+        (deciding, put("repeats.at_most", 31), "repeats.at_most", "too large"),
+        (deciding, put("repeats.minutes", 0), "repeats.minutes", "too small"),
+        (deciding, put("question", "energy"), "question", "is not decided by the times"),
+        (laddered, put("repeats", {"decide": True}), "repeats", "ladder"),
+        (matrix, put("pilot", {"repeats": 6}), "pilot", "did you mean repeats"),
         (laddered, put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),
         (laddered, put("variants.b.batch", {"rows": 1, "per": "global"}),
          "variants.b.batch.rows", "some of the 2 ranks"),
@@ -780,7 +783,7 @@ def test_matches_follow_each_other_and_their_sides_take_turns():
          "variants.c.busy_neighbours", "applies to rank 7, which no layout"),
     ],
 )  # fmt: skip
-def test_what_is_no_pilot_and_no_ladder_is_refused(make, change, where, reason):
+def test_what_decides_nothing_and_what_is_no_ladder_is_refused(make, change, where, reason):
     error = refusal(make(change))
     assert error.where == f"e.yaml: {where}" and reason in str(error)
 

@@ -36,7 +36,6 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, Ra
 from escala.core.files import read_json, write_json
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.record.collect import evaluate
-from escala.report import tables
 from escala.report.findings import SECTIONS, section_findings, why
 from escala.report.findings.context import Report, inverse
 from escala.report.findings.words import (
@@ -49,7 +48,6 @@ from escala.report.findings.words import (
     with_labels,
 )
 from escala.report.summary import all_findings, first_screen, overview, summary
-from escala.report.tables import pilot
 from escala.report.tables.views import names_of_rows
 from escala.strategies import STRATEGIES
 
@@ -124,13 +122,6 @@ def _twice(root: Path, slower: float, seconds: int | None = None) -> dict[str, p
     return tabled(experiment, series_files=again[:seconds])
 
 
-def _piloted(root: Path, half_width: str = "0.1 %") -> dict[str, pd.DataFrame]:
-    experiment, again = twice(root)
-    matches = {"half_width": half_width, "repeats": 7, "at_most": 40}
-    write_json(root / "pilot.json", pilot.plan(tables.Evidence(experiment.runs), matches))
-    return tabled(experiment, series_files=again, pilot_file=root / "pilot.json")
-
-
 def _unknown_part(root: Path) -> dict[str, pd.DataFrame]:
     experiment = three_configurations(root)
     for path in experiment.runs[:3]:
@@ -172,12 +163,10 @@ EXPERIMENTS = {
     "failed": _all_failed,
     "ladder": _laddered,
     "noise": lambda root: _twice(root, 0.01),
-    "pilot": _piloted,
     "few second runs": lambda root: _twice(root, 0.0, 5),
     "unknown part": _unknown_part,
     "cut": _cut,
     "clusters": _clusters,
-    "pilot is enough": lambda root: _piloted(root, "9 %"),
     "unsure drift": lambda root: _drifting(root, change_low=-0.1, change_high=0.3),
     "no drift": lambda root: _drifting(root, detected=False),
 }
@@ -194,8 +183,6 @@ TOLD = [
     ("noise", "sure", r"times the time of its duplicate .* drifted in session"),
     ("unsure drift", "sure", r"changed within session"),
     ("no drift", "sure", r"No drift of the machine was detected"),
-    ("pilot", "sure", r"had a deviation of \d.* requires \d+ paired runs.*allowed 40 repeats"),
-    ("pilot is enough", "sure", r"not allowed"),
     ("regression", "scores", r"its split is leaky"),
     ("regression", "scores", r"`rmse` is 0\.5 for `single 1x1` and 0\.55 for `horovod-mpi 1x2`\."),
     ("clusters", "scores", r"lowest precision of a class is"),
@@ -214,9 +201,7 @@ TOLD = [
     *(("clusters", section, r"not kmer-logreg") for section in ("answer", "why", "sure", "cost")),
 ]
 #: What a reader does not know who reads a page for the first time.
-TERMS = re.compile(
-    r"\d+x\d+|\b(match|rank|variant|layout|allreduce|pilot)(es|s)?\b|horovod-|torch-|ddp-"
-)
+TERMS = re.compile(r"\d+x\d+|\b(match|rank|variant|layout|allreduce)(es|s)?\b|horovod-|torch-|ddp-")
 
 
 def _screen(report: Report, findings: dict[str, list[Finding]]) -> list[str]:

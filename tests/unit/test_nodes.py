@@ -284,10 +284,9 @@ def test_a_part_is_left_alone_when_a_later_one_measured_its_references_again(tmp
     )
 
 
-def test_a_pilot_needs_one_job(tmp_path):
+def test_a_session_that_decides_needs_one_job(tmp_path):
     settings = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"jobs_by_nodes": True}
-    settings.pop("repeats", None)
-    settings["pilot"] = {"half_width": "5 %", "repeats": 3, "at_most": 9}
+    settings["repeats"] = {"decide": True}
     (tmp_path / "demo.yaml").write_text(yaml.safe_dump(settings))
     with pytest.raises(InputError, match="jobs_by_nodes"):
         load(tmp_path / "demo.yaml")

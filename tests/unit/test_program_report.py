@@ -21,7 +21,6 @@ from escala.report.findings import SECTIONS
 from escala.report.findings.context import Report
 from escala.report.page import page, provenance
 from escala.report.summary import overview, summary
-from escala.report.tables import pilot
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -156,7 +155,7 @@ def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more,
 
 
 @pytest.mark.parametrize(("knows", "unit"), [({}, "an epoch"), (NOTHING, "a run")])
-def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, knows, unit):
+def test_ladders_and_second_runs_are_of_what_is_known(tmp_path, knows, unit):
     experiment, series, rungs = laddered(tmp_path)
     rewritten([*experiment.runs, *series], lambda run: as_program(run, **knows))
     frames = tables.tables(experiment.runs, series_files=series, rungs=rungs)
@@ -166,11 +165,8 @@ def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, knows, un
     for path in mine.runs[:7]:
         again.append(path.parent.with_name(f"again.{path.parent.name}") / "run.json")
         write_json(again[-1], read_json(path) | {"series": "duplicate"})
-    settings = {"half_width": "5 %", "repeats": 7, "at_most": 40}
-    write_json(tmp_path / "pilot.json", pilot.plan(tables.Evidence(mine.runs), settings))
-    frames = tables.tables(mine.runs, series_files=again, pilot_file=tmp_path / "pilot.json")
-    sure = _text(frames, "sure")
-    assert "the time of its duplicate" in sure and "In the pilot" in sure
+    frames = tables.tables(mine.runs, series_files=again)
+    assert "the time of its duplicate" in _text(frames, "sure")
 
 
 def test_other_files_or_packages_make_another_version_of_a_program(tmp_path):

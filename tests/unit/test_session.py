@@ -19,7 +19,7 @@ from escala.core import alone, console, variables
 from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.experiment import Experiment
+from escala.experiment import Experiment, Run
 from escala.measure import lost, session
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
@@ -443,22 +443,22 @@ def test_targets_of_one_call_measure_their_common_reference_once(house, job):
     assert sorted(begun) == sorted([REFERENCE, MPI, GLOO])
 
 
-def test_the_pilot_decides_how_many_repeats_follow_it(house):
-    house.settings |= {"pilot": {"half_width": "5 %", "repeats": 2, "at_most": 5}}
-    asked = []
+def test_a_session_looks_at_what_was_measured_before_it_goes_on(house):
+    house.settings |= {"repeats": {"decide": True, "at_most": 12}}
+    looks, ended = [], {}
 
-    def decide(files: list[Path]) -> int:
-        asked.append([read_json(path)["repeat"] for path in files])
-        return 3
+    def look(repeats: int, runs: list[Run], why: str | None) -> str | None:
+        looks.append((repeats, max(run.repeat for run in runs), len(runs)))
+        return ended.get(repeats, why)
 
-    assert house.measure(decide=decide) == console.DONE
-    assert [last for _, last in house.begun] == ["rep1"] * 3 + ["rep2"] * 3 + ["rep3"] * 3
-    assert asked == [[1] * 3 + [2] * 3]
-    assert len(house.table()) == 9
-    house.measure(decide=lambda files: 4)
-    assert {last for _, last in house.begun} == {"rep4"}
-    assert house.begins(decide=lambda files: 2) == []
-    assert {row["repeat"] for row in house.table()} == {1, 2}
+    ended[10] = "it is decided"
+    assert house.measure(look=look) == console.DONE
+    assert looks == [(7, 7, 21), (10, 10, 30)] and len(house.begun) == len(house.table()) == 30
+    assert house.begins(look=look) == [] and looks[2:] == looks[:2]
+    ended.clear()
+    house.measure(look=look)
+    assert {last for _, last in house.begun} == {"rep11", "rep12"}
+    assert looks[4:] == [(7, 7, 21), (10, 10, 30), (12, 12, 36)] and len(house.table()) == 36
 
 
 def test_a_later_group_is_told_what_may_still_be_measured(house):
@@ -524,9 +524,9 @@ def test_a_plan_is_read_as_it_was_written_and_no_other_file_is(house, tmp_path):
     with pytest.raises(InputError, match="no such file") as missing:
         script.run(command.parse(["measure", "none.json"])[1])
     assert "plan.json" in missing.value.remedy
-    for content in ("", "[]", '{"format": 0}', '{"format": 1}'):
+    for content in ("", "[]", '{"format": 1}', '{"format": 2}'):
         path.write_text(content)
-        with pytest.raises(InputError, match="is no plan of format 1"):
+        with pytest.raises(InputError, match="is no plan of format 2"):
             Plan.read(path)
 
 

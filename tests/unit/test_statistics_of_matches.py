@@ -37,11 +37,9 @@ from escala.analysis.verdicts import (
     SLOWER,
     drift,
     equivalence,
+    matches_needed,
     noise_floor,
     verdict,
-)
-from escala.analysis.verdicts import (
-    matches_needed as pilot_needs,
 )
 
 
@@ -226,18 +224,19 @@ def test_rates_that_one_of_two_lacks_have_no_difference():
     assert alone.precision == (-0.5, None, None)
 
 
-PILOT, HALF = 6, 0.05
+SIX = 6
 
 
 def test_the_number_of_matches_is_that_of_the_rule():
     """n = (t s / d)², with Student's 97.5 % quantile of 5 degrees of freedom, 2.5706."""
-    pilot = np.exp([0.1, -0.1, 0.1, -0.1, 0.1, -0.1])
-    deviation = np.std(np.log(pilot), ddof=1)
+    ratios = np.exp([0.1, -0.1, 0.1, -0.1, 0.1, -0.1])
+    deviation = np.std(np.log(ratios), ddof=1)
     expected = np.ceil((2.570582 * deviation / np.log(1.05)) ** 2)
-    assert pilot_needs(pilot, HALF, 100) == expected == 34
-    assert pilot_needs(pilot, HALF, 20) == 20
-    assert pilot_needs(pilot, 10.0, 20) == pilot_needs(pilot, HALF, 3) == PILOT
-    assert pilot_needs([1.0] * 6, HALF, 20) == PILOT
+    assert matches_needed(ratios, np.log(1.05)) == expected == 34
+    # At least as many as the level needs.
+    assert matches_needed(ratios, 10.0) == matches_needed([1.0] * 6, 0.1) == 6
+    assert matches_needed(ratios, 10.0, 0.9843) == 7
+    assert matches_needed(ratios, np.log(1.05), 0.9843) > expected
 
 
 @pytest.mark.parametrize(
@@ -275,17 +274,17 @@ def test_verdicts_by_interval_and_floor(ratio, floor, kind):
 )
 def test_an_end_that_is_printed_as_one_contains_it(low, high, printed, exact):
     ratio = Interval((low * high) ** 0.5, low, high)
-    assert verdict(ratio, PILOT, decimals=2).kind == printed
-    assert verdict(ratio, PILOT).kind == exact
+    assert verdict(ratio, SIX, decimals=2).kind == printed
+    assert verdict(ratio, SIX).kind == exact
 
 
 def test_a_detectable_decrease_is_half_as_much_again_as_the_interval():
     wide = Interval(1.0, 1 / 1.1, 1.1)
-    assert verdict(wide, PILOT).detectable == pytest.approx(1 - 1.1**-1.5)
+    assert verdict(wide, SIX).detectable == pytest.approx(1 - 1.1**-1.5)
     beyond_floor = 1 - 1 / (1.2 * 1.1**0.5)
-    assert verdict(wide, PILOT, floor=0.2).detectable == pytest.approx(beyond_floor)
-    assert verdict(wide, PILOT, floor=0.01) == verdict(wide, PILOT)
-    assert verdict(Interval(None, 0.9, None), PILOT) == (NO_VERDICT, None)
+    assert verdict(wide, SIX, floor=0.2).detectable == pytest.approx(beyond_floor)
+    assert verdict(wide, SIX, floor=0.01) == verdict(wide, SIX)
+    assert verdict(Interval(None, 0.9, None), SIX) == (NO_VERDICT, None)
     assert noise_floor(Interval(1.01, 0.96, 1.03)) == pytest.approx(0.01)
     assert noise_floor(Interval(0.8, 0.7, 0.9)) == pytest.approx(0.25)
 
@@ -296,7 +295,7 @@ def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
     one = Interval(estimate, estimate / (1 + half), estimate * (1 + half))
     other = Interval(*(1 / value for value in (estimate, one.high, one.low)))
     opposite = {FASTER: SLOWER, SLOWER: FASTER, NOT_DISTINGUISHABLE: NOT_DISTINGUISHABLE}
-    found, inverse = (verdict(each, PILOT, floor) for each in (one, other))
+    found, inverse = (verdict(each, SIX, floor) for each in (one, other))
     assert inverse.kind == opposite[found.kind]
     assert inverse.detectable == pytest.approx(found.detectable)
 

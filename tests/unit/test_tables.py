@@ -44,6 +44,7 @@ from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
 from escala.analysis.cost_model.works import plan_works
+from escala.analysis.looks import LOOK_LEVEL
 from escala.analysis.statistics import (
     Interval,
     deviation_of_sessions,
@@ -59,7 +60,8 @@ from escala.report import tables
 from escala.report.figures import common, ladder
 from escala.report.findings import section_findings
 from escala.report.findings.context import Report
-from escala.report.tables import base, pilot, views
+from escala.report.tables import base, views
+from escala.report.tables.best_use import LOOKED_AT
 from escala.report.tables.scores import STAGES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -465,32 +467,25 @@ def test_a_session_of_few_runs_or_of_one_moment_is_not_judged(tmp_path, three):
     assert row.kind == "unavailable" and row.reason.startswith("5 runs") and "6" in row.reason
 
 
-def test_a_pilot_asks_for_as_many_pairs_as_its_most_varied_ratio(tmp_path):
-    """Of an experiment of seven repeats, four are the pilot."""
-    experiment, _ = twice(tmp_path)
-    pilot_runs = [path for path in experiment.runs if int(path.parent.name[3:]) <= 4]
-    settings = {"half_width": "2 %", "repeats": 4, "at_most": 7}
-    plan = pilot.plan(tables.Evidence(pilot_runs), settings)
-    write_json(tmp_path / "pilot.json", plan)
-    frames = tabled(experiment, pilot_file=tmp_path / "pilot.json")
-    runs = frames["runs"].set_index(["strategy", "repeat"])["train_seconds_per_epoch"]
-    for row in plan["comparisons"]:
-        ratios = (runs[row["strategy"]] / runs["single"]).to_numpy(float)[:4]
-        assert row["pilot_matches"] == 4
-        assert row["deviation"] == pytest.approx(np.std(np.log(ratios), ddof=1))
-        # The rule, computed with Student's quantile of three degrees of freedom.
-        needed = (3.182446 * row["deviation"] / np.log(1.02)) ** 2
-        # Two configurations are compared, and a verdict on the best of them takes six.
-        assert row["needed"] == max(6, int(np.ceil(needed)))
-    assert plan["repeats"] == max(row["needed"] for row in plan["comparisons"])
-    table = frames["pilot"].set_index("strategy")
-    assert table["needed"].to_dict() == {r["strategy"]: r["needed"] for r in plan["comparisons"]}
-    assert not table["cut"].any()
-    changed(pilot_runs, status="failed", reason="rank 1 was ended by signal 9")
-    plan = pilot.plan(tables.Evidence(pilot_runs), settings)
-    assert plan["repeats"] == 4 and len(plan["comparisons"]) == 2
-    for row in plan["comparisons"]:
-        assert (row["pilot_matches"], row["deviation"], row["needed"]) == (0, None, None)
+def test_intervals_over_repeats_have_the_level_of_the_experiment(tmp_path):
+    experiment, again = twice(tmp_path)
+    usual, looked = (
+        tabled(experiment, series_files=again, level=level) for level in (0.95, LOOK_LEVEL)
+    )
+    for name, low, high in (
+        ("speedup", "ratio_low", "ratio_high"),
+        ("best_use", "run_ratio_low", "run_ratio_high"),
+        ("noise", "ratio_low", "ratio_high"),
+        ("mean_scores", "mean_low", "mean_high"),
+    ):
+        narrow, wide = usual[name], looked[name]
+        known = narrow[low].notna()
+        assert known.any(), name
+        assert (wide[low][known] < narrow[low][known]).all(), name
+        assert (wide[high][known] > narrow[high][known]).all(), name
+    assert set(usual["speedup"]["level"]) == {0.95}
+    assert set(looked["speedup"]["level"]) == set(looked["best_use"]["level"]) == {LOOK_LEVEL}
+    assert set(looked["best_use"]["needed"]) == {7} and set(usual["best_use"]["needed"]) == {6}
 
 
 def _ladder(folder: Path, change=lambda paths: None, match="way-", rungs=slice(None)):
@@ -787,9 +782,9 @@ def predicted(folder, runs, bounds: dict) -> list[dict]:
 
 
 def test_a_key_that_the_schema_lacks_is_refused():
-    assert base.frame("pilot", [{"layout": "1x2"}])["layout"].tolist() == ["1x2"]
-    with pytest.raises(KeyError, match=r"pilot\.schema\.yaml has no column lay_out"):
-        base.frame("pilot", [{"layout": "1x2", "lay_out": "1x2"}])
+    assert base.frame("looks", [{"layout": "1x2"}])["layout"].tolist() == ["1x2"]
+    with pytest.raises(KeyError, match=r"looks\.schema\.yaml has no column lay_out"):
+        base.frame("looks", [{"layout": "1x2", "lay_out": "1x2"}])
 
 
 def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
@@ -834,9 +829,9 @@ def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
     tabled(of, probe_files=probed, predictions_file=tmp_path / "predictions.json")
 
     of, again = twice(next(folders))
-    plan = pilot.plan(tables.Evidence(of.runs), {"half_width": "2 %", "repeats": 4, "at_most": 7})
-    write_json(tmp_path / "pilot.json", plan)
-    tabled(of, series_files=again, pilot_file=tmp_path / "pilot.json")
+    looks = dict.fromkeys(LOOKED_AT) | {"repeats": 7, "goes_on": False, "ended": "it"}
+    write_json(tmp_path / "looks.json", {"looks": [looks]})
+    tabled(of, series_files=again, looks_file=tmp_path / "looks.json")
 
     of, files, rungs = laddered(next(folders))
     tabled(of, series_files=files, rungs=rungs)

@@ -319,6 +319,17 @@ def test_the_time_of_all_runs_is_estimated(known, least, most, experiment):
 
 
 @pytest.mark.parametrize(
+    ("minutes", "least", "most"), [(None, 70, 300), (1, 70, 70), (0.25, 25, 25), (2, 70, 130)]
+)
+def test_a_session_that_decides_takes_its_minutes_and_a_repeat_at_most(
+    minutes, least, most, experiment
+):
+    tried = experiment("", epochs=3)
+    tried.settings["repeats"] = {"decide": True, "at_most": 30, "minutes": minutes}
+    assert trial.estimate(made(tried.runs[0]), None, tried) == pytest.approx((least, most))
+
+
+@pytest.mark.parametrize(
     ("alone", "several", "said"),
     [
         ({"rows": 100}, {"rows": 200}, "2.0 times the rows of an epoch"),
@@ -360,22 +371,20 @@ def _arguments() -> argparse.Namespace:
     return parse(["try", "--processes", "2", "--", sys.executable, "train.py"])[1]
 
 
-@pytest.mark.parametrize(("source", "runs"), [("", 14), (GUESSED, 21)])
-def test_runs_of_many_minutes_are_not_begun_without_a_word(
-    source, runs, tmp_path, monkeypatch, capsys
-):
+@pytest.mark.parametrize("source", ["", GUESSED])
+def test_runs_of_many_minutes_are_not_begun_without_a_word(source, tmp_path, monkeypatch, capsys):
     command = importlib.import_module("escala.commands.try")
     (tmp_path / "train.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     monkeypatch.setattr(
-        trial, "try_once", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
+        trial, "try_once", lambda e, run, *_: made(run, whole_seconds=1000.0, result={})
     )
     monkeypatch.setattr(command, "_measure", lambda *_: pytest.fail("it measures"))
     assert command.run(_arguments()) == console.NO_TIME
     said = capsys.readouterr().err
-    assert f"{runs} runs follow" in said and "Nothing is measured yet" in said
+    assert "At most 30 repeats follow" in said and "Nothing is measured yet" in said
     assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)
     assert (tmp_path / "escala-train.yaml").is_file() and not (tmp_path / "results").exists()
 

@@ -99,8 +99,7 @@ class CalibrationExperiment(Works, Experiment):
             "seconds": defaults["seconds"] * fraction,
             "steps": math.ceil(defaults["steps"] * fraction),
         }
-        left_out = ("scaling", "pilot")
-        of_base = {key: value for key, value in base.settings.items() if key not in left_out}
+        of_base = {key: value for key, value in base.settings.items() if key != "scaling"}
         sums = {_sums_name(work): self._sums(work) for work in self.program_works.values()}
         of_calibration = {
             "experiment": self.name,

@@ -25,7 +25,7 @@ CATEGORY = "Time"
 CAPTION = (
     "Parts of a training step: a bar for each rank of each configuration. The parts are measured "
     "in separate runs, in which every rank notes the moments of its steps. They are means over "
-    "steps and runs, and add up to the whole step. The line is the 95 % interval of the whole step "
+    "steps and runs, and add up to the whole step. The line is the interval of the whole step "
     "over the runs. Off the core is at most the time that the rank lost of its cores while it had "
     "work. Rank 0 sees transfer, copies and negotiation in a library's timeline; for other ranks "
     "they are estimated from rank 0. Overlapped is the part of transfer and copies that went on "

@@ -26,7 +26,7 @@ CATEGORY = "Quality"
 CAPTION = (
     "Scores: the mean over the runs of each configuration, and the mean difference from the "
     "reference in paired runs with the same rows and seeds. Each pale point is one run. Bars are "
-    "95 % intervals over repeats by Student's distribution. Equal values have no bar. With one "
+    "intervals over repeats by Student's distribution. Equal values have no bar. With one "
     "split, bars cover other weights and orders, but not other rows. With several splits, runs "
     "share rows, so bars are rather too narrow."
 )

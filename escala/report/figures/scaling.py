@@ -20,7 +20,7 @@ CATEGORY = "Time"
 CAPTION = (
     "Time of an epoch by the number of nodes, or of processes on one node, on logarithmic axes. "
     "Each strategy, variant, network and number of processes a node has a line; the network's name "
-    "shows its measured rate in Mbit/s. Points are medians. Bars are 95 % intervals, or the range "
+    "shows its measured rate in Mbit/s. Points are medians. Bars are intervals, or the range "
     "for fewer than six runs. A cross is an estimate from runs that were cut short. A hollow point "
     "is for processes that shared cores. The grey line is the main reference on one node. A "
     "scaling study also has the speed-up over its baseline, the smallest measured layout, as an "

@@ -84,7 +84,7 @@ class Panel(NamedTuple):
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a row per configuration: the median with its 95 % interval, and each run as a point."""
+    """Draw a row per configuration: the median with its interval, and each run as a point."""
     shown, notes = common.select(tables, MOST, by_steps=True)
     if shown["runs"].empty:
         return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
@@ -270,7 +270,7 @@ def _explain_marks(rows: Sequence[Row]) -> str:
         "main reference.": any(not math.isnan(row.floor[0]) for row in rows),
     }  # fmt: skip
     first = (
-        "Thick lines: medians with their 95 % intervals (the range for fewer than six runs); "
+        "Thick lines: medians with their intervals (the range for fewer than six runs); "
         "points: single runs of all sessions."
     )
     return " ".join([first, *(text for text, is_drawn in marks.items() if is_drawn)])

@@ -48,7 +48,7 @@ FINDINGS = {
         sure.ladders,
         sure.spread,
         sure.clocks,
-        sure.pilot,
+        sure.looks,
         sure.noise,
         sure.drift,
         sure.predictions,

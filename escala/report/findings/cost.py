@@ -136,6 +136,11 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
             f"leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "
             "end of the call of `escala`"
         )
+    looks, to_decide = report.tables["looks"], rival.row["matches_to_decide"]
+    if len(looks) and looks["goes_on"].iloc[-1] and pd.isna(rival.row["futile"]):
+        needs = f"; at this ratio, one takes about {to_decide} paired runs"
+        goes_on = f"for a verdict on {label}, repeat the call, which goes on"
+        return goes_on + needs * pd.notna(to_decide)
     if answer.verdict == NO_VERDICT:
         if retry:
             return f"for a verdict on {label}, {retry}"

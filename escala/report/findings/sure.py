@@ -229,22 +229,19 @@ def clocks(report: Report) -> Iterator[Finding]:
         yield from (Finding(text, "attribution", "attribution") for text in texts)
 
 
-def pilot(report: Report) -> Iterator[Finding]:
-    """Tell how many paired runs the pilot requires, and whether the experiment allows fewer."""
-    comparisons = report.table("pilot").dropna(subset=["needed"])
-    if not comparisons.empty:
-        row = comparisons.loc[comparisons["needed"].idxmax()]
+def looks(report: Report) -> Iterator[Finding]:
+    """Tell why the session stopped that decides itself, and after how many repeats."""
+    looks = report.tables["looks"]
+    if len(ended := looks.dropna(subset=["ended"])):
+        number, times = int(ended["repeats"].iloc[-1]), looks["repeats"].nunique()
+        repeats = f"{in_words(number)} repeat{'s' * (number != 1)}"
+        because = ended["ended"].iloc[-1]
         yield Finding(
-            f"in the pilot the ratio of {report.names(row['label'])} had a deviation of "
-            f"{100 * row['deviation']:.1f} %, which requires {row['needed']} paired runs",
-            "pilot",
+            f"the session stopped after {repeats}, because {because}", "looks", first=True
         )
-        if row["cut"]:
-            yield Finding(
-                f"the experiment allowed {row['repeats']} repeats, so intervals may be wider than "
-                "requested",
-                "pilot",
-            )
+        if times > 1:
+            text = f"it looked {in_words(times)} times, and the level of intervals allows for it"
+            yield Finding(text, "looks")
 
 
 def noise(report: Report) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.tables import records
 from escala.core import packages
 from escala.core.engines import ENGINES
-from escala.core.readable import UNAVAILABLE, number, size, with_noun
+from escala.core.readable import UNAVAILABLE, in_percent, number, size, with_noun
 from escala.experiment.runs import NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
 from escala.report.findings.words import Tables, join_words, span
@@ -25,7 +25,7 @@ from escala.report.study.statement import (
     statement,
     units,
 )
-from escala.report.tables.views import unit
+from escala.report.tables.views import level, unit
 
 #: Limits of sites: the fewest different numbers of nodes, the largest fraction of a run before its
 #: steps, and the seconds of the shortest run. CSC asks for "a few minutes".
@@ -338,8 +338,8 @@ def provenance(
     yield (
         "method",
         "A speed-up is a ratio of paired runs, which are of one repeat and session. Its interval "
-        "of 95 % is by signed ranks, from six pairs on. A whole run is from its request to its "
-        "result; its parts are timed apart.",
+        f"of {in_percent(level(tables))} is by signed ranks, from six pairs on. A whole run is "
+        "from its request to its result; its parts are timed apart.",
     )
 
 

@@ -86,7 +86,9 @@ def _row(speedup_row: Mapping, matches: Sequence[tuple], refused: Sequence[str])
         serial = serial_parts_of_both(run, reference)
         if serial is not None:
             undivided.append(sum(parts_of_reference[part] for part in serial) / total)
-    gain, fraction = inverse(ratio_interval(ratios_of_totals)), median_interval(undivided)
+    level = speedup_row["level"]
+    gain = inverse(ratio_interval(ratios_of_totals, level=level))
+    fraction = median_interval(undivided, level=level)
     times = _times_the_cores(speedup_row)
     # A higher speed-up has a lower serial fraction.
     fractions = [karp_flatt(factor, times) for factor in (gain.estimate, gain.high, gain.low)]

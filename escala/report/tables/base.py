@@ -13,9 +13,8 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, work
 from escala.analysis.measurements import measurements, read_earlier, read_run
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.statistics import LEVEL, Interval, median_interval
 from escala.analysis.tables import SCHEMAS, dtypes
-from escala.core.files import read_json
 from escala.experiment.runs import DEFAULT_REFERENCES, DUPLICATE, Configuration, Reference
 
 #: Parts of a run outside the training steps, in the order they happen.
@@ -47,7 +46,8 @@ class Evidence:
     scaling : the key `scaling` of the experiment, with all defaults; None without a study.
     probe_settings : the settings of each probe in the experiment, by its name.
     predictions_file : predictions.json of the cost model, or None.
-    pilot_file : pilot.json of an experiment with a pilot, or None.
+    looks_file : looks.json of an experiment whose session decides when it stops, or None.
+    level : of the intervals over repeats.
     history_files : the files of the history, which holds measurements of further sessions.
     """
 
@@ -60,7 +60,8 @@ class Evidence:
     scaling: Mapping[str, Any] | None = None
     probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     predictions_file: Path | None = None
-    pilot_file: Path | None = None
+    looks_file: Path | None = None
+    level: float = LEVEL
     history_files: Sequence[Path] = ()
 
     @cached_property
@@ -82,11 +83,6 @@ class Evidence:
     def duplicates(self) -> list[Measurement]:
         """Every measurement of the duplicates of references."""
         return [run for run in self.series if run["series"] == DUPLICATE]
-
-    @cached_property
-    def pilot(self) -> dict | None:
-        """The result of `escala.report.tables.pilot.plan`, or None without a pilot."""
-        return read_json(self.pilot_file) if self.pilot_file else None
 
     def probe_runs(self, name: str) -> list[dict]:
         """Return the runs of a probe, each with the path of its run.json as `file`."""
@@ -250,9 +246,9 @@ def works(matches: Matched) -> np.ndarray:
     return np.array([*map(work, matches.runs, matches.references)])
 
 
-def median_of(column: str, runs: pd.DataFrame) -> Interval:
+def median_of(column: str, runs: pd.DataFrame, level: float = LEVEL) -> Interval:
     """Return the median of a column over some rows of the table `runs`, with its interval."""
-    return median_interval(runs[column].dropna())
+    return median_interval(runs[column].dropna(), level=level)
 
 
 def least_certain(kinds: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ from escala.analysis.verdicts import (
     NOT_DISTINGUISHABLE,
     simultaneous_level,
 )
+from escala.core.files import read_json
 from escala.experiment.runs import Configuration, reference_number
 from escala.programs.marks import WHOLE
 from escala.report.tables import base
@@ -43,6 +44,11 @@ from escala.report.tables.speedup import (
     why_no_match,
 )
 
+#: The columns of a comparison at a look.
+LOOKED_AT = (
+    *CONFIGURATION, *(f"alternative_{part}" for part in CONFIGURATION[2:]), "matches", "ratio",
+    "ratio_low", "ratio_high", "level", "verdict", "futile", "matches_to_decide",
+)  # fmt: skip
 #: Longest run that is projected, in epochs.
 _MOST_EPOCHS = 10**6
 
@@ -136,7 +142,7 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """
     judge, timed = Judge(evidence, tables), runs_for_ratios(evidence)
     for task in tasks(evidence):
-        level = simultaneous_level(len(task.runs) - 1)
+        level = simultaneous_level(len(task.runs) - 1, evidence.level)
 
         def compare(names: tuple, other: tuple, level=level) -> tuple[Comparison, Judgement]:
             compared = Comparison.of(names, other, timed)
@@ -174,6 +180,12 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         yield from (row | {"closest": row is closest} for row in rows)
 
 
+def looks(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each comparison that decided, at each look of the last session."""
+    file = evidence.looks_file
+    yield from read_json(file)["looks"] if file and file.exists() else ()
+
+
 def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judge: Judge) -> dict:
     """Return the row of the quickest configuration and an alternative, without `closest`."""
     run, alternative = (task.runs[names] for names in (compared.names, compared.reference_names))
@@ -198,7 +210,6 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
         **{f"alternative_{name}": n for name, n in zip(names, other_resources, strict=True)},
         "uses": uses,
         "configurations": len(task.runs),
-        "level": level,
         "disturbed_matches": compared.disturbed,
         "needed": max(VALUES_FOR_INTERVAL, fewest_matches(level)),
         "kind": base.least_certain(base.kind(run) for pair in pairs for run in pair),
@@ -207,7 +218,7 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
         else why_no_match(compared, judge),
         "verdict": judged.verdict.kind if pairs else None,
         "ratio_of": ratio_of,
-        **judged.columns(),
+        **judged.columns(uses),
         "epochs": run["training"]["epochs_asked"],
         **_whole_runs(compared, judged.verdict.kind == FASTER, level, judge),
         **base.data_of(run, base.ABOUT),

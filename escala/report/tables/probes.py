@@ -112,7 +112,8 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             # All ranks are compared with rank 0 of the reference.
             reference_seconds = common["reference_steps"] * parts[other["file"]].loc[0, "seconds"]
             differences.append(parts[run["file"]]["seconds"].sub(reference_seconds, level="part"))
-        for row in _parts([parts[run["file"]] for run in same], differences):
+        of_runs = [parts[run["file"]] for run in same]
+        for row in _parts(of_runs, differences, evidence.level):
             yield common | row
 
 
@@ -133,7 +134,9 @@ def _reference(
     return next(references_for(Configuration(*names[2:]), evidence.references), (None, None))
 
 
-def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> Iterator[dict]:
+def _parts(
+    runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series], level: float
+) -> Iterator[dict]:
     """Yield the columns on each part of each rank, from runs of one configuration.
 
     Parameters
@@ -156,7 +159,7 @@ def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> It
             "low_seconds": low,
             "high_seconds": high,
             "fraction": seconds.mean() / whole if len(seconds) else None,
-            **mean_interval(of_part.dropna()).columns("difference", "_seconds"),
+            **mean_interval(of_part.dropna(), level).columns("difference", "_seconds"),
             "steps": int(rows["steps"].sum()),
             "source": rows["source"].iloc[0],
             "kind": base.least_certain(rows["kind"]),
@@ -278,7 +281,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             **base.reference_columns(number, reference),
             "nodes": any_run["layout"].nodes,
             "cores": base.cores_of(any_run),
-            **_core_hours(names, any_run, tables["runs"]),
+            **_core_hours(names, any_run, tables["runs"], evidence.level),
             **base.data_of(any_run, base.ABOUT),
         }
         failed = [run for run in captured.get(names, ()) if run["status"] != "ok"]
@@ -289,13 +292,13 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             if mine is None:
                 yield row | {"reason": failures or "no energy run, and no power model is stated"}
                 continue
-            row |= _basis_columns(mine, basis, model)
+            row |= _basis_columns(mine, basis, model, evidence.level)
             reasons = [failures, row["reason"]]
             if row["kind"] != "unavailable":
                 if reference == configuration:
                     ratios = {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
                 else:
-                    level = simultaneous_level(configurations[names[:2]] - 1)
+                    level = simultaneous_level(configurations[names[:2]] - 1, evidence.level)
                     joules_of = partial(_joules, source=mine.source, basis=basis, model=model)
                     ratios = _ratios(mine, theirs, joules_of, judge.deviation, level)
                 reasons.append(ratios.pop("reason", None))
@@ -347,7 +350,7 @@ def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) ->
     return (sum(counted) - idle) * base.seconds_per_epoch(run) / run["seconds"]["train"]
 
 
-def _basis_columns(known: _EnergyRuns, basis: str, model: Mapping | None) -> dict:
+def _basis_columns(known: _EnergyRuns, basis: str, model: Mapping | None, level: float) -> dict:
     """Return the columns on the energy, without ratios."""
     joules_or_reasons = [_joules(run, known.source, basis, model) for run in known.runs]
     about = {"source": known.source, "devices": known.devices, "runs": len(known.runs)}
@@ -359,7 +362,7 @@ def _basis_columns(known: _EnergyRuns, basis: str, model: Mapping | None) -> dic
     return about | {
         "kind": known.kind,
         "reason": None,
-        **median_interval(joules).columns("joules_per_epoch"),
+        **median_interval(joules, level=level).columns("joules_per_epoch"),
         "seconds_per_epoch": float(np.median(seconds)),
         "watts": float(np.median(joules / seconds)),
         "energy_delay_product": float(np.median(joules * seconds)),
@@ -424,7 +427,7 @@ def _to_target(joules_per_epoch: float, timed: Sequence[Measurement]) -> dict[st
     return {"target_accuracy": target, "joules_to_target": joules}
 
 
-def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
+def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame, level: float) -> dict:
     """Return the columns on the core-hours of an epoch.
 
     Parameters
@@ -433,6 +436,6 @@ def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
     """
     timed = base.select_timed(runs[is_among(runs, {names})])
     factor = base.cores_of(run) / _SECONDS_PER_HOUR
-    seconds = base.median_of("train_seconds_per_epoch", timed)
+    seconds = base.median_of("train_seconds_per_epoch", timed, level)
     core_hours = Interval(*(value and value * factor for value in seconds))
     return core_hours.columns("core_hours_per_epoch")

@@ -184,8 +184,8 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         current, timed = group[group["current"]], base.select_timed(group)
         is_ok = current["status"] == "ok"
         ok, failed = current[is_ok], current[~is_ok]
-        whole = timed[timed["kind"] == "measured"]
-        per_epoch = base.median_of("train_seconds_per_epoch", timed)
+        whole, level = timed[timed["kind"] == "measured"], evidence.level
+        per_epoch = base.median_of("train_seconds_per_epoch", timed, level)
         yield {
             **base.name_columns(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
@@ -202,10 +202,10 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "reason": None if len(timed) else base.reasons(failed),
             **per_epoch.columns("train", "_seconds_per_epoch"),
             "total_train_seconds": base.median_of("train_seconds", whole).estimate,
-            **base.median_of("step_median_seconds", timed).columns("step", "_seconds"),
-            **base.median_of("samples_per_second", timed).columns("samples_per_second"),
-            **base.median_of("accuracy", ok).columns("accuracy"),
-            **median_to_target(timed),
+            **base.median_of("step_median_seconds", timed, level).columns("step", "_seconds"),
+            **base.median_of("samples_per_second", timed, level).columns("samples_per_second"),
+            **base.median_of("accuracy", ok, level).columns("accuracy"),
+            **median_to_target(timed, level),
             **{key: base.median_of(key, timed).estimate for key in _WITHOUT_INTERVAL},
             **{key: group[key].iloc[0] for key in base.ABOUT},
         }
@@ -242,7 +242,7 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
     return None if as_good else other_updates(run, reference)
 
 
-def median_to_target(timed: pd.DataFrame) -> dict:
+def median_to_target(timed: pd.DataFrame, level: float) -> dict:
     """Return the columns on the median time to the target accuracy of a configuration.
 
     Runs that did not reach the target would have taken longer than they ran. If they make the
@@ -258,7 +258,9 @@ def median_to_target(timed: pd.DataFrame) -> dict:
         return {"time_to_target_kind": "unavailable"}
     seconds = known["time_to_target_seconds"]
     is_unknown = np.isinf(np.median(seconds.where(reached, np.inf)))
-    interval = median_interval(seconds) if reached.all() else Interval(None, None, None)
+    interval = (
+        median_interval(seconds, level=level) if reached.all() else Interval(None, None, None)
+    )
     return {
         "target_accuracy": known["target_accuracy"].iloc[0],
         "time_to_target_seconds": float(seconds.median()),
@@ -287,7 +289,7 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             alike += [run["file"]] * (why is None)
             uncompared += [why] * (why is not None)
         timed = base.select_timed(table[table["file"].isin(alike)])
-        time = base.median_of("train_seconds_per_epoch", timed)
+        time = base.median_of("train_seconds_per_epoch", timed, evidence.level)
         measured = {
             "runs": len(timed),
             **time.columns("measured", "_seconds_per_epoch"),

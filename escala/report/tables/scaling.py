@@ -21,7 +21,6 @@ import numpy as np
 from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, is_emulated, work
 from escala.analysis.statistics import (
-    LEVEL,
     VALUES_FOR_INTERVAL,
     Interval,
     inverse,
@@ -139,7 +138,9 @@ def _times(
         "cores": base.cores_of(runs[0]),
         "gpus": base.gpus_of(runs[0]),
         "kind": base.least_certain(map(base.kind, runs)),
-        **median_interval([*map(base.seconds_per_epoch, runs)]).columns("seconds_per_epoch"),
+        **median_interval([*map(base.seconds_per_epoch, runs)], level=judge.evidence.level).columns(
+            "seconds_per_epoch"
+        ),
     }
     if smaller is None:
         return columns | {"gain_reason": "its processes share cores"}
@@ -257,7 +258,7 @@ def _gain(compared: Comparison, judge: Judge, ratios: Callable[[Matched], np.nda
     ----------
     ratios : as in `Judge.decide`.
     """
-    judged, reason = judge.decide(compared, ratios, LEVEL), None
+    judged, reason = judge.decide(compared, ratios, judge.evidence.level), None
     if not judged.matches and compared.newest.runs:
         reason = "no two whole runs of the same epochs share session and repeat"
     elif not judged.matches:

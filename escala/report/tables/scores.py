@@ -174,6 +174,7 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for reference, matches in references or [({}, [])]:
             for score in dict.fromkeys(score for run in runs for score in scores_of(run)):
                 with_score = [run for run in runs if score in scores_of(run)]
+                scores = [scores_of(run)[score] for run in with_score]
                 differences = [
                     scores_of(run)[score] - scores_of(reference_run)[score]
                     for reference_run, run in matches
@@ -184,16 +185,16 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
                 )
                 bound = SAME_ACCURACY if is_of_classes else 0.0
-                judged = equivalence(differences, bound) if differences else None
+                judged = equivalence(differences, bound, evidence.level) if differences else None
                 yield {
                     **base.name_columns(names),
                     **reference,
                     "score": score,
                     "runs": len(with_score),
                     "splits": len({run["data"]["split_seed"] for run in with_score}),
-                    **mean_interval([scores_of(run)[score] for run in with_score]).columns("mean"),
+                    **mean_interval(scores, evidence.level).columns("mean"),
                     "matches": len(differences),
-                    **mean_interval(differences).columns("difference"),
+                    **mean_interval(differences, evidence.level).columns("difference"),
                     "bound": bound if judged else None,
                     "verdict": judged and judged.kind,
                     "beyond_bound_fraction": judged and judged.rate,

@@ -162,7 +162,8 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             match_runs(filter(base.is_timed, duplicates), first.get(names, ()))
         )
         matches, _, stays_disturbed = leave_out_disturbed(newest)
-        number, ratio = len(matches.runs), ratio_interval(base.ratios(matches))
+        number = len(matches.runs)
+        ratio = ratio_interval(base.ratios(matches), level=evidence.level)
         why_none = (
             "no second run that ended ok, not resumed, shares session and repeat with a first one"
         )

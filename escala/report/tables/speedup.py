@@ -10,6 +10,7 @@ interval is widened by how sessions differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,11 +30,12 @@ from escala.analysis.comparable import (
     why_left_out,
     work,
 )
+from escala.analysis.looks import futility
 from escala.analysis.statistics import (
-    LEVEL,
     SESSIONS_FOR_INTERVAL,
     VALUES_FOR_INTERVAL,
     Interval,
+    arm_of_sessions,
     deviation_of_sessions,
     fewest_matches,
     inverse,
@@ -42,7 +44,16 @@ from escala.analysis.statistics import (
     sessions_interval,
 )
 from escala.analysis.tables import records
-from escala.analysis.verdicts import NO_VERDICT, Verdict, leave_out_disturbed, verdict
+from escala.analysis.verdicts import (
+    FASTER,
+    NO_VERDICT,
+    NOT_DISTINGUISHABLE,
+    SLOWER,
+    Verdict,
+    leave_out_disturbed,
+    matches_needed,
+    verdict,
+)
 from escala.experiment.runs import Configuration, references_for
 from escala.report.tables import base
 from escala.report.tables.base import EPOCH, TARGET, Evidence, Tables
@@ -184,7 +195,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         deciding = judge.basis(compared)
         has_target = any(run["training"]["target_accuracy"] for run in compared.newest.runs)
         for basis in (EPOCH, TARGET)[: 1 + (has_target or deciding == TARGET)]:
-            judged = judge.decide(compared, BASES[basis], LEVEL)
+            judged = judge.decide(compared, BASES[basis], evidence.level)
             kind = base.least_certain(base.kind(run) for pair in pairs for run in pair)
             if basis == TARGET:
                 known = "censored" if judged.ratio.estimate is None else "measured"
@@ -248,6 +259,11 @@ class Judgement(NamedTuple):
     stays_disturbed : whether there is no verdict, because other work disturbed too many matches.
     verdict : its kind is `NO_VERDICT` if matches are too few for the level, or if
         `stays_disturbed`.
+    level : of the intervals.
+    in_session : the ratio of the newest matches, with the interval of their session alone.
+    between : the result of `arm_of_sessions`.
+    matches_to_decide : about how many matches of one session would give a verdict at this ratio;
+        None if there is one, or if it is too near 1 for one session.
     """
 
     ratio: Interval
@@ -256,10 +272,23 @@ class Judgement(NamedTuple):
     over_sessions: bool
     stays_disturbed: bool
     verdict: Verdict
+    level: float
+    in_session: Interval
+    between: float
+    matches_to_decide: int | None
 
-    def columns(self) -> dict:
-        """Return the columns of a table on this judgement, without the verdict."""
+    def columns(self, uses: str = "as much") -> dict:
+        """Return the columns of a table on this judgement, without the verdict.
+
+        Parameters
+        ----------
+        uses : see `escala.analysis.looks.futility`.
+        """
+        is_open = self.verdict.kind == NOT_DISTINGUISHABLE
         return {
+            "level": self.level,
+            "futile": futility(self.in_session, uses, self.between) if is_open else None,
+            "matches_to_decide": self.matches_to_decide,
             "matches": self.matches,
             "sessions": self.sessions,
             "over_sessions": self.over_sessions,
@@ -346,21 +375,27 @@ class Judge:
         bounds = [np.atleast_2d(ratios(session)) for session in compared.sessions]
         enough = [session for session in bounds if session.shape[1] >= MATCHES_OF_SESSION]
         estimates = [ratio_interval(session[0], session[-1]).estimate for session in enough]
+        newest = np.atleast_2d(ratios(compared.newest))
+        of_session = ratio_interval(newest[0], newest[-1], level)
+        between = arm_of_sessions(*self.deviation, level)
         if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
             ratio, number = sessions_interval(estimates, level), len(estimates)
             decided = verdict(ratio, number, decimals=DECIMALS, needed=SESSIONS_FOR_INTERVAL)
             matches = sum(session.shape[1] for session in bounds)
-            return Judgement(ratio, matches, number, True, False, decided)
-        newest = np.atleast_2d(ratios(compared.newest))
-        matches = newest.shape[1]
-        of_session = ratio_interval(newest[0], newest[-1], level)
-        ratio = next_time_interval(of_session, *self.deviation, level)
-        needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
-        decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
-        if compared.stays_disturbed:
-            decided = Verdict(NO_VERDICT, None)
-        sessions = len({run["session"] for run in compared.newest.runs})
-        return Judgement(ratio, matches, sessions, False, compared.stays_disturbed, decided)
+            about = ratio, matches, number, True, False, decided
+        else:
+            ratio, matches = next_time_interval(of_session, *self.deviation, level), newest.shape[1]
+            needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
+            decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
+            if compared.stays_disturbed:
+                decided = Verdict(NO_VERDICT, None)
+            sessions = len({run["session"] for run in compared.newest.runs})
+            about = ratio, matches, sessions, False, compared.stays_disturbed, decided
+        needed, effect = None, abs(math.log(of_session.estimate or 1.0))
+        if decided.kind not in (FASTER, SLOWER) and newest.shape[1] > 1 and effect > between:
+            half_width = math.sqrt(effect**2 - between**2)
+            needed = matches_needed(newest[0], half_width, level)
+        return Judgement(*about, level, of_session, between, needed)
 
 
 def _target_bounds(matches: Matched) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.statistics import LEVEL
 from escala.experiment.runs import Configuration
 from escala.programs.marks import WHOLE
 
@@ -46,6 +47,12 @@ def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
     """Return whether the current measurement of any run ended ok."""
     runs = frames["runs"]
     return bool((runs["current"] & (runs["status"] == "ok")).any())
+
+
+def level(frames: Mapping[str, pd.DataFrame]) -> float:
+    """Return the level of the intervals over repeats."""
+    levels = frames["speedup"]["level"]
+    return LEVEL if levels.empty else float(levels.iloc[0])
 
 
 @remember

@@ -1,0 +1,49 @@
+"""Judge at the looks of a session that decides when it stops: their level, and what ends it.
+
+All looks together give a false verdict with a probability of at most 1 - `LEVEL`: they share their
+runs, so five looks at `LOOK_LEVEL` give less than five times 1.57 % (docs/decisions/intervals.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+from escala.analysis.statistics import LEVEL, Interval
+
+#: The level of each look. Seven paired runs are the fewest whose range reaches it.
+LOOK_LEVEL = 1 - 0.0157
+#: A smaller difference is no reason to go on.
+MARGIN = 0.05
+#: What a look shows of a comparison without a verdict that more runs of the session need not
+#: decide. The last one is a difference that only further sessions could show.
+NO_DIFFERENCE, NO_SAVING = "no difference above 5 %", "no saving above 5 %"
+LESS_THAN_SESSIONS = "no more than sessions differ by"
+
+
+def level_of(sequential: object) -> float:
+    """Return the level of the intervals of an experiment, by whether its session decides."""
+    return LOOK_LEVEL if sequential else LEVEL
+
+
+def futility(in_session: Interval, uses: str, between: float) -> str | None:
+    """Return why more runs of a session need not decide a comparison; None if they may.
+
+    Parameters
+    ----------
+    in_session : the time of a configuration divided by that of an alternative, in this session.
+    uses : `more`, `less` or `as much` resources that the alternative uses. Of what uses more only
+        a saving counts.
+    between : the result of `arm_of_sessions`, at the level of this interval.
+    """
+    if not (in_session.low and in_session.high):
+        return None
+
+    def excludes(margin: float) -> tuple[bool, bool]:
+        """Return whether a difference beyond a margin is excluded, and whether one that counts."""
+        saving, loss = in_session.low >= math.exp(-margin), in_session.high <= math.exp(margin)
+        return saving and loss, {"less": saving, "more": loss}.get(uses, saving and loss)
+
+    is_equal, counts_not = excludes(-math.log1p(-MARGIN))
+    if counts_not:
+        return NO_DIFFERENCE if is_equal else NO_SAVING
+    return LESS_THAN_SESSIONS if excludes(between)[1] else None

@@ -1,0 +1,189 @@
+"""A session that decides when it stops: when it looks, what it sees, and why it ends."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from escala import command
+from escala.analysis.looks import (
+    LESS_THAN_SESSIONS,
+    LOOK_LEVEL,
+    NO_DIFFERENCE,
+    NO_SAVING,
+    futility,
+)
+from escala.analysis.statistics import LEVEL, Interval, fewest_matches, rank_interval
+from escala.commands import measure as script
+from escala.core import console
+from escala.core.environment import SESSION_VARIABLE
+from escala.core.files import read_json
+from escala.measure import standing
+from escala.measure.plan import LOOKS, PlannedRun, cut_at_stop, looks_until
+from escala.report import tables
+from escala.report.findings import cost, sure
+from escala.report.findings.context import Report
+from tests.unit.fixtures_runs import FakeExperiment
+from tests.unit.test_session import House, house
+
+__all__ = ["house"]  # a fixture
+
+#: Seconds of a step of several processes divided by those of one, by the repeat.
+Ratio = Callable[[int], float]
+
+
+def noisy(ratio: float, spread: float) -> Ratio:
+    """Return ratios whose logarithms are evenly spread on both sides of one."""
+    return lambda repeat: ratio * math.exp(spread * (-1) ** repeat * (repeat % 5 + 1) / 5)
+
+
+class Timed:
+    """A house whose runs take times that a test names, and whose sessions look at them."""
+
+    def __init__(self, house: House, monkeypatch: pytest.MonkeyPatch):
+        self.house, self._monkeypatch = house, monkeypatch
+        house.settings["configurations"] = house.settings["configurations"][:2]
+        house.settings["workloads"] = {"tal1-cnn": {"epochs": 1, "save_model": False} | {
+            "batch": {"rows": 8, "per": "global"}
+        }}  # fmt: skip
+
+        # It imports what sets variables, and runs of other variables are not comparable.
+        FakeExperiment(Path())._run("single", "1x1", "", 1, "", 1.0, "ok", None, 0.99)
+
+    def measure(self, ratio: Ratio, **repeats: object) -> list[int]:
+        """Measure as `escala measure` does, and return the repeats of the runs that it began."""
+        self.house.settings["repeats"] = {"decide": True, **repeats}
+        self.house.begun, self.house._present = [], standing.Present()
+        Path("plan.json").write_text(self.house.plan.text())
+
+        def run(request, data, output, seconds, **about):
+            planned = next(each for each in self.house.plan.runs if each.request == request)
+            self.house.measure_run(planned, output)
+            self._time(planned, output, ratio)
+
+        self._monkeypatch.setattr("escala.record.run.measure", run)
+        self._monkeypatch.setenv(SESSION_VARIABLE, "s1")
+        _, arguments = command.parse(["measure", "plan.json"])
+        assert script.run(arguments) == console.DONE
+        return sorted({int(last.removeprefix("rep")) for _, last in self.house.begun})
+
+    def _time(self, planned: PlannedRun, output: Path, ratio: Ratio) -> None:
+        run, record = planned.run, read_json(output)
+        seconds = 5.0 * (1.0 if run.strategy == "single" else ratio(run.repeat))
+        names = (run.strategy, str(run.layout), run.variant, run.repeat, "s1")
+        made = FakeExperiment(Path())._run(*names, seconds, "ok", None, 0.99)
+        made["epochs"] = [epoch | {"train_seconds": seconds} for epoch in made["epochs"]]
+        made["seconds"]["train"] = 3 * seconds
+        made["training"]["global_batch"] = 8
+        named = {"experiment": "small", "dataset": "small", "workload": "tal1-cnn"}
+        record |= {"started": made["started"], "wall_seconds": 3 * seconds + 14.0}
+        record |= {"seconds": made["seconds"], "data": made["data"] | record["data"]}
+        for path in (output, output.parent / "sessions" / "s1.json"):
+            path.write_text(json.dumps(made | record | named))
+
+    def looks(self) -> dict:
+        return read_json(Path("results/small/looks.json"))
+
+    def left(self) -> list[PlannedRun]:
+        return standing.runs_left_of(cut_at_stop(self.house.plan), standing.Present())
+
+    def sentences(self) -> str:
+        """Return what the page says of how sure the answer is, and of what to do next."""
+        files = [Path(row["file"]) for row in self.house.table()]
+        about = {"looks_file": Path("results/small/looks.json"), "level": LOOK_LEVEL}
+        read = ("runs", "configurations", "noise", "speedup", "best_use", "looks", "predictions")
+        report = Report(tables.tables(files, **about, only=read))
+        return "; ".join(finding.text for of in (sure.looks, cost.advice) for finding in of(report))
+
+
+@pytest.fixture
+def timed(house, monkeypatch) -> Timed:
+    return Timed(house, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "stop", "seen"),
+    [
+        (noisy(0.5, 0.05), 7, "every question was decided"),
+        (noisy(1.0, 0.02), 7, f"what is not decided shows {NO_DIFFERENCE}"),
+        (noisy(0.92, 0.05), 7, f"what is not decided shows {LESS_THAN_SESSIONS}"),
+        (lambda n: 0.72 * math.exp(0.4 * (-1) ** n if n < 8 else 0.0), 14,
+         "every question was decided"),
+        (noisy(0.85, 0.5), 20, "20 are the most that it may measure"),
+    ],
+)  # fmt: skip
+def test_a_session_stops_at_the_look_that_decides(timed, ratio, stop, seen):
+    assert timed.measure(ratio, at_most=20) == list(range(1, stop + 1))
+    looks = timed.looks()
+    assert sorted({row["repeats"] for row in looks["looks"]}) == [n for n in LOOKS if n <= stop]
+    assert [row["ended"] for row in looks["looks"]][-1] == seen
+    assert not any(row["ended"] for row in looks["looks"][:-1])
+    for row in looks["looks"]:
+        logs = np.log([ratio(n) for n in range(1, row["repeats"] + 1)])
+        if row["strategy"] == "single":
+            logs = -logs
+        assert row["matches"] == row["repeats"] and row["level"] == LOOK_LEVEL
+        assert math.log(row["ratio"]) == pytest.approx(rank_interval(logs, LOOK_LEVEL)[0])
+    assert len(timed.house.table()) == 2 * stop
+    assert not timed.left() and timed.measure(ratio, at_most=20) == []
+    number = {7: "seven", 14: "14", 20: "20"}[stop]
+    assert f"stopped after {number} repeats, because {seen}" in timed.sentences()
+
+
+def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, capsys):
+    ratio = noisy(0.6, 0.1)
+    assert timed.measure(ratio, minutes=1e-6) == [1]
+    assert "stopped after 1 repeat, because 1e-06 min were over" in capsys.readouterr().err
+    assert timed.left() and len(timed.house.table()) == 2
+    assert timed.measure(ratio, minutes=1e-6) == [2]
+    for repeat in range(3, 7):
+        assert timed.measure(ratio, minutes=1e-6) == [repeat]
+    text = timed.sentences()
+    assert "stopped after six repeats" in text and "repeat the call, which goes on" in text
+    # At the seventh it is decided, so nothing is left.
+    assert timed.measure(ratio, minutes=1e-6) == [7]
+    assert timed.looks()["is_final"] and timed.measure(ratio, minutes=1e-6) == []
+
+
+def test_what_it_takes_is_told_where_the_time_was_too_short(timed):
+    ratio = noisy(0.7, 0.6)
+    for _ in range(8):
+        timed.measure(ratio, minutes=1e-6)
+    [row] = [row for row in timed.looks()["looks"] if row["repeats"] == 8]
+    assert row["futile"] is None and row["goes_on"] and row["matches_to_decide"] > 8
+    assert f"takes about {row['matches_to_decide']} paired runs" in timed.sentences()
+
+
+@pytest.mark.parametrize(
+    ("at_most", "expected"),
+    [(30, LOOKS), (7, (7,)), (8, (7, 8)), (10, (7, 10)), (25, (7, 10, 14, 20, 25))],
+)
+def test_there_are_five_looks_at_most(at_most, expected):
+    assert looks_until(at_most) == expected
+
+
+def test_seven_paired_runs_are_the_fewest_that_reach_the_level_of_a_look():
+    assert fewest_matches(LOOK_LEVEL) == LOOKS[0] and len(LOOKS) * (1 - LOOK_LEVEL) < 0.08
+    assert LOOK_LEVEL > LEVEL
+
+
+@pytest.mark.parametrize(
+    ("ends", "uses", "seen"),
+    [
+        ((0.96, 1.04), "as much", NO_DIFFERENCE),
+        ((0.96, 1.20), "as much", None),
+        ((0.96, 1.20), "less", NO_SAVING),
+        ((0.80, 1.04), "less", None),
+        ((0.80, 1.04), "more", NO_SAVING),
+        ((0.90, 0.98), "as much", LESS_THAN_SESSIONS),
+        ((0.80, 0.98), "as much", None),
+        ((None, 1.02), "as much", None),
+    ],
+)
+def test_a_comparison_is_futile_if_what_matters_is_excluded(ends, uses, seen):
+    assert futility(Interval(1.0, *ends), uses, between=0.14) == seen
