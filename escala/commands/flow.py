@@ -44,6 +44,9 @@ def add_options(parser: Parser) -> None:
         "--dry", action="store_true", help="show what each configuration would start, and end"
     )
     parser.add_argument(
+        "--again", action="store_true", help="measure also what an earlier call has measured"
+    )
+    parser.add_argument(
         "--yes", action="store_true", help="measure also what may take longer than 30 minutes"
     )
     add_file(parser, "--json", "write the answer as schemas/answer.schema.yaml describes it")
@@ -76,6 +79,9 @@ def begin(
     InputError : the draft, its file or its folder of results cannot be used.
     """
     require_writable("--json", arguments.json)
+    if arguments.again and arguments.nodes > 1 and not arguments.profile:
+        remedy = f"remove results/{drafted.name}, and make the call without --again"
+        raise InputError("--again", None, "is for runs of this machine or of --profile", remedy)
     experiment = Experiment(drafted.settings, file)
     for sentence in drafted.sentences:
         say(sentence)
@@ -161,7 +167,8 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
     if profile or arguments.nodes == 1 or slurm.job_number():
-        return call_escala("run", "--experiment", str(file), *profile, *_QUIET)
+        again = ["--forcerun", "measure"] if arguments.again else []
+        return call_escala("run", "--experiment", str(file), *profile, *_QUIET, *again)
     if code := call_escala("run", "prepare", "--experiment", str(file), *_QUIET):
         return code
     if submit.select_runs(experiment):

@@ -96,6 +96,9 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
                  "python", "train.py", folder=repository)  # fmt: skip
     assert again.returncode == done.returncode
     assert read_json(repository / "b.json")["comparisons"] == content["comparisons"]
+    again = call("guard", "quick", "slow", "--repeats", "6", "--again", "--json", "b.json", "--",
+                 "python", "train.py", folder=repository)  # fmt: skip
+    assert read_json(repository / "b.json")["comparisons"] != content["comparisons"]
 
 
 def test_what_is_measured_is_code_of_the_commits_only(repository):
