@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from escala.core import console
 from escala.core.arguments import Parser
 from escala.core.children import capture
 from escala.core.console import say
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.core.files import temporary_folder, write_text
 from escala.core.readable import name_first
 from escala.draft import pair, trial
@@ -44,7 +45,7 @@ exit codes:
   0   not slower by more than the threshold
   1   slower by more than the threshold
   2   an option, a commit or the command cannot be used
-  3   undecided: the interval holds the threshold, or other work disturbed the runs
+  3   undecided: the interval holds the threshold, other work disturbed the runs, or some failed
 
 The interval is that of the paired runs of this call. The page has a wider one, which also covers
 how other sessions would differ. Data that git does not track are not in a work tree: name them by
@@ -80,6 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ci:
         print((_FORGES / f"{arguments.ci}.yml").read_text(encoding="utf-8"), end="")
         return console.DONE
+    try:
+        return _compare_commits(arguments)
+    except InputError:
+        raise
+    except Exception as error:  # The usual code of an error is that of a slower commit.
+        if isinstance(error, Unavailable):
+            say(error)
+        else:
+            traceback.print_exc()
+        return console.UNDECIDED
+
+
+def _compare_commits(arguments: argparse.Namespace) -> int:
     flow.require_writable("--markdown", arguments.markdown)
     if not arguments.head:
         remedy = "name two: escala guard main HEAD -- python train.py"

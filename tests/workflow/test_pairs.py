@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from escala.command import parse
 from escala.commands import guard
 from escala.core import console
+from escala.core.errors import Unavailable
 from escala.core.files import read_json, read_schema
 from tests.programs import eventually
 
@@ -81,7 +84,8 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
     assert [base["runs"], head["runs"]] == [6, 6]
     assert head["seconds"] / base["seconds"] == pytest.approx(1.5, rel=0.15)
     assert compared["ratio"] == pytest.approx(1.5, rel=0.15)
-    assert compared["interval_of_session"][0] > 1.05
+    assert guard.judge(compared | {"decides": True}, 0.05) == guard.SLOWER
+    assert guard.judge(compared | {"decides": True}, 1.0) == guard.NOT_SLOWER
     # On a disturbed machine there is no verdict.
     expected = guard.SLOWER if compared["decides"] else guard.UNDECIDED
     assert content["guard"]["outcome"] == expected
@@ -144,6 +148,16 @@ def test_no_work_tree_stays_after_a_signal(number, repository):
     assert eventually(lambda: len(trees(repository)) == 1)
 
 
+def test_an_error_of_the_measurement_is_no_slower_commit(repository, monkeypatch, capsys):
+    _, arguments = parse(["guard", "quick", "slow", "--", "python", "train.py"])
+    monkeypatch.chdir(repository)
+    for error in (OSError("disk full"), Unavailable("no compiler")):
+        monkeypatch.setattr(guard.flow, "begin", Mock(side_effect=error))
+        assert guard.run(arguments) == console.UNDECIDED
+        assert str(error) in capsys.readouterr().err
+        assert len(trees(repository)) == 1
+
+
 @pytest.mark.parametrize(
     ("interval", "decides", "outcome"),
     [
@@ -163,8 +177,6 @@ def test_a_commit_is_slower_if_the_interval_is_beyond_the_threshold(interval, de
 @pytest.mark.parametrize("forge", ["github", "gitlab"])
 def test_the_job_of_a_forge_calls_guard(forge, tmp_path):
     """It is YAML, and its call is one that the command takes."""
-    from escala.command import parse
-
     done = call("guard", "--ci", forge, folder=tmp_path)
     job = yaml.safe_load(done.stdout)
     scripts = [step.get("run", "") for step in job["jobs"]["guard"]["steps"]] if (
