@@ -56,7 +56,7 @@ def test_a_session_that_decides_stops_and_a_further_call_has_nothing_to_do(
     assert (row.verdict, row.goes_on, row.level) == ("faster", False, 0.9843)
     summary = (tmp_path / "results/small/summary.md").read_text()
     assert f"stopped after seven repeats, because {row.ended}." in summary
-    assert "cover 98.4 % each" in summary and "95 %" not in summary
+    assert "are 98.4 % intervals" in summary and "95 %" not in summary
     runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/run.json")]
     assert len(runs) == 21 and {run["session"] for run in runs} == {runs[0]["session"]}
     (noise,) = pd.read_csv(tmp_path / "results/small/tables/noise.csv").itertuples()
