@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, ratio_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches, ratio_interval
 from escala.analysis.tables import read_table, records
 from escala.experiment import Experiment
 from escala.experiment.runs import Configuration
@@ -59,9 +59,10 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
                 "ratio": row["ratio"],
                 "interval": [row["ratio_low"], row["ratio_high"]],
                 "interval_of_session": _interval_of_session(measured, row),
-                "level": LEVEL,
+                "level": row["level"],
                 "paired_runs": row["matches"],
-                "decides": row["matches"] >= VALUES_FOR_INTERVAL and not row["stays_disturbed"],
+                "decides": not row["stays_disturbed"]
+                and row["matches"] >= max(VALUES_FOR_INTERVAL, fewest_matches(row["level"])),
                 "disturbed": row["disturbed_matches"],
                 "verdict": row["verdict"],
                 "reason": row["reason"],
@@ -80,7 +81,7 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
 
 
 def _interval_of_session(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[float | None]:
-    """Return the interval of a ratio by the paired runs themselves, at `LEVEL`.
+    """Return the interval of a ratio by the paired runs themselves, at its `level`.
 
     That of `speedup` also covers how other sessions would differ.
 
@@ -97,7 +98,7 @@ def _interval_of_session(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[flo
         side = runs[(runs[list(CONFIGURATION)] == parts).all(axis=1)]
         sides.append(side.set_index(["session", "repeat"])["train_seconds_per_epoch"])
     ratios = (sides[0] / sides[1]).dropna() / row["work"]
-    return list(ratio_interval(ratios.to_numpy(), level=LEVEL)[1:])
+    return list(ratio_interval(ratios.to_numpy(), level=row["level"])[1:])
 
 
 def read_sentences(summary: Path) -> list[str]:
