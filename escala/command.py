@@ -27,6 +27,8 @@ COMMANDS = {
     "predict": "predict times of layouts, or classes of your own data",
     "study": "measure a scaling study, and write the document to hand in",
     "try": "measure your own training script: do more processes, or more threads, pay?",
+    "compare": "measure two commands in turns: which takes less time?",
+    "guard": "measure two commits of a git repository in turns: is the second slower?",
     "submit": "measure an experiment in one job of SLURM: write its script, or submit it",
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a selected rate",
@@ -43,6 +45,8 @@ COMMANDS = {
 TEACHING = f"""\
 the most common things:
   escala try -- python train.py          your own script: do more processes or threads pay?
+  escala compare -- python a.py --- python b.py   two commands: which takes less time?
+  escala guard main HEAD -- python train.py       two commits: is the second slower?
   escala run                             the default experiment: does a second process pay here?
   escala submit experiments/NAME.yaml    a cluster: all its runs in one job
   escala check                           what this machine can run

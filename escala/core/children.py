@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from escala.core import console
+from escala.core.environment import SESSION_VARIABLE
 from escala.core.proc import stat
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -60,6 +63,23 @@ def die_with_parent(parent: int | None = None) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if parent not in (None, os.getppid()):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def call_escala(*words: str) -> int:
+    """Call a subcommand of `escala` as from a shell, and return its exit code."""
+    command = [sys.executable, "-m", "escala.command", *words]
+    # A call has a session of its own.
+    environment = {name: value for name, value in os.environ.items() if name != SESSION_VARIABLE}
+    process = subprocess.Popen(
+        command, env=environment, preexec_fn=functools.partial(die_with_parent, os.getpid())
+    )
+    try:
+        return console.shell_code(process.wait())
+    finally:
+        # On Ctrl-C the subcommand gets the signal, too. It ends its runs before it ends.
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 def start(

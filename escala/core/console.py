@@ -19,6 +19,8 @@ DONE = 0
 FAILED = 1
 #: `argparse` also ends with this code, after wrong options.
 WRONG = 2
+#: Of `escala guard`.
+UNDECIDED = 3
 #: EX_TEMPFAIL of sysexits.h.
 NO_TIME = 75
 #: The code after a signal is this number + the number of the signal, as in shells.
@@ -27,9 +29,11 @@ SIGNALLED = 128
 _CTRL_C, _KILL = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 MEANINGS = {
     str(DONE): "done",
-    str(FAILED): "a run or another step failed, such as one that reads the data; a program, a "
+    str(FAILED): "`escala guard`: the second commit is slower; of other commands: a run or another "
+    "step failed, such as one that reads the data; a program, a "
     "package or a device is missing; or another call is at work in the same folder",
     str(WRONG): "an option, a file, a key or a target cannot be used; nothing was measured",
+    str(UNDECIDED): "`escala guard` could not decide: its last lines say why",
     str(
         NO_TIME
     ): "in a job of a cluster, the next repeat would not end within the job; or the runs "

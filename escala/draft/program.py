@@ -120,7 +120,7 @@ def file_of(name: str) -> Path:
     return Path(f"escala-{name}.yaml")
 
 
-def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
+def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = True) -> Draft:
     """Draft the smallest experiment on a program that is started in the working directory.
 
     It compares one process on one core with one process on all cores, and with a process on each
@@ -131,6 +131,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     ----------
     command : the words of the command, or one text. Programs are looked up on the PATH of the user.
     options : the options of `add_options`.
+    sizes : whether its sizes are compared; if not, it may be a side of `pair`.
 
     Raises
     ------
@@ -178,7 +179,11 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     processes, threads, cores = _numbers(
         options, reading.processes, draft_command.may_use_gpus(words, folder), sentences
     )
-    sentences += _limits(program, strategy, options)
+    if sizes and options.nodes == 1 and threads == 1:
+        reason = f"one process on one core can be compared with nothing ({cores} available)"
+        remedy = "give at least 2, or --nodes 2 on a cluster"
+        raise InputError("--processes", options.processes, reason, remedy)
+    sentences += _limits(program, strategy, options, sizes)
     title = _title(words, folder)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-_")
     name = options.name or stem[:50] or "program"
@@ -212,7 +217,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
                 "directory": ".",
                 # An earlier trial may have seen further files.
                 "files": sorted(
-                    {*draft_command.list_files(words, folder), *_list_earlier_files(file_of(name))}
+                    {*draft_command.list_files(words, folder), *list_earlier_files(file_of(name))}
                 ),
                 **_workload(program, python, options),
             }
@@ -222,11 +227,11 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     typed = None
     if reading.guessed and strategy != ONE and base == 1:
-        typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}))
+        typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}), sizes)
     return Draft(settings, notes, sentences, typed)
 
 
-def _list_earlier_files(file: Path) -> list[str]:
+def list_earlier_files(file: Path) -> list[str]:
     """Return the existing files that an earlier draft of a program names."""
     try:
         [workload] = read_yaml(file)["workloads"].values()
@@ -245,6 +250,8 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     read : the paths of the files (`escala.programs.processes.list_unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
+    if "files" not in workload:  # It has all that git tracks.
+        return
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
     data = {folder for folder, number in folders.items() if number > _MANY}
     large = {Path(name) for name in read if Path(name).stat().st_size > _LARGE_BYTES}
@@ -400,16 +407,14 @@ def _numbers(
             sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
         processes = cores
     threads = cores if gpus or processes == 1 < options.nodes else processes
-    if options.nodes == 1 and threads == 1:
-        reason = f"one process on one core can be compared with nothing ({cores} available)"
-        remedy = "give at least 2, or --nodes 2 on a cluster"
-        raise InputError("--processes", options.processes, reason, remedy)
     return processes, threads, max(1, cores // processes) if gpus and processes > 1 else 1
 
 
-def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
+def _limits(
+    program: Program, strategy: str, options: argparse.Namespace, sizes: bool
+) -> Iterator[str]:
     """Yield sentences on numbers that the command cannot vary, and on the consequences."""
-    if strategy == ONE:
+    if strategy == ONE and sizes:
         script = draft_command.find_script(program.command, program.directory)
         if lines := script and describe_division(script):
             yield lines
@@ -422,7 +427,7 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
         yield "--epochs has no effect: the command does not name {epochs}."
     if options.rows and not _BATCH & program.placeholders:
         yield "--rows has no effect: the command names neither {rows} nor {rows_of_rank}."
-    elif strategy != ONE and not _BATCH & program.placeholders:
+    elif strategy != ONE and sizes and not _BATCH & program.placeholders:
         yield (
             "The command names neither {rows} nor {rows_of_rank}: each process takes the batch "
             "that the program chooses, so more processes may make other updates."

@@ -288,6 +288,30 @@ def _does_nothing(alone: Trial, several: Trial) -> bool:
     return together > max(_WORK_SECONDS, 2 * several.run.layout.ranks * used)
 
 
+def try_pair(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> tuple[Trial, Trial]:
+    """Do a run of each side of a pair (`escala.draft.pair`), the reference first.
+
+    Raises
+    ------
+    InputError : as `try_once`; or their times cannot be compared.
+    """
+    first, second = experiment.runs[:2]
+    reference = try_once(experiment, first, limit_seconds)
+    say(f"The same with {second.variant}.")
+    other = try_once(experiment, second, max(limit_seconds, PATIENCE * reference.seconds))
+    if reference.result and other.result:
+        reason = comparable.refusal(other.result, reference.result)
+    elif reference.known_by != other.known_by:
+        reason = f"epochs of one are known by {reference.known_by}, of the other {other.known_by}"
+    else:
+        reason = None
+    if reason:
+        words = shlex.join(_program(experiment.request(second)).command)
+        remedy = "let both report their epochs in one way, or none: whole runs are compared then"
+        raise InputError("the command", words, f"cannot be compared: {reason}", remedy)
+    return reference, other
+
+
 def try_as_typed(
     typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
 ) -> tuple[Trial, Trial | None, InputError | None]:
@@ -436,25 +460,22 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
 
     Parameters
     ----------
-    alone, several : the trial of one process, and the trial of several processes. None if all
-        configurations have one process.
+    alone, several : of one process, and of several unless all configurations have one; or of both
+        sides of a pair.
     """
-    words = layout_in_words(alone.run.layout, alone.run.strategy)
-    words = f"{words[0].upper()}{words[1:]}"
-    if alone.ended:
-        yield f"{words} ended without an error after {span(alone.seconds)}.{_describe(alone)}"
-    else:
-        yield (
-            f"{words} did not end within {duration(alone.seconds)}, and was ended. That is no "
-            f"error.{_describe(alone)}"
-        )
-    if several:
-        words = layout_in_words(several.run.layout, several.run.strategy)
-        how = "ended without an error after" if several.ended else "did not end within"
-        took = span(several.seconds)
-        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_describe(several)}"
-        if alone.ended and several.ended:
-            yield from _compare(alone, several)
+    is_pair = several and several.run.variant != alone.run.variant
+    for trial in filter(None, (alone, several)):
+        words = layout_in_words(trial.run.layout, trial.run.strategy)
+        words = f"{trial.run.variant}: {words}" if is_pair else f"{words[0].upper()}{words[1:]}"
+        if trial.ended:
+            yield f"{words} ended without an error after {span(trial.seconds)}.{_describe(trial)}"
+        else:
+            yield (
+                f"{words} did not end within {duration(trial.seconds)}, and was ended. That is no "
+                f"error.{_describe(trial)}"
+            )
+    if several and not is_pair and alone.ended and several.ended:
+        yield from _compare(alone, several)
     program = _program(experiment.request(alone.run))
     if alone.window_steps:
         yield (
@@ -681,12 +702,3 @@ def _assignments(pairs: Iterable[tuple[str, str]]) -> str:
         else f"{name}={shlex.quote(value)}"
         for name, value in sorted(pairs)
     )
-
-
-def read_answer(summary: Path) -> list[str]:
-    """Return the lines of a summary that give the answer, without their links."""
-    text = re.sub(
-        r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")
-    )
-    lines = text.partition("\n## ")[0].splitlines()
-    return [line.replace("**", "") for line in lines if line and not line.startswith("# ")]

@@ -24,7 +24,7 @@ from escala.experiment.runs import (
     where_listed,
 )
 from escala.experiment.scaling import check_names
-from escala.experiment.schema import Settings
+from escala.experiment.schema import OF_PROGRAMS, Settings
 from escala.probes import PROBES
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
@@ -105,7 +105,7 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
         yield from _check_run(settings, run)
     yield from _check_slow_ranks(settings, runs)
     yield from _check_that_all_run(settings)
-    yield from _check_programs(settings)
+    yield from _check_programs(settings, runs)
     # These settings need the accuracy or the loss after each epoch.
     for name, workload in settings["workloads"].items():
         if not settings.knows[name].takes_steps or workload["validate"]:
@@ -267,29 +267,32 @@ def _check_slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault
                 yield f"variants.{name}.{knob}", variant[knob], reason, f"{remedy}, or add a layout"
 
 
-def _check_programs(settings: Settings) -> Iterator[Fault]:
+def _check_programs(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse a program that cannot be started, and paths that its dataset does not have.
 
     A network may not set `steps`: Escala cannot cut an epoch of a program to some of its steps.
     """
-    for name in settings["workloads"]:
-        workload = settings.knows[name]
-        if not workload.is_program:
+    for run in {(run.dataset, run.workload, run.variant): run for run in runs}.values():
+        variant = f"variants.{run.variant}"
+        if not run.declared.workload.is_program:
+            for key in OF_PROGRAMS:
+                if key in run.declared.variant:
+                    reason = f"is of a program, and {run.workload} is none"
+                    yield f"{variant}.{key}", run.declared.variant[key], reason, "leave it out"
             continue
-        program = workload.program()
-        for dataset, described in settings["datasets"].items():
-            if described["kind"] != workload.data_kind:
-                continue
-            is_files = described["kind"] == "files"
-            known = sorted(described.get("paths", {})) if is_files else ["split"]
-            for path in program.data:
-                if path not in known:
-                    reason = f"the dataset {dataset} has no such path"
-                    remedy = f"name one of {', '.join(known)}"
-                    remedy = remedy if known else f"add it to datasets.{dataset}.paths"
-                    yield f"workloads.{name}.command", f"{{data.{path}}}", reason, remedy
+        program, described = run.declared.workload.program(), settings["datasets"][run.dataset]
+        is_files = described["kind"] == "files"
+        known = sorted(described.get("paths", {})) if is_files else ["split"]
+        section = variant if "command" in run.declared.variant else f"workloads.{run.workload}"
+        for path in program.data:
+            if path not in known:
+                reason = f"the dataset {run.dataset} has no such path"
+                remedy = f"name one of {', '.join(known)}"
+                remedy = remedy if known else f"add it to datasets.{run.dataset}.paths"
+                yield f"{section}.command", f"{{data.{path}}}", reason, remedy
+    for name in settings["workloads"]:
         for network, link in settings["networks"].items():
-            if link["steps"]:
+            if link["steps"] and settings.knows[name].is_program:
                 reason = f"{name} is a program, whose epochs are measured whole"
                 yield f"networks.{network}.steps", link["steps"], reason, "leave steps out"
 

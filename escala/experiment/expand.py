@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -29,11 +30,12 @@ from escala.experiment.runs import (
     is_compared,
 )
 from escala.experiment.scaling import weak_growth
-from escala.experiment.schema import Settings, program_schema
+from escala.experiment.schema import OF_PROGRAMS, Settings, program_schema
 from escala.probes import PROBES
 from escala.programs.environment import identity
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import read_by_run
+from escala.workloads import Workload
 
 T = TypeVar("T")
 #: Settings of a workload that a variant may override.
@@ -103,13 +105,25 @@ def _make_run(
 ) -> Run:
     """Return a run of a configuration. `names` are its repeat, and its instrument or its series."""
     declared = Declared(
-        settings.knows[workload],
+        _with_variant(settings, settings.knows[workload], configuration.variant),
         STRATEGIES[configuration.strategy],
         settings["variants"][configuration.variant],
         settings["networks"][configuration.network] if configuration.layout.nodes > 1 else NO_LINK,
     )
     first = settings["experiment"], dataset, workload, *configuration
     return Run(*first, **names, declared=declared)
+
+
+def _with_variant(settings: Settings, workload: Workload, variant: str) -> Workload:
+    """Return a workload; if it is a program, with what a variant replaces of its declaration."""
+    content = settings["variants"][variant]
+    replaced = {key: content[key] for key in OF_PROGRAMS if key in content}
+    if not (replaced and workload.is_program):
+        return workload
+    origin, _, _ = str(workload.declared.get("where", workload.folder)).partition(": workloads.")
+    where = f"{origin}: variants.{variant}"
+    declared = folders.with_interpreter({**workload.declared, **replaced, "where": where}, where)
+    return replace(workload, declared=declared)
 
 
 def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
@@ -303,7 +317,9 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
         short = {"epochs": 1, "validate": False, "save_model": False, "checkpoint_epochs": None}
         left_out = ("target_accuracy", "early_stopping")
         training = {k: v for k, v in training.items() if k not in left_out} | short
-    knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN}
+    knobs = {
+        key: value for key, value in variant.items() if key not in (*_OVERRIDDEN, *OF_PROGRAMS)
+    }
     return {
         "training": training,
         "knobs": read_by_run(knobs, run.strategy, run.workload, declared.takes_steps),

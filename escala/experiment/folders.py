@@ -103,14 +103,14 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
                 # The schema checks what is declared afterwards.
                 keys = program_schema()["properties"]
                 declared = {key: entry[key] for key in entry if key in keys} | {"where": where}
-                program = workloads.program(_with_interpreter(declared, where), Path.cwd())
+                program = workloads.program(with_interpreter(declared, where), Path.cwd())
             if program:
                 programs[name] = program
     PROGRAMS.update(programs)
     return programs
 
 
-def _with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return the declaration of a program, with the name of an engine replaced by its interpreter.
 
     Raises
@@ -174,7 +174,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         raise InputError(where, name, reason, "choose another name")
     if is_program:
         complete(content, with_python_patterns(program_schema()), str(file))
-        return workloads.program(_with_interpreter(content, str(file)), folder)
+        return workloads.program(with_interpreter(content, str(file)), folder)
     check_declaration(part, folder)
     _add_code(part, name, folder)
     return None

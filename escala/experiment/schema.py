@@ -30,6 +30,8 @@ SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 _PATH = {"path": {"description": "The folder of the workload.", "type": "string"}}
 #: The common settings of training that a program can have. It reads them by placeholders.
 _TRAINING_OF_PROGRAMS = ("epochs", "batch", "seed")
+#: Keys of a program that a variant may replace.
+OF_PROGRAMS = ("command", "directory", "files", "environment")
 #: A pattern from `^` to a `$` without a backslash before it.
 _ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
 #: Keys by their names before version 0.3, if a search for similar names would suggest a wrong key.
@@ -245,7 +247,13 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
         where = f"{WORKLOADS[knobs[name].workload].folder / 'workload.yaml'}: knobs"
         raise InputError(where, name, "is already a setting of every variant", "rename it")
     knobs = {name: knob.schema | {"read_by": knob.read_by} for name, knob in knobs.items()}
-    variant = variant | {"properties": knobs | variant["properties"]}
+    declared = program_schema()["properties"]
+    replaced = {
+        name: {key: value for key, value in declared[name].items() if key != "default"}
+        | {"description": f"As of the workload, which is a program; absent, the workload's {name}."}
+        for name in OF_PROGRAMS
+    }
+    variant = variant | {"properties": knobs | variant["properties"] | replaced}
     return schema | {
         "$defs": definitions | datasets | workloads | {"variant": variant},
         "properties": top_level | {"workloads": top_level["workloads"] | {"properties": by_name}},

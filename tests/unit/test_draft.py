@@ -21,7 +21,7 @@ from PIL import Image
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.draft import data, program
+from escala.draft import data, pair, program
 from escala.draft.data import SIMULATED, recognise
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
@@ -357,6 +357,43 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
     runs = Experiment(found.settings, "e.yaml").runs
     lines = {words_of(run).partition(":")[0] for run in runs}
     assert lines == {f"Run {name}" for name in found.settings["workloads"]}, "none is no data"
+
+
+@pytest.mark.parametrize(
+    ("command", "strategy", "layout", "cores"),
+    [
+        ("python train.py", "single", "1x1", 4),
+        # What its script is guessed to need does not count: it is typed without it.
+        ("python ddp.py", "single", "1x1", 4),
+        ("torchrun --nproc-per-node 2 ddp.py", "torch-ddp", "1x2", 1),
+        ("python -m torch.distributed.run --nproc_per_node=3 ddp.py", "torch-ddp", "1x3", 1),
+        ("mpirun -np 2 python train.py -n 3", "mpi", "1x2", 1),
+        ("torchrun ddp.py", "torch-ddp", "1x4", 1),
+    ],
+)
+def test_a_side_of_a_pair_is_as_it_is_typed(command, strategy, layout, cores, drafted, tmp_path):
+    (tmp_path / "train.py").write_text("import lib")
+    (tmp_path / "lib.py").touch()
+    (tmp_path / "ddp.py").write_text("import torch\ntorch.distributed.init_process_group()")
+    options = argparse.ArgumentParser()
+    add_options(options)
+    python = f"{sys.executable} train.py --x 1"
+    sides = [
+        pair.draft_side(shlex.split(each), options.parse_args([])) for each in (python, command)
+    ]
+    found = pair.pair({"a": sides[0], "b": sides[1]}, "mine", "Which?")
+    experiment = Experiment(found.settings, "e.yaml")
+    first, second = (run for run in experiment.runs if run.repeat == 1)
+    assert first.configuration[:3] == ("single", "1x1", "a")
+    assert second.configuration[:3] == (strategy, layout, "b")
+    assert [run.declared.variant["cores_per_process"] for run in (first, second)] == [4, cores]
+    assert experiment.references_of(second) == [first] and not experiment.references_of(first)
+    programs = [run.declared.workload.program() for run in (first, second)]
+    assert programs[0].command == ("python", "train.py", "--x", "1")
+    assert programs[1].command[-1] == command.split()[-1]
+    # Both have the files of both: a change of one measures the pair again.
+    assert programs[0].files == programs[1].files
+    assert {"train.py", "lib.py"} <= set(programs[0].files)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import WORKLOADS, models, workload
 from tests.conftest import CLASSES
 from tests.folders import changed, copied
+from tests.programs import experiment_on
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 
@@ -270,6 +272,50 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     del sys.modules[KINDS["blobs"].package]
     with pytest.raises(InputError, match=r"__init__\.py: 'check': is not a function in it"):
         read()
+
+
+def test_a_variant_replaces_what_it_names_of_a_program(tmp_path, monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setenv("ESCALA_TORCH", sys.executable)
+    other = tmp_path / "other"
+    other.mkdir()
+    for folder in (tmp_path, other):
+        (folder / "train.sh").write_text(f"echo {folder.name}")
+    program = {"command": "sh train.sh 1", "directory": str(tmp_path), "files": ["train.sh"]}
+    variants = {
+        "plain": {},
+        "command": {"command": "sh train.sh {data.more}"},
+        "directory": {"directory": str(other)},
+        "environment": {"environment": {"engine": "torch"}},
+    }
+    settings = experiment_on("own", {"train": program}, variants=variants)
+    with pytest.raises(InputError, match=r"variants\.command\.command.*data\.more.*no such path"):
+        Experiment(settings, "e.yaml")
+    variants["command"]["command"] = "sh train.sh 2"
+    runs = {run.variant: run for run in Experiment(settings, "e.yaml").runs}
+    programs = {name: run.declared.workload.program() for name, run in runs.items()}
+    assert programs["command"].command == ("sh", "train.sh", "2")
+    assert programs["environment"].python == sys.executable
+    # All else is as the workload has it, and where a program is decides nothing.
+    requests = {name: Experiment(settings, "e.yaml").request(run) for name, run in runs.items()}
+    first = requests["plain"]["program"]
+    assert requests["command"]["program"] == first | {"command": ["sh", "train.sh", "2"]}
+    content = requests["directory"]["program"]
+    assert content["files"] != first["files"]
+    assert content | {"files": first["files"]} == first
+    assert requests["directory"]["start"]["program"]["directory"] == str(other)
+    assert {json.dumps(each["knobs"]) for each in requests.values()} == {
+        json.dumps(requests["plain"]["knobs"])
+    }
+    variants["command"]["command"] = "sh 'train.sh"
+    with pytest.raises(InputError, match=r"e\.yaml: variants\.command\.command.*words"):
+        Experiment(settings, "e.yaml")
+
+
+def test_a_variant_replaces_nothing_of_what_is_no_program():
+    settings = experiment_of("own", SIMULATED, variants={"plain": {"command": "sh one.sh"}})
+    with pytest.raises(InputError, match=r"variants\.plain\.command.*is of a program"):
+        Experiment(settings, "e.yaml")
 
 
 def test_programs_of_two_experiments_may_have_one_name_and_ask_for_an_engines_interpreter(

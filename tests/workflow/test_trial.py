@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from escala.command import parse
+from escala.commands import flow
 from escala.core import console, plugins
 from escala.core.errors import InputError
 from escala.core.hardware import available_gpus
 from escala.core.variables import CALLERS_PATH
+from escala.draft import answer, trial
 from escala.draft import program as draft_program
-from escala.draft import trial
 from escala.engines import environments
 from escala.experiment import Experiment
 from escala.programs import copy as program_copy
@@ -234,7 +235,7 @@ def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
         "# Title\n\n**Yes: 0.6.** ([ratios](tables/r.csv), [f](figures/f.svg))\n\n- Of seven.\n\n"
         "## Why\n\n- Because.\n"
     )
-    assert trial.read_answer(summary) == ["Yes: 0.6.", "- Of seven."]
+    assert answer.read_sentences(summary) == ["Yes: 0.6.", "- Of seven."]
 
 
 #: Trains alone, whatever the variables say.
@@ -381,7 +382,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(source, tmp_path, mon
     monkeypatch.setattr(
         trial, "try_once", lambda e, run, *_: made(run, whole_seconds=1000.0, result={})
     )
-    monkeypatch.setattr(command, "_measure", lambda *_: pytest.fail("it measures"))
+    monkeypatch.setattr(flow, "_measure", lambda *_: pytest.fail("it measures"))
     assert command.run(_arguments()) == console.NO_TIME
     said = capsys.readouterr().err
     assert "At most 30 repeats follow" in said and "Nothing is measured yet" in said
@@ -402,7 +403,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
         return made(typed.runs[0]), None, InputError("command", None, "it needs CUDA", "use cpu")
 
     monkeypatch.setattr(trial, "try_as_typed", tried)
-    monkeypatch.setattr(command, "_measure", lambda *_: 1)
+    monkeypatch.setattr(flow, "_measure", lambda *_: 1)
     assert command.run(_arguments()) == 1
     assert names == ["train", "train"]
     assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()

@@ -19,6 +19,7 @@ from escala.engines import costs
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import ONE_PROCESS, one_process, takes_steps
 from escala.experiment.scaling import WEAK
+from escala.experiment.schema import OF_PROGRAMS
 from escala.probes.clocks import Clocks
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
@@ -44,7 +45,7 @@ _OF_COLLECTIVES = (
 #: Knobs by which ranks train another model than one process (`escala.analysis.comparable`).
 _OTHER_MODEL = ("shard", "trained_module", "weighting")
 #: Keys of a variant that are no knobs.
-_TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
+_TRAINING = ("batch", "learning_rate", "checkpoint_epochs", *OF_PROGRAMS)
 #: `_NUMBERS` numbers of rows are calibrated: from `_LEAST` times the fewest predicted rows to
 #: `_MOST` times the most predicted rows.
 _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
@@ -223,6 +224,8 @@ def why_unsupported(run: Run) -> str | None:
 def why_unbounded(run: Run) -> str | None:
     """Return why the run of a program has no bounds, or None."""
     program, strategy = run.declared.workload.program(), run.declared.strategy
+    if set(OF_PROGRAMS) & set(run.declared.variant):
+        return f"the variant {run.variant} starts another program than the workload names"
     if not program.placeholders & {"rows", "rows_of_rank"}:
         return (
             "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"

@@ -1,0 +1,109 @@
+"""The answer of a drafted experiment as values: what `schemas/answer.schema.yaml` describes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, ratio_interval
+from escala.analysis.tables import read_table, records
+from escala.experiment import Experiment
+from escala.experiment.runs import Configuration
+from escala.programs.marks import WHOLE
+
+FORMAT = 1
+_PARTS = Configuration._fields
+_MACHINE = {"processor": "cpu", "cores": "cores_available", "memory_bytes": "memory_bytes"}
+_MACHINE |= {"gpus": "gpus", "kernel": "kernel"}
+
+
+def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
+    """Return the answer that the report of an experiment holds.
+
+    Parameters
+    ----------
+    file : of the experiment; None if it does not stay.
+    """
+    results = Path("results", experiment.name)
+    names = ("runs", "configurations", "speedup", "best_use")
+    runs, configurations, speedup, best = (read_table(results / "tables", name) for name in names)
+    current = runs[runs["current"]]
+    measured = current[current["status"] == "ok"]
+    machine = records(measured.head(1))
+    closest = records(best[best["closest"]].head(1))
+    return {
+        "format": FORMAT,
+        "question": experiment.title,
+        "sentences": read_sentences(results / "summary.md"),
+        "configurations": [
+            {
+                **{part: row[part] for part in _PARTS},
+                "runs": row["runs_ok"],
+                "seconds": row["train_seconds_per_epoch"],
+                "seconds_low": row["train_low_seconds_per_epoch"],
+                "seconds_high": row["train_high_seconds_per_epoch"],
+                "seconds_of": "run" if (current["known_by"] == WHOLE).any() else "epoch",
+                "reason": row["reason"],
+            }
+            for row in records(configurations)
+        ],
+        "comparisons": [
+            {
+                "configuration": {part: row[part] for part in _PARTS},
+                "reference": {part: row[f"reference_{part}"] for part in _PARTS},
+                "ratio": row["ratio"],
+                "interval": [row["ratio_low"], row["ratio_high"]],
+                "interval_of_session": _interval_of_session(measured, row),
+                "level": LEVEL,
+                "paired_runs": row["matches"],
+                "decides": row["matches"] >= VALUES_FOR_INTERVAL and not row["stays_disturbed"],
+                "disturbed": row["disturbed_matches"],
+                "verdict": row["verdict"],
+                "reason": row["reason"],
+            }
+            for row in records(speedup[speedup["decides"]])
+        ],
+        "best": {part: row[part] for row in closest for part in (*_PARTS, "verdict")} or None,
+        "machine": {key: row[column] for row in machine for key, column in _MACHINE.items()},
+        "files": {
+            "experiment": file and str(file),
+            "page": str(results / "index.html"),
+            "summary": str(results / "summary.md"),
+            "tables": str(results / "tables"),
+        },
+    }
+
+
+def _interval_of_session(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[float | None]:
+    """Return the interval of a ratio by the paired runs themselves, at `LEVEL`.
+
+    That of `speedup` also covers how other sessions would differ.
+
+    Parameters
+    ----------
+    runs : rows of `runs` that ended ok.
+    row : of `speedup`.
+    """
+    if not row["stays_disturbed"]:
+        runs = runs[~runs["disturbed"].fillna(False)]
+    sides = []
+    for prefix in ("", "reference_"):
+        parts = [row[key] for key in ("dataset", "workload")] + [row[prefix + p] for p in _PARTS]
+        side = runs[(runs[list(CONFIGURATION)] == parts).all(axis=1)]
+        sides.append(side.set_index(["session", "repeat"])["train_seconds_per_epoch"])
+    ratios = (sides[0] / sides[1]).dropna() / row["work"]
+    return list(ratio_interval(ratios.to_numpy(), level=LEVEL)[1:])
+
+
+def read_sentences(summary: Path) -> list[str]:
+    """Return the lines of a summary that give the answer, without their links."""
+    text = re.sub(
+        r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")
+    )
+    lines = text.partition("\n## ")[0].splitlines()
+    return [line.replace("**", "") for line in lines if line and not line.startswith("# ")]
