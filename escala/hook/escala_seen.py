@@ -30,8 +30,8 @@ _WINDOW = os.path.join(os.path.dirname(_FOLDER or ""), "window.json")
 #: The least seconds between two writes.
 _EVERY_SECONDS = 0.05
 #: Step times are steady if the mean of three times differs by at most this fraction from the mean
-#: of the three times before. The first three times are left out. After the last number of seconds,
-#: step times are taken as steady.
+#: of the three times before. The first three times are left out. After `_MOST_SECONDS`, step times
+#: are taken as steady.
 _DIFFERENCE, _COMPARED, _FIRST, _MOST_SECONDS = 0.25, 3, 3, 10.0
 #: The least steps of a window.
 _FEWEST = 5
