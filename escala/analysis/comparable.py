@@ -16,8 +16,8 @@ Conditions of any two measurements:
 - the same way in which the epochs of a program are known: by its hook, by steps that were seen, by
   its output, or not at all. If they are known by its output, a single process writes the lines of
   epochs;
-- the same link, if both use the network of one name between several nodes: the same interface, the
-  same transport if both know it, and the same requested rate. Rates that the lab measured are
+- the same link, if both use the same network between several nodes: the same interface, the same
+  transport if both know it, and the same requested rate. Rates that the lab measured are
   within `RATE` of each other. In one session, measured rates of links without a limit may differ.
 
 A run that ended before it got its nodes has no machines and no link. The conditions on machines and
@@ -351,7 +351,7 @@ def _epoch_rows(run: Measurement) -> float | None:
 
 
 def other_exchange(run: Measurement) -> str | None:
-    """Return why the ranks of a run train another model than one process, with any batch.
+    """Return why the ranks of a run train another model than one process, whatever the batch.
 
     None if they train the same model, if there is one rank, or for a program: its model is not
     known.

@@ -153,7 +153,8 @@ class Subject:
             self.run(self.alone, "1x1")
         elif read_json(folder / "run.json")["status"] != "ok":
             raise Refused(
-                "the run on one rank kept none", "correct the cause of its error, see above"
+                "the run on one rank kept no predictions",
+                "correct the cause of its error, see above",
             )
         return np.load(folder / "predictions.npy", allow_pickle=False)
 
@@ -172,7 +173,8 @@ def subject(
     ------
     InputError : the declaration is not valid, a setting is not allowed, or there are no rows.
     """
-    if folders.add(folders.WORKLOADS, NAME, str(folder), "workload"):
+    program = folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
+    if program:
         reason = "is a program, which keeps no contract of Escala's"
         raise InputError(folder, "command", reason, "try it: escala try")
     declared = WORKLOADS[NAME]

@@ -24,7 +24,7 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import write_text
 from escala.core.readable import with_noun
-from escala.core.variables import SHELL
+from escala.core.variables import CALLERS_VARIABLES
 from escala.engines.environments import provide_all
 from escala.experiment import Experiment, Run, load
 from escala.experiment.runs import engines_of
@@ -240,7 +240,10 @@ def write_script(
         **options,
     }
     # A job gets further variables from its site. They are in no key of a program.
-    shell = [f"export {SHELL}={shlex.quote(os.environ[SHELL])}"] if SHELL in os.environ else []
+    shell = []
+    if CALLERS_VARIABLES in os.environ:
+        value = shlex.quote(os.environ[CALLERS_VARIABLES])
+        shell = [f"export {CALLERS_VARIABLES}={value}"]
     words = [
         f"--{name}" + ("" if value is None else f"={value}") for name, value in all_options.items()
     ]

@@ -1,4 +1,4 @@
-"""Parse the arguments of commands: texts with lines, subcommands, and numbers within bounds."""
+"""Parse the arguments of commands: help with line breaks, subcommands, numbers within bounds."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from escala.core.console import print_any_text, say
 from escala.core.errors import InputError
-from escala.core.variables import CALLERS_MODULES, CALLERS_PATH, SHELL
+from escala.core.variables import CALLERS_MODULES, CALLERS_PATH, CALLERS_VARIABLES
 
 RESULTS_MARKER = ".escala"
 _MARKER_TEXT = "Escala made this folder, and replaces and removes files in it.\n"
@@ -134,7 +134,7 @@ def prepare(root: Path) -> None:
     print_any_text()
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
-    os.environ.setdefault(SHELL, ",".join(sorted(os.environ)))
+    os.environ.setdefault(CALLERS_VARIABLES, ",".join(sorted(os.environ)))
     os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
     _prepend("PATH", Path(sys.executable).parent)
     os.environ["PYTHONSAFEPATH"] = "1"

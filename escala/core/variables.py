@@ -31,7 +31,7 @@ PROFILE = "SNAKEMAKE_PROFILE"
 CALLERS_PATH, CALLERS_MODULES = "ESCALA_PATH", "ESCALA_PYTHONPATH"
 #: A variable with the names of the variables of the shell that made a call, divided by commas.
 #: Variables that libraries and jobs add later are in no key of a program.
-SHELL = "ESCALA_SHELL"
+CALLERS_VARIABLES = "ESCALA_SHELL"
 #: Names of further variables that the user passes to the ranks, divided by commas.
 PASS = "ESCALA_PASS"
 
@@ -196,13 +196,13 @@ def for_programs(environment: Environment = os.environ) -> dict[str, str]:
 def decisive_for_programs(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables of `for_programs` that may decide a result and are not in `decisive`.
 
-    The shell that made the call had these variables (`SHELL`).
+    The shell that made the call had these variables (`CALLERS_VARIABLES`).
     """
-    recorded, shell = decisive(environment), environment.get(SHELL, "").split(",")
+    recorded, shell = decisive(environment), environment.get(CALLERS_VARIABLES, "").split(",")
     return {
         name: value
         for name, value in sorted(restore_shell(for_programs(environment)).items())
-        if (name in shell or SHELL not in environment)
+        if (name in shell or CALLERS_VARIABLES not in environment)
         and recorded.get(name) != value
         and re.fullmatch(r"\w+", name)
         and not (_NEUTRAL.fullmatch(name) or _AROUND.fullmatch(name))

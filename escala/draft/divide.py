@@ -1,6 +1,7 @@
-"""The lines by which a script of one process divides its rows over several, from its own names.
+"""Propose lines by which a script of one process divides its rows over several processes.
 
-They are proposed and never written: where each goes is told by lines of the script.
+The lines use the names of variables in the script. The script is not changed: each line is
+proposed with the number of the line of the script at which it goes.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class _Script:
                 return statement.end_lineno
         return None
 
-    def main(self, statement: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
+    def enclosing_block(self, statement: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
         """Return the block of the function, or of the script, that a statement belongs to.
 
         Returns
@@ -109,7 +110,7 @@ class _Script:
         is_script = isinstance(holder, ast.If) and "__name__" in ast.unparse(holder.test)
         if is_script or isinstance(holder, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
             return block, statement
-        return self.main(holder)
+        return self.enclosing_block(holder)
 
     def after(self, statement: ast.stmt, text: str) -> Line:
         return Line(statement.end_lineno, self.indent(statement) + text)
@@ -151,7 +152,7 @@ def _torch(script: _Script) -> Iterator[Line]:
     }
     if not optimizers:
         return
-    block, trains = script.main(next(iter(optimizers.values())))
+    block, with_optimizer = script.enclosing_block(next(iter(optimizers.values())))
     loaders = [
         (statement, name, call)
         for statement, name, call in script.calls()
@@ -176,12 +177,12 @@ def _torch(script: _Script) -> Iterator[Line]:
         yield script.before(first, f"if torch.cuda.is_available(): {device}")
     for model, optimizer in optimizers.items():
         text = f"{model} = torch.nn.parallel.DistributedDataParallel({model})"
-        yield script.after(script.main(optimizer)[1], text)
+        yield script.after(script.enclosing_block(optimizer)[1], text)
     if loaders:
         loader, name, call = loaders[0]
         shuffles = {k.arg: ast.unparse(k.value) for k in call.keywords}.get("shuffle", "False")
         sampler = f"{name}.dataset" + (f", shuffle={shuffles}" if shuffles != "True" else "")
-        # What the call passes on as a whole may shuffle.
+        # The options of `**options` are unknown, and may shuffle.
         sampler = f"{name}.dataset" if any(k.arg is None for k in call.keywords) else sampler
         yield script.after(
             loader,
@@ -192,7 +193,7 @@ def _torch(script: _Script) -> Iterator[Line]:
         )
         loops = [
             node
-            for statement in script.main(loader)[0]
+            for statement in script.enclosing_block(loader)[0]
             for node in ast.walk(statement)
             if isinstance(node, ast.For)
             and isinstance(node.target, ast.Name)
@@ -203,7 +204,9 @@ def _torch(script: _Script) -> Iterator[Line]:
         for loop in loops[:1]:
             yield script.before(loop.body[0], f"{name}.sampler.set_epoch({loop.target.id})")
     else:
-        yield script.after(trains, "torch.manual_seed(1000 + dist.get_rank())  # its own rows")
+        yield script.after(
+            with_optimizer, "torch.manual_seed(1000 + dist.get_rank())  # its own rows"
+        )
     for statement in script.blocks:
         text = ast.unparse(statement)
         if text.startswith("torch.save(") and statement.lineno == statement.end_lineno:
@@ -252,7 +255,7 @@ def _divide_step(
     script: _Script, step: ast.stmt, state: list[str], rows: list[str]
 ) -> Iterator[Line]:
     """Yield the lines by which each process takes some of the rows that a step of JAX gets."""
-    _, first = script.main(step)
+    _, first = script.enclosing_block(step)
     after = script.import_line("jax")
     yield Line(after, "import jax")
     yield Line(after, "jax.distributed.initialize()")

@@ -10,11 +10,11 @@ the sum of the kernel's gradient, a rank receives this number of numbers:
 | shared-memory | (n-1)/n · B · (in/n + out) |
 
 - *allreduce*: the ranks sum the gradients. The bytes are for a ring or for Rabenseifner's algorithm
-(Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521). - *factors*: the ranks gather both
-factors of the gradient, and each rank multiplies the factors. - *shared-memory*: the kernel lies in
-memory that all ranks of the only node share. The ranks exchange the factors in this memory, and
-each rank updates its rows of the kernel. Other gradients of few bytes are summed in this memory,
-too (`sums_in_memory`).
+  (Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521).
+- *factors*: the ranks gather both factors of the gradient, and each rank multiplies the factors.
+- *shared-memory*: the kernel lies in memory that all ranks of the only node share. The ranks
+  exchange the factors in this memory, and each rank updates its rows of the kernel. Other gradients
+  of few bytes are summed in this memory, too (`sums_in_memory`).
 """
 
 from __future__ import annotations

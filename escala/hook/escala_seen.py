@@ -5,12 +5,13 @@
 `PID.seen`. A line is a JSON list. Times are times of the monotonic clock. The lines are:
 
 - `["begin", time, batches, rows, samples, taken]`: a loop over a loader of PyTorch, or an epoch of
-Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is unknown.
-If `taken` is above 0, the loop has already taken so many batches and goes on after another loop,
-such as an evaluation. - `["step", time, steps, batches, waited]`: a step ended. Totals until now:
-steps of the process, batches of this loop, and seconds in which all loops waited for batches. -
-`["steady", time, steps]`: after this step, step times are steady. - `["epoch", time, {name:
-score}]`: an epoch of Keras ended.
+  Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is
+  unknown. If `taken` is above 0, the loop has already taken so many batches and goes on after
+  another loop, such as an evaluation.
+- `["step", time, steps, batches, waited]`: a step ended. Totals until now: steps of the process,
+  batches of this loop, and seconds in which all loops waited for batches.
+- `["steady", time, steps]`: after this step, step times are steady.
+- `["epoch", time, {name: score}]`: an epoch of Keras ended.
 
 If `ESCALA_WINDOW` is a number of seconds, the *window* is this time of steady steps. After the
 window, all processes of a run end at the same step. The file `window.json`, beside the folders of
@@ -29,8 +30,8 @@ _WINDOW = os.path.join(os.path.dirname(_FOLDER or ""), "window.json")
 #: The least seconds between two writes.
 _EVERY_SECONDS = 0.05
 #: Step times are steady if the mean of three times differs by at most this fraction from the mean
-#: of the three times before. The first three times are left out. After the last number of seconds,
-#: step times are taken as steady.
+#: of the three times before. The first three times are left out. After `_MOST_SECONDS`, step times
+#: are taken as steady.
 _DIFFERENCE, _COMPARED, _FIRST, _MOST_SECONDS = 0.25, 3, 3, 10.0
 #: The least steps of a window.
 _FEWEST = 5

@@ -147,7 +147,7 @@ class Claim:
 
 
 def read_claim() -> Claim:
-    """Return the claim of the lab; an empty claim without a lab or remaining parts of a lab."""
+    """Return the claim of the lab; an empty claim if there is no lab and no part of one."""
     return Claim(**(_read(_CLAIM) or {"mark": "", "links": {}, "namespaces": {}}))
 
 

@@ -1,4 +1,4 @@
-"""Decide which runs of a group must be measured, so that no run stands alone.
+"""Decide which runs of a group must be measured, so that each has a match.
 
 A *match* is a run and a run of its reference in the same repeat and session. Only matches have
 ratios. So when a run is measured, its references are measured, too. A run without a match is
@@ -51,7 +51,7 @@ class Present:
         return identity | ({} if self._environment is None else {"environment": self._environment})
 
     def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
-        """Return whether a measurement has an identity, and its session counts."""
+        """Return whether a measurement has this identity, and is of a session that counts."""
         known = {**record, "data": (record.get("data") or {}).get("sha256")}
         same = all(known.get(name) == value for name, value in identity.items())
         return same and record["session"] >= self._since
@@ -77,7 +77,7 @@ def runs_left(
 
     Parameters
     ----------
-    stored : by the files of runs, sessions in the store. They count like served sessions.
+    stored : file of a run -> its sessions in the store. They count like sessions on disk.
     whole : if a run must be measured, all runs must be measured that this session has not measured.
     """
     states = {

@@ -148,7 +148,7 @@ def model(run: Path) -> Classifier:
     return load(run)
 
 
-class LengthError(NamedTuple):
+class ErrorAtLength(NamedTuple):
     """How often a model is wrong about test pieces of one length, in letters.
 
     Attributes
@@ -172,13 +172,12 @@ class LengthError(NamedTuple):
 
 def measure(
     kind: Kind, run: Path, split: Path, familiarity: Path, false_alarms: float, output: Path
-) -> list[LengthError]:
+) -> list[ErrorAtLength]:
     """Classify test pieces of several lengths, shorter ones first, and write how many are wrong.
 
-    No longer pieces are tried once no familiar piece is wrong at a length of at least a model's
-    row. The list is empty for a model without classes. Arguments are as in `classify.predict`;
-    `split` is the folder of the arrays that the model was trained on. The kind's `fragments` cut
-    the pieces.
+    It ends at the first length of at least a model's row at which no familiar piece is wrong. The
+    list is empty for a model without classes. Arguments are as in `classify.predict`; `split` is
+    the folder of the arrays that the model was trained on. The kind's `fragments` cut the pieces.
     """
     classifier, measured = model(run), []
     row_letters = max(classifier.inputs[0].shape)
@@ -197,7 +196,9 @@ def measure(
             ]
             wrong_familiar = int(np.logical_and(wrong, is_familiar).sum())
             measured.append(
-                LengthError(letters, len(wrong), int(sum(wrong)), sum(is_familiar), wrong_familiar)
+                ErrorAtLength(
+                    letters, len(wrong), int(sum(wrong)), sum(is_familiar), wrong_familiar
+                )
             )
             if letters >= row_letters and not wrong_familiar:
                 break
@@ -206,12 +207,12 @@ def measure(
     return measured
 
 
-def read(path: Path) -> list[LengthError]:
+def read(path: Path) -> list[ErrorAtLength]:
     """Return the list that `measure` wrote."""
-    return [LengthError(**at_length) for at_length in read_json(path)["lengths"]]
+    return [ErrorAtLength(**at_length) for at_length in read_json(path)["lengths"]]
 
 
-def least_letters(measured: list[LengthError], limit: float) -> float:
+def least_letters(measured: list[ErrorAtLength], limit: float) -> float:
     """Return the length, in letters, from which on the error is at most `limit`, or infinity."""
     least = math.inf
     for at_length in reversed(measured):
@@ -221,7 +222,7 @@ def least_letters(measured: list[LengthError], limit: float) -> float:
     return least
 
 
-def judge(measured: list[LengthError], limit: float) -> Callable[[Mapping[str, Any]], dict]:
+def judge(measured: list[ErrorAtLength], limit: float) -> Callable[[Mapping[str, Any]], dict]:
     """Return a function from an item's columns, with its `letters`, to its columns on its length.
 
     `error_at_length` is the error at the longest measured length that the item reaches, or at the
@@ -237,7 +238,7 @@ def judge(measured: list[LengthError], limit: float) -> Callable[[Mapping[str, A
     return columns if measured else lambda item: {}
 
 
-def summary(path: Path, measured: list[LengthError], limit: float) -> str:
+def summary(path: Path, measured: list[ErrorAtLength], limit: float) -> str:
     """Return the counts of a table that `classify.predict` wrote; its last line names the file.
 
     Where the table has true classes, precision, recall and F1 of each class come before.

@@ -6,9 +6,9 @@ and end anywhere. Reading ends where the file is damaged.
 
 Horovod writes a JSON array in Chrome's trace format, in microseconds. Every tensor is a "process",
 and its phases are nested `B` and `E` events. `E` has no name; the outermost `E` of an operation has
-type and shape of the tensor. An instant whose name is a number marks when the rank of this number
-was ready. Only rank 0 writes. A run that is killed leaves the array open, and a run that ends ok
-may lack the ends of its last operation.
+type and shape of the tensor. An `X` event whose name is a number marks when the rank of this
+number was ready. An `i` event marks a cycle of negotiation. Only rank 0 writes. A run that is
+killed leaves the array open, and a run that ends ok may lack the ends of its last operation.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Events:
 
     Attributes
     ----------
-    progress : called after each block that is read.
+    progress : called after each block that is read. The default, `bool`, does nothing.
     damage : why the file was not read to its end, with the place; None if it was.
     closed : whether the file ends with the end of an array.
     """

@@ -47,7 +47,7 @@ class Mark(NamedTuple):
     values : the reported numbers, by name.
     number : the number of the step or the epoch; None if unknown.
     made : the number of steps that end here; None if unknown.
-    bar : the fraction of a progress bar that is done; None without a bar.
+    bar : the steps or rows that a progress bar counts as done; None without a bar.
     left_out : names of reported values that are not numbers.
     lost : the number of earlier marks that could not be written.
     """
@@ -162,7 +162,7 @@ def count_steps(marks: Sequence[Mark]) -> list[Mark]:
     """Return marks of one process with `made`, from the differences between the numbers of steps.
 
     The `made` of the first mark of an epoch is known if its number is the usual difference, or one
-    less. Numbers that may count rows tell only whether each step has a mark.
+    less. The number of a progress bar may count rows: it tells only whether each step has a mark.
     """
     numbered = [mark for mark in marks if mark.event == STEP and mark.number is not None]
     growths = differences(numbered)

@@ -423,8 +423,8 @@ _OF_A_PART = re.compile(r"\b(per|steps?|iters?|iterations?|it|batch|eval\w*|val\
 class Counters(NamedTuple):
     """The position of a line in a training; None for a number that the line does not tell.
 
-    `epoch` and `step` are the numbers after these words. `bar` is the fraction of a progress bar
-    that is done. The bar counts steps or rows.
+    `epoch` and `step` are the numbers after these words. `bar` is the number of steps or rows
+    that a progress bar counts as done, such as 3 in `[3/10]`.
     """
 
     epoch: float | None

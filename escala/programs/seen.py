@@ -181,12 +181,12 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     by_process = [list(process.steps_between(first, last)) for process in processes]
     if not all(by_process):
         return None
-    usual = [median(steps.seconds / steps.made for steps in chosen) for chosen in by_process]
+    medians = [median(steps.seconds / steps.made for steps in chosen) for chosen in by_process]
     interrupted = {
         number
-        for chosen, most in zip(by_process, usual, strict=True)
+        for chosen, usual in zip(by_process, medians, strict=True)
         for number, steps in enumerate(chosen)
-        if steps.seconds > INTERRUPTED * most * steps.made
+        if steps.seconds > INTERRUPTED * usual * steps.made
     }
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None

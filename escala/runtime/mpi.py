@@ -1,4 +1,4 @@
-"""Find an MPI, in the project or a program's environment, and the cause in what it prints."""
+"""Find an MPI of the project or of a program, and the cause of a failure in its output."""
 
 from __future__ import annotations
 

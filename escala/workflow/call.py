@@ -44,7 +44,7 @@ def _cores(text: str) -> str:
 
 
 def add_experiment(parser: Parser) -> None:
-    """Add the option of the experiment, and an argument with the words for Snakemake."""
+    """Add the option of the experiment. `extra` of the arguments gets the words after `--`."""
     text = "file of the experiment; default: config.yaml"
     option = parser.add_argument("-e", "--experiment", metavar="FILE", help=text)
     option.completer = lambda **_: experiments()
@@ -93,7 +93,7 @@ def make(call: list[str]) -> NoReturn:
             f"{PROFILE}: {profile} is not read, as it decides how other work runs. "
             f"To use it here: --profile {shlex.quote(profile)}"
         )
-    # This module calls Snakemake, and prints one message for each error.
+    # `called` runs Snakemake, and prints one message for each error.
     os.execv(sys.executable, [sys.executable, "-m", "escala.workflow.called", *call[1:]])
 
 

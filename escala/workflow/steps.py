@@ -65,7 +65,10 @@ def _digest(paths: tuple[tuple[str, Path], ...]) -> str:
 
 
 def _paths(files: Mapping[str, str | list[str]]) -> dict[str, Any]:
-    """Return files by name. Leave out empty lists, which a rule has for some kinds of data."""
+    """Return files by name. Leave out empty lists, which a rule has for some kinds of data.
+
+    A list `files` stays, because functions take it even if it is empty.
+    """
     return {
         name: Path(of) if isinstance(of, str) else [*map(Path, of)]
         for name, of in files.items()

@@ -20,7 +20,7 @@ from escala.data.base import Spec
 from escala.data.genomes import familiarity, fragments
 from escala.data.nucleotides import encode, letters, reverse_complement
 from escala.predict import classify
-from escala.predict.classify import LengthError, least_letters, summary
+from escala.predict.classify import ErrorAtLength, least_letters, summary
 from escala.predict.model import Classifier
 from escala.workloads.models import DESCRIPTION
 
@@ -210,7 +210,7 @@ def lengths_run(tmp_path, monkeypatch):
     return tmp_path
 
 
-def measured(run: Path) -> list[LengthError]:
+def measured(run: Path) -> list[ErrorAtLength]:
     split = run / "split1"
     known = split / "familiarity.npz"
     return classify.measure(KINDS["genomes"], run, split, known, 0.05, run / "errors.json")
@@ -249,7 +249,7 @@ def test_short_records_are_flagged_and_counted_and_keep_their_class(lengths_run)
 
 
 def test_a_length_is_enough_if_all_longer_ones_are():
-    one = LengthError(100, 10, 0, 10, 0)
+    one = ErrorAtLength(100, 10, 0, 10, 0)
     bad = one._replace(letters=200, wrong_familiar=3)
     assert least_letters([one, bad, one._replace(letters=300)], 0.05) == 300
     assert least_letters([one], 0.05) == 100

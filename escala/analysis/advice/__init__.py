@@ -27,7 +27,7 @@ from escala.analysis.advice.candidates import (
     Training,
     configuration_of,
     find_candidates,
-    first_of,
+    select_base,
 )
 from escala.analysis.advice.choice import TIME, Choice, Limits, Power, choose
 from escala.analysis.advice.measured import (
@@ -234,11 +234,12 @@ def _answer_task(
         evaluated = settings["epochs"] * validated + rows["test"]
         training = Training(rows["train"], settings["epochs"], evaluated)
     networks = [plan["network"] for plan in planned if plan["layout"].nodes > 1]
-    first = first_of(planned)
+    base = select_base(planned)
     best_uses = {
-        network: first and measured.best_use(task, network, configuration_of(first))
+        network: base and measured.best_use(task, network, configuration_of(base))
         for network in dict.fromkeys(networks or [NATIVE])
     }
+    # Measured configurations that train the same model, even with other rows in a step.
     same_model = {
         use.configuration
         for best_use in filter(None, best_uses.values())

@@ -308,8 +308,8 @@ def find_candidates(
 ) -> tuple[list[Candidate], dict[Configuration, str]]:
     """Return the candidates among configurations of one dataset and workload, with their seconds.
 
-    Seconds are predicted where that is possible, for the rows in a step of `first_of`. Otherwise,
-    measured seconds with these rows are used.
+    Seconds are predicted where that is possible, for the rows in a step of `select_base`.
+    Otherwise, measured seconds with these rows are used.
 
     Parameters
     ----------
@@ -323,8 +323,8 @@ def find_candidates(
     -------
     The candidates, and for each configuration that is no candidate the reason.
     """
-    first = first_of(planned)
-    rows = training.step_rows(first) if first else 0
+    base = select_base(planned)
+    rows = training.step_rows(base) if base else 0
     # Rows by the values of `CONFIGURATION`. Times of processes that share cores do not count.
     measured = {
         tuple(row[key] for key in CONFIGURATION): row
@@ -336,7 +336,7 @@ def find_candidates(
         configuration = configuration_of(plan)
         row = measured.get(tuple(plan[key] for key in CONFIGURATION))
         reason = plan["unavailable"] or NOT_MEASURED
-        if configuration not in same_model and (difference := other_model(plan, first)):
+        if configuration not in same_model and (difference := other_model(plan, base)):
             refused[configuration] = f"it trains another model: {difference}"
             continue
         if calibration and not plan["unavailable"]:
@@ -353,12 +353,12 @@ def find_candidates(
         else:
             refused[configuration] = (
                 f"it was measured with {plan['rows']} rows in a step, and "
-                f"{configuration_of(first)} with {first['rows']}: it makes other updates"
+                f"{configuration_of(base)} with {base['rows']}: it makes other updates"
             )
     return offered, refused
 
 
-def first_of(planned: Sequence[Mapping]) -> Mapping | None:
+def select_base(planned: Sequence[Mapping]) -> Mapping | None:
     """Return the plan whose rows in a step count: the first plan of one rank, or else the first.
 
     Plans whose ranks train another model than one process do not count.
@@ -367,11 +367,11 @@ def first_of(planned: Sequence[Mapping]) -> Mapping | None:
     return next((plan for plan in same if plan["layout"] == "1x1"), next(iter(same), None))
 
 
-def other_model(plan: Mapping, first: Mapping) -> str | None:
-    """Return why a plan, with the rows in a step of `first`, trains another model; or None."""
-    rate, first_rate = plan.get("learning_rate"), first.get("learning_rate")
-    if rate != first_rate:
-        return f"another learning rate: {rate} and not {first_rate}"
+def other_model(plan: Mapping, base: Mapping) -> str | None:
+    """Return why a plan, with the rows in a step of `base`, trains another model; or None."""
+    rate, base_rate = plan.get("learning_rate"), base.get("learning_rate")
+    if rate != base_rate:
+        return f"another learning rate: {rate} and not {base_rate}"
     return other_exchange(
         {
             "strategy": plan["strategy"],

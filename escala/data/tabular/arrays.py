@@ -20,7 +20,7 @@ from escala.data.tabular import table
 KIND = "tabular"
 #: Rows in memory at a time.
 BLOCK_ROWS = 65_536
-_IF_ONE = "if this row is the first line and names the columns, set header: yes"
+_HEADER_REMEDY = "if this row is the first line and names the columns, set header: yes"
 
 
 def prepare(
@@ -50,7 +50,7 @@ def prepare(
         reason = f"leaves no row of the class {classes[lost[0]]}: each has a missing value"
         remedy = "complete some of them, set missing: mean, or remove the class from the file"
         raise InputError(key, missing, reason, remedy)
-    divided = stratify(labels[usable], preparation["split"], classes, seed, _IF_ONE)
+    divided = stratify(labels[usable], preparation["split"], classes, seed, _HEADER_REMEDY)
     sides = {side: usable[rows] for side, rows in divided.items()}
     constant, standardise = preparation["constant_features"], preparation["standardise"]
     scaling = learn(features, sides["train"], names, constant, standardise)
@@ -108,7 +108,7 @@ def usable_rows(
             column = int(np.isnan(features[row]).argmax())
             place, what = f"column {column + 1}, {names[column]}", "a value is missing"
             remedy = "set missing: drop to leave such rows out, or missing: mean to fill them"
-            remedy += f"; {_IF_ONE}" if at == "line 1" else ""
+            remedy += f"; {_HEADER_REMEDY}" if at == "line 1" else ""
         raise InputError(key, f"{at}, {place}", what, remedy)
     if incomplete.all():
         reason = "leaves no row: each has a missing value"

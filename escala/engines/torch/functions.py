@@ -49,7 +49,7 @@ class Functions(functions.Functions):
             yield (
                 "the model is in the mode of evaluation, in which dropout and normalisation do "
                 "nothing",
-                "return model.train(); a layer in it may stay in this mode",
+                "return model.train(); single layers in it may stay in the mode of evaluation",
             )
         yield from find_unread(self.work, UNREAD)
         if not isinstance(optimizer, torch.optim.Optimizer):

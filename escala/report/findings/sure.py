@@ -40,7 +40,7 @@ def runs_for_times(report: Report) -> pd.DataFrame:
 
 
 def disturbances(report: Report) -> Iterator[Finding]:
-    """Tell which runs other work disturbed, and which disturbances cannot be seen."""
+    """Tell which runs were disturbed by other work, and which disturbances cannot be seen."""
     timed, evidence = runs_for_times(report), ("runs", "seconds_per_epoch")
     repeated, is_disturbed = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
@@ -333,7 +333,7 @@ def predictions(report: Report) -> Iterator[Finding]:
 
 
 def laws(report: Report) -> Iterator[Finding]:
-    """Tell which speed-up laws of scaling expect with more processes or threads."""
+    """Tell the speed-up that laws of scaling expect with more processes or threads."""
     table = report.tables["amdahl"]
     fitted = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
     for row in among(fitted, {answer.names for answer in report.answers}).itertuples():

@@ -8,7 +8,7 @@ This module writes HTML, Markdown and LaTeX, and a PDF if Chromium is installed.
 | module | content |
 |---|---|
 | `content` | what the document says: tables of text, notes, and how it was measured |
-| `statement` | a paragraph to paste, and the largest size that passes |
+| `statement` | a paragraph to paste, and the largest size that passes its rule |
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ def pdf(page: Path, output: Path) -> str | None:
     if browser is None:
         return "Chromium is not installed: print the page from a browser instead"
     # Chromium refuses its sandbox to root, as in containers; the page loads nothing.
-    alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+    no_sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with tempfile.TemporaryDirectory() as profile:
         printed = Path(profile) / "page.pdf"
         call = [
-            browser, "--headless", *alone, "--disable-gpu", "--disable-dev-shm-usage",
+            browser, "--headless", *no_sandbox, "--disable-gpu", "--disable-dev-shm-usage",
             f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={printed}",
             page.resolve().as_uri(),
         ]  # fmt: skip

@@ -1,4 +1,7 @@
-"""RMSprop that updates each variable in one pass over memory, and large kernels by two factors."""
+"""RMSprop that updates each variable in one pass over memory.
+
+A large kernel is updated by the two matrices whose product is its gradient, its *factors*.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ def update_by_gradient(
 
 
 class OnePassRMSprop(tf.keras.optimizers.RMSprop):
-    """Keras's RMSprop, which updates each variable in one pass, and large kernels by two factors.
+    """Keras's RMSprop, which updates each variable in one pass, and large kernels by factors.
 
     The factors are `fast.dense.Factors`. Keras itself updates a variable that is not float32, has a
     constraint or is on a GPU, and a large variable whose gradient has only some rows.
