@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 import signal
@@ -14,7 +13,7 @@ import pytest
 import yaml
 
 from escala.command import parse
-from escala.commands import submit
+from escala.commands import flow, submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.core.readable import duration, size
@@ -227,8 +226,6 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
 
 
 def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
-    script = importlib.import_module("escala.commands.try")
-
     def calls_of(*words: str, **codes: int) -> list[str]:
         """Return the subcommands that `escala try` calls to measure, and its exit code last."""
         made: list[str] = []
@@ -237,9 +234,9 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
             made.append(" ".join(words).partition(" -- ")[0])
             return codes.get(words[0], 0)
 
-        monkeypatch.setattr(script, "_call", called)
+        monkeypatch.setattr(flow, "call_escala", called)
         _, arguments = parse(["try", *words, "--", "python", "train.py"])
-        code = script._measure(Path("small.yaml"), e, arguments)
+        code = flow._measure(Path("small.yaml"), e, arguments)
         return [*made, str(code)]
 
     for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
