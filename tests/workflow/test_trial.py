@@ -566,7 +566,7 @@ def test_the_fewest_processes_that_work_are_the_base(alone, tmp_path, monkeypatc
     once = trial.try_once
     limit = 9.0 if "99" in alone else 60.0
     monkeypatch.setattr(trial, "try_once", lambda e, run, *_: once(_with_cores(e), run, limit))
-    monkeypatch.setattr(command, "_measure", lambda *_: 1)
+    monkeypatch.setattr(flow, "_measure", lambda *_: 1)
     words = [sys.executable, "train.py", str(tmp_path / "shared")]
     assert command.run(parse(["try", "--torch", "--processes", "3", "--", *words])[1]) == 1
     drafted = Experiment(yaml.safe_load(Path("escala-train.yaml").read_text()), "e.yaml")
