@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -53,10 +54,12 @@ def json_or_file(text: str) -> Any:
 
     Raises
     ------
-    ValueError : the text is not JSON.
-    OSError : the file cannot be read.
+    argparse.ArgumentTypeError : the text is not JSON, or the file cannot be read.
     """
-    return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
+    try:
+        return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
+    except (ValueError, OSError) as error:
+        raise argparse.ArgumentTypeError(f"{text[:80]} is not JSON: {error}") from error
 
 
 #: The files of a rule, by the names that the rule gives them.

@@ -415,10 +415,7 @@ def copy_project(folder: Path) -> Path:
 
 
 def reduced(experiment: dict) -> dict:
-    """Return an experiment on few small genomes, once, on any core, without its last variant.
-
-    A process with threads is trained by `test_workflow`.
-    """
+    """Return an experiment on few small genomes, once, on any core, without its last variant."""
     for dataset in experiment["datasets"].values():
         records = dict.fromkeys(dataset["source"]["records"], 20)
         dataset |= {"length": 300, "source": dataset["source"] | {"records": records}}

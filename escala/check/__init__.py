@@ -6,6 +6,6 @@ error with the reason: `Unavailable` or `InputError` for a machine, `Refused` fo
 | module | what it checks |
 |---|---|
 | `machine`, `job` | a machine; a node inside a job of SLURM |
-| `workload`, `rows` | a workload, by short runs; the rows of these runs | | `network` | the network
-of a workload, in the Python of its engine |
+| `workload`, `rows` | a workload, by short runs; the rows of these runs |
+| `network` | the network of a workload, in the Python of its engine |
 """

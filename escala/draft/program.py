@@ -423,6 +423,8 @@ def _limits(
             f"several processes, say how they find each other: {_name_ways()}, or {{rank}} and "
             "{ranks} in the command."
         )
+        if options.nodes > 1:
+            yield "--nodes has no effect: one process has one node."
     if options.epochs and "epochs" not in program.placeholders:
         yield "--epochs has no effect: the command does not name {epochs}."
     if options.rows and not _BATCH & program.placeholders:

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from escala.core.files import read_json, write_json
-from escala.core.load import TICK_SECONDS
+from escala.core.proc import TICK_SECONDS
 from escala.runtime.node import seconds_of_kernel
 
 #: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a

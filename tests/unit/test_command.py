@@ -237,6 +237,8 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
         ("report results", ["the call: 'results': is one word too many"]),
         ("store", ["the following arguments are required: COMMAND"]),
         ("advise results/demo --goal tme", ["--goal: 'tme'", "perhaps it is time"]),
+        ("check mine --settings {1", ["--settings: {1 is not JSON", "`escala check --help`"]),
+        ("check mine --settings @none", ["--settings: @none is not JSON", "No such file"]),
     ],
 )
 def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, capsys):

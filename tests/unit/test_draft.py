@@ -491,6 +491,7 @@ def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_
     assert less.name == "train" and not {"batch", "epochs", "epoch_ends"} & workload.keys()
     for notice in ("--rows has no effect", "--epochs has no effect", "this machine has 4 cores"):
         assert notice in " ".join(less.sentences)
+    assert "--nodes has no effect" in " ".join(drafted("--nodes 2 -- python -m one").sentences)
     file_of(found.name).touch()
     with pytest.raises(InputError, match=r"exists, and.*--output own/NAME.yaml"):
         found.content(file_of(found.name), False, "--output own/NAME.yaml")

@@ -1,4 +1,4 @@
-"""One rank in `test_torch_ranks`: `python torch_sums.py PROCESS PROCESSES PORT`.
+"""One rank in `test_engines`: `python torch_sums.py PROCESS PROCESSES PORT`.
 
 Gradients are numbers that every rank knows, so it computes by itself what their sum must be.
 """

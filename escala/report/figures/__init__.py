@@ -52,8 +52,8 @@ class OfRun(NamedTuple):
     ----------
     file : the file that `FILE` names, or None if the run left none.
     split : folder of the split that the run was tested on, for figures with a `KIND`.
-    pictures : folder of the photographs of the split's rows: the result of `pictures` in the module
-        `examples` of the kind.
+    pictures : folder of the photographs of the split's rows: the result of the kind's
+        `photographs`.
     """
 
     file: Path | None
