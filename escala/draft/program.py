@@ -196,7 +196,7 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
     threads //= base
     if threads > 1:
         configurations.append({"layouts": [str(layouts[0])], "variants": [THREADS]})
-    elif len(layouts) == 1:
+    elif sizes and len(layouts) == 1:
         reason = "leaves nothing to compare with: each process has one core of this machine"
         raise InputError("--baseline", base, reason, "take a machine with more cores")
     what = "processes" if len(layouts) > 1 else "threads"

@@ -162,7 +162,7 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
     rows = {epoch["rows"] for epoch in chain(*epochs)}
     if known_by != WHOLE and named_rows and rows == {None}:
         used = ", ".join(named_rows)
-        notes.append(f"it told no rows of its steps, so whether it used {used} is not known")
+        notes.append(f"it reported no rows of its steps, so whether it used {used} is not known")
     return {
         "known_by": known_by,
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,

@@ -206,7 +206,7 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
     assert not voided(
         (tensorflow, "class Horovod(", "# Elsewhere in its file.\n\n\nclass Horovod("),
         (tensorflow, 'title = "Horovod over MPI"', 'title = "Horovod"'),
-        (tensorflow, "# With a warm", "# For with a warm"),
+        (tensorflow, "# With a filled", "# For with a filled"),
         ("engines/torch/strategies.py", "position = 22", "position = 2200"),
     )
     number = '"RANK": str(place.process)', '"RANK": str(place.process + 1)'

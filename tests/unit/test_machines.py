@@ -14,6 +14,7 @@ from escala.analysis import comparable
 from escala.core import hardware, proc
 from escala.core.errors import Unavailable
 from escala.core.hardware import VISIBLE_GPUS, available_gpus
+from escala.engines.base import gpus_in_use
 from escala.record import key
 from escala.runtime import node
 from escala.strategies.base import Place
@@ -283,16 +284,13 @@ def test_without_gpus_auto_changes_nothing_and_gpu_is_refused(driver):
     assert available_gpus() == [], "ranks on cores see none"
 
 
-def test_a_tensorflow_without_cuda_is_not_taken_for_one_that_uses_the_gpu(driver, monkeypatch):
-    from escala.engines.tensorflow import engine
-
+def test_a_tensorflow_without_cuda_is_not_taken_for_one_that_uses_the_gpu(driver):
     driver(["GPU-a"])
-    monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: [])
-    assert engine.gpus_in_use("auto") == []
-    with pytest.raises(Unavailable, match="TensorFlow finds no GPU"):
-        engine.gpus_in_use("gpu")
-    monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: ["one"])
-    assert engine.gpus_in_use("gpu") == ["GPU-a"]
+    without, with_cuda = ((found, "TensorFlow", "install it") for found in (False, True))
+    assert gpus_in_use("auto", *without) == []
+    with pytest.raises(Unavailable, match=r"TensorFlow finds no GPU.*install it"):
+        gpus_in_use("gpu", *without)
+    assert gpus_in_use("gpu", *with_cuda) == ["GPU-a"]
 
 
 @pytest.mark.parametrize("strategy", ["ddp-nccl", "fsdp"])

@@ -482,9 +482,10 @@ def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setenv(CALLERS_PATH, f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     options = parse(["try", "--processes", "2", "--", *words, "train.py"])[1]
     drafted = draft_program.draft([*words, "train.py"], options)
-    experiment = Experiment(drafted.settings, "escala-train.yaml")
+    experiment = _with_cores(Experiment(drafted.settings, "escala-train.yaml"))
     alone, several, _ = trial.try_as_typed(None, experiment)
     assert (alone.ran["ranks"], several.ran["ranks"]) == (1, 2)
     assert {alone.last, several.last} == {"yes", "yes | yes"}, "variables of the shell arrive"
