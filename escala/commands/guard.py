@@ -23,7 +23,7 @@ from escala.core.children import capture
 from escala.core.console import say
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import temporary_folder, write_text
-from escala.core.readable import name_first
+from escala.core.readable import in_percent, name_first
 from escala.draft import pair, trial
 
 SIDES = BASE, HEAD = "base", "head"
@@ -237,7 +237,9 @@ def sentence(content: Mapping[str, Any]) -> str:
         return f"{verdict}: {compared['reason']}."
     runs = compared["paired_runs"]
     low, high = compared["interval_of_session"]
-    ends = "" if low is None or high is None else f", 95 % interval {low:.3f} to {high:.3f}"
+    ends, level = "", in_percent(compared["level"])
+    if low is not None and high is not None:
+        ends = f", {level} interval {low:.3f} to {high:.3f}"
     disturbed = ""
     if not compared["decides"]:
         disturbed = "; other work disturbed the runs" if compared["disturbed"] else "; too few"

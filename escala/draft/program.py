@@ -315,7 +315,7 @@ def _words(command: Sequence[str]) -> list[str]:
     elif {"&&", "||"} & set(words):
         words_of(" ".join(words), "command")
     if not words or not words[0]:
-        remedy = "write it after --, as in: escala try -- python train.py --batch {rows}"
+        remedy = "write it after --, as in: -- python train.py --batch {rows}"
         raise InputError("command", None, "is missing", remedy)
     if words[0].endswith(".py") and Path(words[0]).is_file() and not os.access(words[0], os.X_OK):
         reason, remedy = "is a script, and not a program", f"write: python {shlex.quote(words[0])}"

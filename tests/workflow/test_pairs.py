@@ -15,6 +15,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from escala.analysis.looks import LOOK_LEVEL
 from escala.command import parse
 from escala.commands import guard
 from escala.core import console
@@ -172,6 +173,17 @@ def test_an_error_of_the_measurement_is_no_slower_commit(repository, monkeypatch
 )
 def test_a_commit_is_slower_if_the_interval_is_beyond_the_threshold(interval, decides, outcome):
     assert guard.judge({"interval_of_session": interval, "decides": decides}, 0.05) == outcome
+
+
+@pytest.mark.parametrize(("level", "words"), [(0.95, "95 %"), (LOOK_LEVEL, "98.4 %")])
+def test_the_sentence_states_the_level_of_the_interval(level, words):
+    compared = {"ratio": 1.3, "paired_runs": 7, "interval_of_session": [1.2, 1.4], "level": level}
+    about = {"names": {"base": "a", "head": "b"}, "commits": {"base": "0" * 40, "head": "1" * 40}}
+    content = {
+        "guard": about | {"threshold": 0.05, "outcome": guard.SLOWER},
+        "comparisons": [compared | {"decides": True}],
+    }
+    assert f"(7 paired runs, {words} interval 1.200 to 1.400)" in guard.sentence(content)
 
 
 @pytest.mark.parametrize("forge", ["github", "gitlab"])
