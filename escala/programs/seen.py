@@ -24,7 +24,7 @@ INTERRUPTED = 5.0
 #: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
 #: The beginning of the note on the steps of a window.
-PROJECTED = "an epoch is projected from"
+PROJECTED = "an epoch is projected from a window of its steady steps"
 
 
 class Steps(NamedTuple):
@@ -204,7 +204,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
                 marked=True,
             )
         )
-    notes = [f"{PROJECTED} {epochs[0].count} steps, after {first} others"]
+    notes = [PROJECTED]
     if not known:
         notes.append(f"the number of steps of an epoch is not known: {UNKNOWN_EPOCH} is assumed")
     if interrupted:

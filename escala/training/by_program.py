@@ -341,8 +341,8 @@ def _measure(epochs: list[list[Epoch]], started: float, window: seen.Window | No
     """Return the `epochs` that count, the seconds of the `first_epoch`, and those to begin.
 
     `epochs` are those of each process, of which the first one's count; the program `started` by
-    their clock. The steps of a `window` are recorded as an epoch that was cut, or as a whole one if
-    they are as many.
+    their clock. The steps of a `window` are recorded as one epoch. The steps of a whole epoch are
+    recorded beside it.
     """
     first = epochs[0]
     # The first epoch holds what a framework compiles.
@@ -368,13 +368,6 @@ def _measure(epochs: list[list[Epoch]], started: float, window: seen.Window | No
                 "scores": {},
             }
         )
-    if window:
-        [record] = records
-        part = min(1.0, window.epoch_steps / record["steps"])
-        record["steps"] = min(record["steps"], window.epoch_steps)
-        record["rows"] = record["rows"] and round(part * record["rows"])
-        record["train_seconds"] *= part
-        record["epoch_wall_seconds"] *= part
     return {
         "epochs": records,
         "epoch_steps": window and window.epoch_steps,

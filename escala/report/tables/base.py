@@ -153,9 +153,15 @@ def by_configuration(runs: Iterable[Measurement]) -> dict[tuple, list[Measuremen
 
 
 def is_cut(run: Measurement) -> bool:
-    """Return whether an epoch was cut to some of its steps. Epochs of programs are never cut."""
+    """Return whether an epoch was cut to some of its steps.
+
+    The steps of a program are only known to be some of an epoch if a window of them was timed. The
+    window may be longer than an epoch, but it is no whole run.
+    """
     whole = run["training"]["steps_per_epoch"]
-    return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
+    if whole is None or run.get("program"):
+        return whole is not None
+    return any(epoch["steps"] < whole for epoch in run["epochs"])
 
 
 def is_timed(run: Measurement) -> bool:
