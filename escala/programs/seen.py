@@ -83,7 +83,7 @@ class Loop:
 
 @dataclass
 class Process:
-    """What one process did.
+    """The steps of one process, by its loops.
 
     Attributes
     ----------
@@ -181,6 +181,8 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     by_process = [list(process.steps_between(first, last)) for process in processes]
     if not all(by_process):
         return None
+    # A process that was ended may lack its last lines.
+    by_process = [steps[: min(map(len, by_process))] for steps in by_process]
     medians = [median(steps.seconds / steps.made for steps in chosen) for chosen in by_process]
     interrupted = {
         number

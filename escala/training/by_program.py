@@ -154,8 +154,13 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     output.close()
     try:
         report = _Report.read(program, plan, place, marks_folder, output, execution)
-        if not (report.window and window_file.exists()):  # Else Escala ended it.
+        if not window_file.exists():
             _require_success(execution, output, report)
+        elif report.seen and not report.window:  # Escala ended it, and it is no whole run.
+            raise Failed(
+                "the program was ended after a window of steps, and one of its processes made no "
+                "steady steps. Remedy: let it run to its end: --whole, or window: 0"
+            )
         _require_sound(report, execution)
         if report.known_by != marks.WHOLE:
             if not report.window:

@@ -457,3 +457,15 @@ def test_a_window_of_steps_is_timed_and_an_epoch_projected(run):
     seconds = seconds_per_epoch(result)
     assert seconds >= 100 * 0.01
     assert seconds / 100 == pytest.approx(epoch["train_seconds"] / epoch["steps"])
+
+
+@pytest.mark.torch
+def test_a_run_that_a_window_ended_is_never_taken_for_a_whole_one(run):
+    # A process that makes few steps, before the one that ends the window.
+    few = SEEN.replace("range(100_000)", "range(1)").replace("400.0", "8.0")
+    start = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', FEW])\n"
+    ended = run(
+        f"FEW = {few!r}\n" + start + SEEN, command=[interpreter("torch"), "train.py"],
+        layout="1x1", window=0.5,
+    )  # fmt: skip
+    assert (ended.outcome.status, "--whole" in ended.said) == ("failed", True), ended.said
