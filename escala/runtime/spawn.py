@@ -12,9 +12,11 @@ import argparse
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from subprocess import Popen
@@ -22,6 +24,9 @@ from subprocess import Popen
 from escala.core import children
 
 PROCESS = "ESCALA_PROCESS"
+
+#: How long the end of a killed process may come after the failure of a process that missed it.
+_KILL_SECONDS = 1.0
 
 # linux/sched.h, linux/sockios.h, linux/if.h
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
@@ -99,7 +104,9 @@ def first_to_fail(started: Sequence[Popen]) -> int | None:
     """Wait until all processes have ended, or one has failed. Return the number of the failed one.
 
     The end of each process wakes this process. Failures that follow from the first failure come
-    later, because the other processes must notice it first.
+    later, because the other processes must notice it first. But a process that the kernel kills
+    closes its connections before its end can be seen: such a process is waited for, and named in
+    place of a process that ended by itself.
 
     Parameters
     ----------
@@ -108,7 +115,13 @@ def first_to_fail(started: Sequence[Popen]) -> int | None:
     numbers = {process.pid: number for number, process in enumerate(started)}
     for _ in started:
         ended = numbers[os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid]
-        if started[ended].wait():
+        if (code := started[ended].wait()) > 0:
+            latest = time.monotonic() + _KILL_SECONDS
+            while time.monotonic() < latest and None in [process.poll() for process in started]:
+                time.sleep(0.02)
+            codes = [process.poll() for process in started]
+            return codes.index(-signal.SIGKILL) if -signal.SIGKILL in codes else ended
+        if code:
             return ended
     return None
 

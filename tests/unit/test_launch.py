@@ -244,6 +244,15 @@ def test_the_process_that_fails_first_is_named_although_others_fail_at_once(tmp_
         assert (done.returncode, done.stdout) == (1, f"process rank 2 exited {said}\n")
 
 
+def test_a_killed_process_is_named_although_another_that_missed_it_ended_first():
+    done = spawned(
+        code="import os, signal, time\n"
+        "if os.environ['ESCALA_PROCESS'] == '0': os._exit(1)\n"
+        "time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert (done.returncode, done.stdout) == (1, "process rank 1 exited on signal 9\n")
+
+
 def test_in_a_private_network_only_the_processes_of_the_run_reach_each_other():
     code = (
         "import os, socket, psutil, time\n"
