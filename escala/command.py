@@ -54,7 +54,7 @@ the most common things:
   escala run -e experiments/NAME.yaml -n show what would run, and how long
   escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
 
-Arguments after -- go to Snakemake as they are: escala run -- --forcerun measure
+Arguments after -- go to Snakemake as they are: escala run -- --keep-incomplete
 docs/how-to/command.md describes every subcommand and its Snakemake call.
 
 exit codes:

@@ -167,8 +167,8 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
     if profile or arguments.nodes == 1 or slurm.job_number():
-        again = ["--forcerun", "measure"] if arguments.again else []
-        return call_escala("run", "--experiment", str(file), *profile, *_QUIET, *again)
+        again = ["--again"] if arguments.again else []
+        return call_escala("run", "--experiment", str(file), *profile, *again, *_QUIET)
     if code := call_escala("run", "prepare", "--experiment", str(file), *_QUIET):
         return code
     if submit.select_runs(experiment):

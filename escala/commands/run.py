@@ -16,7 +16,8 @@ examples:
   escala run -e experiments/virus/ladder.yaml -n    what would run, and how long
   escala run results/demo/runs/demo-1000/virus-cnn/single/1x1/tuned/native/rep1/run.json
   escala run --profile profiles/slurm               the runs are measured in a job of SLURM
-  escala run -- --forcerun measure                  arguments after -- are for Snakemake
+  escala run --again                                measure all of it a second time
+  escala run -- --keep-incomplete                   arguments after -- are for Snakemake
 """
 
 

@@ -33,6 +33,8 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--profile", metavar="FOLDER", help=text)
     text = "show what would run, and run nothing"
     parser.add_argument("-n", "--dry-run", action="store_true", help=text)
+    text = "measure also what an earlier call has measured"
+    parser.add_argument("--again", action="store_true", help=text)
     add_experiment(parser)
 
 
@@ -77,6 +79,7 @@ def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
         call += ["--cores", cores] if cores else []
         call += ["--profile", find_file(arguments.profile)] if arguments.profile else []
         call += ["--dry-run"] if arguments.dry_run else []
+        call += ["--forcerun", "measure"] if arguments.again else []
     call += arguments.extra
     file = file_of(arguments)
     # `--configfile` comes last, because it takes every word after it.

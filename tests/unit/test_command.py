@@ -52,6 +52,8 @@ def call_of(words: list[str]) -> list[str]:
     [
         ("run", "snakemake --cores all"),
         (f"run {RUN} -c 2 -n", f"snakemake {RUN} --cores 2 --dry-run"),
+        (f"run -e {LADDER} --again -c 2",
+         f"snakemake --cores 2 --forcerun measure --configfile {LADDER}"),
         (f"run -e {LADDER} -c 2 -- --forcerun train --config 'title=a b'",
          f"snakemake --cores 2 --forcerun train --config 'title=a b' --configfile {LADDER}"),
         ("predict", "snakemake predictions --cores all"),

@@ -174,7 +174,7 @@ def test_the_page_tells_why_there_is_no_verdict_and_what_to_do(tmp_path):
     sure = " ".join(told(frames, "sure"))
     assert "other work disturbed 3 of 7 paired runs to the end" in sure
     assert first_line(*Report(frames).answers, Names()).startswith("no verdict from disturbed runs")
-    assert "--forcerun measure" in " ".join(told(frames, "next"))
+    assert "`--again`" in " ".join(told(frames, "next"))
     disturb(experiment, MPI, [1])
     frames = tabled(experiment, references=REFERENCES)
     assert "no verdict" not in " ".join(told(frames, "sure"))

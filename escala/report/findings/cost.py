@@ -133,8 +133,8 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
     disturbed = among(runs_for_times(report), answer.behind)["disturbed"].fillna(False).any()
     if matches >= needed and (rival.row["stays_disturbed"] or disturbed):
         return (
-            f"leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "
-            "end of the call of `escala`"
+            f"leave the machine idle and measure {label} again: `--again` in the call of `escala`, "
+            "or `--forcerun measure` in that of `snakemake`"
         )
     looks, to_decide = report.tables["looks"], rival.row["matches_to_decide"]
     if len(looks) and looks["goes_on"].iloc[-1] and pd.isna(rival.row["futile"]):
