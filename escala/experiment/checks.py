@@ -69,8 +69,8 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
             names, known = entry.get(part, []), settings[part]
             yield from check_names(f"{key}.{part}", names, part.removesuffix("s"), known)
         workloads = entry.get("workloads", settings["workloads"])
-        known = [name for name in workloads if name in settings["workloads"]]
-        yield from _check_models(f"{key}.strategy", strategy, known, settings)
+        known_workloads = [name for name in workloads if name in settings["workloads"]]
+        yield from _check_models(f"{key}.strategy", strategy, known_workloads, settings)
     for position, reference in enumerate(settings.get("references", [])):
         yield from _check_parts(settings, f"references.{position}", reference)
     for name, rungs in settings["ladders"].items():
@@ -82,12 +82,13 @@ def faults_of_names(settings: Settings) -> Iterator[Fault]:
 
 def faults_of_runs(settings: Settings) -> Iterator[Fault]:
     """Yield the faults of settings that contradict each other. All names in them are known."""
-    runs = [*timing_runs(settings), *ladder_runs(settings)]
-    files = Counter(run.file for run in runs if run.series is None)
+    listed = timing_runs(settings)
+    runs = [*listed, *ladder_runs(settings)]
+    files = Counter(run.file for run in listed)
     if repeated := [file for file, times in files.items() if times > 1]:
         remedy = "name each strategy, layout, variant and network once"
         yield "configurations", min(repeated), "this run is listed twice", remedy
-    compared = {run.configuration for run in runs if run.series is None and is_compared(run)}
+    compared = {run.configuration for run in listed if is_compared(run)}
     for position, reference in enumerate(settings.get("references", [])):
         if compared and all(
             resolve(reference, configuration) != configuration for configuration in compared
@@ -100,7 +101,7 @@ def faults_of_runs(settings: Settings) -> Iterator[Fault]:
             key = f"configurations.{position}.layouts.{number}"
             yield from _check_layout(key, entry["strategy"], layout)
     yield from _check_ladders(settings)
-    yield from _check_looks(settings)
+    yield from _check_stopping(settings)
     for run in runs:
         yield from _check_run(settings, run)
     yield from _check_slow_ranks(settings, runs)
@@ -180,8 +181,8 @@ def _check_ladders(settings: Settings) -> Iterator[Fault]:
         yield "ladders", list(settings["ladders"]), reason, remedy
 
 
-def _check_looks(settings: Settings) -> Iterator[Fault]:
-    """Refuse a session that decides when it stops where times of runs do not decide the answer."""
+def _check_stopping(settings: Settings) -> Iterator[Fault]:
+    """Refuse `repeats` without a number, if the times of a session do not decide when it stops."""
     if isinstance(settings["repeats"], int):
         return
     remedy = "give repeats a number"
@@ -208,8 +209,8 @@ def _check_layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
 def _check_run(settings: Settings, run: Run) -> Iterator[Fault]:
     """Refuse a run that the launcher cannot start, and knobs that the run cannot have."""
     strategy, variant, layout = run.declared.strategy, run.declared.variant, run.layout
-    several = layout.nodes > 1 or (strategy.meets_by == "mpi" and layout.ranks > 1)
-    if settings["launcher"] == LOCAL and several:
+    needs_launcher = layout.nodes > 1 or (strategy.meets_by == "mpi" and layout.ranks > 1)
+    if settings["launcher"] == LOCAL and needs_launcher:
         reason = f"cannot start {run.strategy} {layout}"
         yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
     if variant["slowdown"] and (not strategy.waits() or strategy.layouts.process_per_node):

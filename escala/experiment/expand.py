@@ -62,7 +62,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     with the first variant that is listed for this layout.
     """
     declared = settings.knows[workload]
-    cells = [
+    listed = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
         if workload in entry.get("workloads", [workload])
@@ -74,8 +74,8 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
         )
     ]
     if declared.is_fitted:
-        return [cell for cell in cells if cell[:2] == ONE_PROCESS][:1]
-    return cells
+        return [one for one in listed if one[:2] == ONE_PROCESS][:1]
+    return listed
 
 
 def references(settings: Settings) -> list[Reference]:
@@ -126,7 +126,7 @@ def _with_variant(settings: Settings, workload: Workload, variant: str) -> Workl
     return replace(workload, declared=declared)
 
 
-def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
+def _runs_of_tasks(settings: Settings, **names: Any) -> Iterator[Run]:
     """Yield a run of each configuration of each task; for `names` see `_make_run`."""
     for dataset, workload in tasks(settings):
         for configuration in configurations(settings, workload):
@@ -134,7 +134,7 @@ def _cells(settings: Settings, **names: Any) -> Iterator[Run]:
 
 
 def most_repeats(settings: Settings) -> int:
-    """Return the number of repeats, and the most of them if the session decides when it stops."""
+    """Return the number of repeats, or the largest one if the session decides when it stops."""
     repeats = settings["repeats"]
     return repeats if isinstance(repeats, int) else repeats["at_most"]
 
@@ -148,7 +148,7 @@ def timing_runs(settings: Settings) -> list[Run]:
     return [
         run
         for repeat in range(1, most_repeats(settings) + 1)
-        for run in _cells(settings, repeat=repeat)
+        for run in _runs_of_tasks(settings, repeat=repeat)
         if is_compared(run) or repeat <= len(settings["datasets"][run.dataset]["split"]["seeds"])
     ]
 
@@ -159,7 +159,7 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
     return [
         run
         for repeat in (range(1, repeats + 1) if repeats else [None])
-        for run in _cells(settings, repeat=repeat, instrument=probe)
+        for run in _runs_of_tasks(settings, repeat=repeat, instrument=probe)
         if PROBES[probe].applies(run)
     ]
 
@@ -170,8 +170,8 @@ def rungs(settings: Settings) -> list[Rung]:
     A rung without a `label` is called by the settings that differ, each as `key: old → new`.
     """
     result = []
-    for ladder, rungs in settings["ladders"].items():
-        for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
+    for ladder, listed in settings["ladders"].items():
+        for number, (before, after) in enumerate(itertools.pairwise(listed), start=1):
             sides = configuration_of(before), configuration_of(after)
             old, new = (
                 {name: getattr(side, name) for name in ("strategy", "layout", "network")}
@@ -185,8 +185,8 @@ def rungs(settings: Settings) -> list[Rung]:
             )
             label = after.get("label") or changes or "nothing"
             result.append(Rung(f"{ladder}-{number}", ladder, number, *sides, label))
-        if len(rungs) > 2:
-            ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
+        if len(listed) > 2:
+            ends = configuration_of(listed[0]), configuration_of(listed[-1])
             result.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
     return result
 
@@ -224,12 +224,12 @@ def permute(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
     repeat : from 1. The order does not depend on the number of repeats.
     """
     count = len(runs)
-    names = Random(seed).sample(runs, count)
+    run_of_symbol = Random(seed).sample(runs, count)
     block, row = divmod(repeat - 1, count)
     first = Random(f"{seed} {block}").sample(range(count), count)[row]
     # 0, 1, -1, 2, -2, …: all differences of neighbours are different.
     steps = [(place + 1) // 2 * (1 if place % 2 else -1) for place in range(count)]
-    order = [names[(first + step) % count] for step in steps]
+    order = [run_of_symbol[(first + step) % count] for step in steps]
     return order[::-1] if count % 2 and block % 2 else order
 
 

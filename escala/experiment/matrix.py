@@ -55,12 +55,12 @@ class Experiment:
             except InputError as error:
                 where = f"datasets.{name}.{error.where}"
                 faults.append((where, error.value, error.reason, error.remedy))
-        self._require_none([*faults, *scaling.faults(settings)])
+        self._refuse([*faults, *scaling.faults(settings)])
         self.settings = scaling.with_scaling(settings)
         for check in (faults_of_names, faults_of_runs):
-            self._require_none(list(check(self.settings)))
+            self._refuse(list(check(self.settings)))
 
-    def _require_none(self, faults: Sequence[Fault]) -> None:
+    def _refuse(self, faults: Sequence[Fault]) -> None:
         if faults:
             raise InputErrors([self.error(*fault) for fault in faults])
 
@@ -144,7 +144,7 @@ class Experiment:
 
     @cached_property
     def _known(self) -> dict[Run, Run]:
-        """Every run by itself. An equal run without `declared` finds the run with it."""
+        """Every run, by an equal run that may lack `declared`."""
         return {run: run for runs in self._places.values() for run in runs}
 
     def run(self, *names: Any, **more: Any) -> Run:
@@ -278,12 +278,12 @@ class Experiment:
         """Return how a run trains: its settings, knobs, link and number of steps."""
         return expand.run_settings(self.settings, run)
 
-    def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
+    def require_cores(self, run: Run, available: int, in_job: bool = False) -> None:
         """Refuse a run that this machine cannot start, or has too few cores for.
 
         Parameters
         ----------
-        steps : whether runs are steps of a job. The nodes of the job are like this machine.
+        in_job : whether SLURM starts runs in a job. The nodes of the job are like this machine.
 
         Raises
         ------
@@ -291,10 +291,10 @@ class Experiment:
             `oversubscribe`; or SLURM must launch the run.
         """
         by_slurm = "through SLURM: --profile profiles/slurm, or inside a job"
-        if self.settings["launcher"] == SRUN and not steps:
+        if self.settings["launcher"] == SRUN and not in_job:
             remedy = f"use auto, or run {by_slurm}"
             raise self.error("launcher", SRUN, "needs a SLURM allocation", remedy)
-        if run.layout.nodes > 1 and not steps:
+        if run.layout.nodes > 1 and not in_job:
             reason = "needs more than one node, but this is a single machine"
             remedy = f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab"
             raise self.error(where_listed(run), run.layout, reason, remedy)

@@ -66,6 +66,10 @@ def resolve(reference: Reference, configuration: Configuration) -> Configuration
     )
 
 
+#: The number of the main reference.
+MAIN = 1
+
+
 def reference_number(configuration: Configuration, references: Sequence[Reference]) -> int | None:
     """Return the position of a configuration in the references, from 1; None if it is not there."""
     for number, reference in enumerate(references, start=1):

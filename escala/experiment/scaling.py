@@ -13,9 +13,9 @@ from escala.strategies import STRATEGIES
 from escala.workloads import Workload
 
 STRONG, WEAK = "strong", "weak"
-#: The size with which the rule of a site compares a size: the smallest (default), or half of it.
+#: The size with which a site's rule compares: the smallest (default), or the next smaller one.
 BASELINE, DOUBLING = "baseline", "doubling"
-#: The times that the rule of a site compares: times of whole runs (default), or of steps.
+#: The times that the rule compares: of whole runs (default), or of steps.
 RUN, STEPS = "run", "steps"
 #: Keys that select some of the variants, networks and workloads of the experiment for a study.
 _NARROWED = ("variants", "networks", "workloads")
@@ -70,8 +70,8 @@ def with_scaling(settings: Settings) -> Settings:
         return settings
     listed, layouts = list(settings["configurations"]), layouts_of(scaling)
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
-    names = scaling.get("workloads", settings["workloads"])
-    takes_steps = any(settings.knows[name].takes_steps for name in names)
+    workloads = scaling.get("workloads", settings["workloads"])
+    takes_steps = any(settings.knows[name].takes_steps for name in workloads)
     for strategy in scaling["strategies"]:
         by_steps = takes_steps and STRATEGIES[strategy].engine
         alone = one_process(strategy)[0] if by_steps else strategy
@@ -84,14 +84,14 @@ def with_scaling(settings: Settings) -> Settings:
             entry_of_study = {"strategy": name, "layouts": layouts_of_name, **narrowed}
             unlisted = []
             for layout in layouts_of_name:
-                present = {cell for entry in same for cell in _cells(entry, layout, settings)}
+                present = set().union(*(_combinations(entry, layout, settings) for entry in same))
                 if not present:
                     unlisted.append(layout)
                     continue
                 # The experiment may list a layout for some variants or workloads only.
-                for cell in _cells(entry_of_study, layout, settings):
-                    if cell not in present:
-                        parts = {key: [value] for key, value in zip(_NARROWED, cell, strict=True)}
+                for names in _combinations(entry_of_study, layout, settings):
+                    if names not in present:
+                        parts = {key: [value] for key, value in zip(_NARROWED, names, strict=True)}
                         listed.append({"strategy": name, "layouts": [layout], **parts})
             if unlisted:
                 listed.append(entry_of_study | {"layouts": unlisted})
@@ -103,7 +103,7 @@ def with_scaling(settings: Settings) -> Settings:
     return result
 
 
-def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[str, ...]]:
+def _combinations(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[str, ...]]:
     """Return each combination of variant, network and workload in which an entry has a layout."""
     if layout not in entry["layouts"]:
         return []
