@@ -70,7 +70,7 @@ use rule measure as measure_on_nodes with:
         "Measure {wildcards.experiment} on nodes: {wildcards.nodes}"
 
 
-if EXPERIMENT.settings["jobs_by_nodes"] and internals.jobs_on_cluster(workflow):
+if EXPERIMENT.settings["jobs_by_nodes"] and internals.uses_cluster(workflow):
 
     ruleorder: join_measurements > measure
 

@@ -83,7 +83,7 @@ def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
     logger.addFilter(is_printed)
 
 
-def jobs_on_cluster(workflow: Workflow) -> bool:
+def uses_cluster(workflow: Workflow) -> bool:
     """Return whether jobs go to a cluster. In a dry run, return whether they would."""
     return workflow.resource_settings.nodes is not None
 
@@ -94,7 +94,7 @@ def experiment_settings(workflow: Workflow) -> tuple[list[Path], dict]:
     return list(settings.configfiles), dict(settings.config)
 
 
-def end_dry_run(workflow: Workflow) -> bool:
+def is_end_of_dry_run(workflow: Workflow) -> bool:
     """Return whether this process ends a dry run whose graph of jobs was made without an error."""
     if not (workflow.is_main_process and workflow.dryrun and workflow.dag is not None):
         return False

@@ -155,7 +155,7 @@ class Lifecycle:
 
     def end_dry_run(self) -> None:
         """List the runs, and print the time that they take."""
-        if not internals.end_dry_run(self._workflow):
+        if not internals.is_end_of_dry_run(self._workflow):
             return
         print(*map(words_of, self.runs()), sep="\n")
         try:
@@ -197,8 +197,8 @@ class Lifecycle:
         If a session ended because the time of its job was over, this call ends with `NO_TIME`, too.
         """
         for name in self._submitted:
-            waited = [] if interrupts.was_signalled() else slurm.overdue_jobs(name)
-            for number in waited:
+            overdue = [] if interrupts.was_signalled() else slurm.overdue_jobs(name)
+            for number in overdue:
                 say(f"job {number}: DEADLINE: it had not begun after queue_minutes")
             if not slurm.cancel(name):
                 remedy = f"Cancel the jobs of this call later: scancel --name={name}"

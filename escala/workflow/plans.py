@@ -51,7 +51,7 @@ class Plans:
     ----------
     is_main : whether this process makes the graph of jobs.
     has_links : returns whether there are several nodes with links between them.
-    forced : returns the rules that are run whatever there is.
+    forced : returns the rules that run even if their results exist.
     provide : makes the environments of engines; what is measured depends on what they hold.
     targets : returns the targets of the call.
 
@@ -72,12 +72,12 @@ class Plans:
         targets: Callable[[], set[str]] = set,
     ):
         self._experiments, self._is_main, self._has_links = experiments, is_main, has_links
-        self._forced, self._provide, self._asked_targets = forced, provide, targets
+        self._forced, self._provide, self._targets_of_call = forced, provide, targets
         # Code and experiments are read once in a call of Snakemake.
         self._plan = cache(self._plan)
         self._make_file = cache(self._make_file)
         # By experiment and group, the runs that Snakemake has asked for by their `run.json`.
-        self._targets: dict[tuple, set[Run]] = {}
+        self._run_targets: dict[tuple, set[Run]] = {}
         # The targets and all runs that are measured with them.
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
@@ -87,7 +87,7 @@ class Plans:
     @property
     def added(self) -> set[Run]:
         """The runs that are no targets, but with which targets are compared."""
-        return self._with_targets.difference(*self._targets.values())
+        return self._with_targets.difference(*self._run_targets.values())
 
     def plan_of(self, wildcards: Wildcards) -> Plan:
         """Return the plan of a run and of its references, or of all runs of an experiment."""
@@ -168,7 +168,7 @@ class Plans:
         file = _file_of(name, part)
         if self._is_main and isinstance(part, Run):
             # If several jobs are for runs of one group, the first job measures the whole group.
-            targets = self._targets.setdefault((name, group_of(part)), set())
+            targets = self._run_targets.setdefault((name, group_of(part)), set())
             targets.add(part)
             plan = plan_runs(self._experiments.by_name(name), targets)
             for run in targets:
@@ -191,7 +191,7 @@ class Plans:
         if run:
             self._with_targets |= {planned.run for planned in left}
             _refuse_failed(plan, run.file, {run.file})
-        elif plan.table in self._asked_targets():
+        elif plan.table in self._targets_of_call():
             self.target_runs |= {planned.file: planned.run for planned in runs}
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})

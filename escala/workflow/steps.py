@@ -1,4 +1,4 @@
-"""The rules that `scripts/step.py` makes, with the module of the function of each."""
+"""The rules whose outputs `scripts/step.py` makes, each by a function of its name."""
 
 from __future__ import annotations
 
