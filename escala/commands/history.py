@@ -41,14 +41,14 @@ def run(arguments: argparse.Namespace) -> int | None:
 
 
 def _add(folder: Path, arguments: argparse.Namespace) -> int:
-    from escala.report.history import add
+    from escala.report.history import add as add_runs
 
-    added = add(folder, arguments.experiments, warn=say)
+    added = add_runs(folder, arguments.experiments, warn=say)
     for error in added.unreadable.values():
         say(error)
     print(
         f"{folder}: {with_noun(added.runs, 'run')} of {with_noun(len(added.files), 'session')} "
-        f"added, {added.measurements} of them as measurements; {added.known} already there"
+        f"added, {added.measurements} of these runs as measurements; {added.known} already there"
     )
     return 1 if added.unreadable else 0
 

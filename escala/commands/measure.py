@@ -26,7 +26,7 @@ from escala.measure import lost, table
 from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, PlannedRun, cut_at_stop, looks_file, no_time_file
 from escala.measure.session import Session
-from escala.report.forming import Forming, see, why_decided
+from escala.report.progress import Progress, find_comparisons, why_decided
 from escala.runtime import slurm
 
 EXAMPLES = """\
@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     looks: list[dict] = []
 
     def look(repeats: int, runs: list[Run], why: str | None) -> str | None:
-        compared = see(runs, plan.references)
+        """Record what is decided. Return why the session stops; `why` if it stops in any case."""
+        compared = find_comparisons(runs, plan.references)
         ended = why_decided(compared) or why
         is_final = ended not in (None, why)
         about = {"repeats": repeats, "ended": ended}
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         lack_of_time=allocated.lack_of_time,
         remedy=lambda: allocated.remedy,
         look=look,
-        tell=Forming(level=level_of(plan.sequential)).tell,
+        tell=Progress(level=level_of(plan.sequential)).tell,
         job=allocated.job,
     ).measure()
     if code == console.NO_TIME:

@@ -63,9 +63,9 @@ def add(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int | None:
     if "command" in arguments:
         arguments.name = arguments.name or (arguments.output and arguments.output.stem)
-        of_program = draft_program.draft([arguments.command], arguments)
-        output = arguments.output or draft_program.file_of(of_program.name)
-        return _write(of_program, output, arguments.force)
+        drafted = draft_program.draft([arguments.command], arguments)
+        output = arguments.output or draft_program.file_of(drafted.name)
+        return _write(drafted, output, arguments.force)
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     force = options.pop("force")
     if "data" not in options:
@@ -137,7 +137,7 @@ def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
                 return
 
     ask("data", f"Your data: a folder or a file, or `{SIMULATED}`", None, str)
-    # Without an answer, the experiment also has further workloads for such data.
+    # With the default, no workload is set, so the draft has every workload for such data.
     default = recognise(answers["data"]).workload
     ask(
         "workload",

@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, formatter_class=argparse.RawDescriptionHelpFormatter, **options: Any):
-        super().__init__(formatter_class=formatter_class, **options)
+        super().__init__(formatter_class=formatter_class, allow_abbrev=False, **options)
 
     #: A remedy for an unknown option, printed after similar options.
     hint = ""

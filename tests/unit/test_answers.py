@@ -24,10 +24,10 @@ from escala.experiment import Run
 from escala.experiment.runs import Declared
 from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
-from escala.report import forming, tables
+from escala.report import progress, tables
 from escala.report.findings.context import Report
-from escala.report.forming import Forming
 from escala.report.history import add
+from escala.report.progress import Progress
 from escala.report.summary import all_findings, first_screen
 from escala.workloads import WORKLOADS
 
@@ -256,12 +256,12 @@ class Told:
 
     def __init__(self, capsys):
         self.now, self._capsys = 0.0, capsys
-        self._forming = Forming(clock=lambda: self.now)
+        self._progress = Progress(clock=lambda: self.now)
 
     def after(self, *done: Run, more: tuple[Run, ...] = (), sequential=None) -> list[str]:
         every = [PlannedRun(each.names, "", 0, None, (), 0, each) for each in (*EVERY_RUN, *more)]
         plan = Plan("small", (), sequential, tuple((each,) for each in every))
-        self._forming.tell(plan, [each for each in every if each.run not in done])
+        self._progress.tell(plan, [each for each in every if each.run not in done])
         return self._capsys.readouterr().err.splitlines()
 
 
@@ -271,7 +271,7 @@ def so_far(monkeypatch, capsys) -> Told:
     monkeypatch.setattr(estimate, "medians", lambda runs: (
         lambda planned_run: None if planned_run.instrument else seconds[planned_run.strategy]
     ))  # fmt: skip
-    monkeypatch.setattr(forming, "answer", lambda files, *_: (
+    monkeypatch.setattr(progress, "answer", lambda files, *_: (
         ["one takes 0.63–0.71", "two takes 0.9–1.1"] if len(files) > 2 else []
     ))  # fmt: skip
     return Told(capsys)
@@ -323,7 +323,7 @@ def test_an_answer_that_cannot_be_given_ends_nothing(so_far, monkeypatch):
     def damaged(*_):
         raise OSError("run.json is damaged")
 
-    monkeypatch.setattr(forming, "answer", damaged)
+    monkeypatch.setattr(progress, "answer", damaged)
     assert so_far.after() == []
     one, other = so_far.after(*EVERY_RUN[:4])
     assert one == "escala: small: no answer so far: run.json is damaged"

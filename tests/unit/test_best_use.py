@@ -28,7 +28,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json
 from escala.experiment.runs import DEFAULT_REFERENCES
-from escala.report import forming
+from escala.report import progress
 from escala.report.findings.answer import TIMES
 from escala.report.findings.context import Report
 from escala.report.findings.words import Finding, quote, with_labels
@@ -317,7 +317,7 @@ def consistent(frames: Frames) -> Found:
     screen = first_screen(Report(frames, "demo"), found)
     headings, rows = overview(Report(frames))
     cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
-    provisional = list(forming.provisional(every))
+    provisional = list(progress.provisional(every))
     assert len(screen.answers) == max(len(every), 1)
     of_table = with_labels(frames["best_use"], frames).fillna({"task": ""})
     for answer, shown in zip(every, screen.answers, strict=False):
@@ -402,7 +402,7 @@ def test_all_that_is_said_names_the_same_configuration(
     if bare:
         _assert_never_chosen(frames, found, "ddp-gloo")
     [answer] = Report(frames).answers
-    told = forming.answer(experiment.runs, DEFAULT_REFERENCES)
-    assert told == list(forming.provisional([answer]))
+    told = progress.answer(experiment.runs, DEFAULT_REFERENCES)
+    assert told == list(progress.provisional([answer]))
     least = min(answer.alternatives, key=lambda each: np.nan_to_num(each.ratio.value, nan=9))
     assert answer.closest.verdict == UNAVAILABLE or least.ratio.value <= answer.closest.ratio.value

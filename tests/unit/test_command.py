@@ -236,6 +236,7 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
         ("install foo", ["ENGINE: 'foo'", *ENGINES, "operations", "`escala install --help`"]),
         ("completion csh", ["shell: 'csh'", "perhaps it is zsh", "`escala completion --help`"]),
         ("run --croes 2", ["'--croes': is not an option of escala run", "perhaps it is --cores"]),
+        ("new --comm train.py", ["'--comm': is not an option of escala new", "it is --command"]),
         ("report results", ["the call: 'results': is one word too many"]),
         ("store", ["the following arguments are required: COMMAND"]),
         ("advise results/demo --goal tme", ["--goal: 'tme'", "perhaps it is time"]),

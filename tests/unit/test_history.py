@@ -220,7 +220,7 @@ def test_the_command_adds_and_queries_and_names_what_it_cannot_do(folder, tmp_pa
     missing = run_command("query", "--sql", "FROM runs")
     assert missing.returncode == 2 and "is not a folder of a history" in missing.stderr
     added, _ = started("add", made.folder).communicate()
-    assert "4 runs of 1 session added, 4 of them as measurements; 0 already there" in added
+    assert "4 runs of 1 session added, 4 of these runs as measurements; 0 already there" in added
     for sql, printed in (
         ("SELECT max(ranks) AS r FROM runs", "r\n2\n"),
         ("SELECT '=1+1' AS a, -2 AS b", "a,b\n'=1+1,-2\n"),

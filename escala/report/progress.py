@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _READ = ("runs", "configurations", "noise", "speedup", "best_use")
 
 
-class Forming:
+class Progress:
     """Prints the answer so far whenever the last run of a repeat has ended.
 
     Parameters
@@ -108,7 +108,7 @@ def _seconds(left: Collection[Run]) -> tuple[float, int]:
 
 def _runs_to_compare(runs: Iterable[Run]) -> list[Run]:
     """Return the runs whose times are compared with those of their references."""
-    return [run for run in runs if run.instrument is run.series is None and is_compared(run)]
+    return [run for run in runs if not (run.instrument or run.series) and is_compared(run)]
 
 
 def answer(
@@ -139,15 +139,15 @@ def _report(
     return Report(tables(run_files, **about, only=_READ))
 
 
-def see(runs: Sequence[Run], references: Sequence[Reference]) -> list[dict]:
+def find_comparisons(runs: Sequence[Run], references: Sequence[Reference]) -> list[dict]:
     """Return the comparisons that decide the answer of some runs, at the level of a look.
 
-    These are those of each best use with what uses no more; without any, those with main
-    references.
+    Each best use is compared with the alternatives that use no more. Without a best use, every
+    configuration is compared with its main reference.
 
     Returns
     -------
-    Of each the columns of the table `looks` on it.
+    For each comparison, its columns of the table `looks`.
     """
     import pandas as pd
 
@@ -169,7 +169,7 @@ def see(runs: Sequence[Run], references: Sequence[Reference]) -> list[dict]:
 
 
 def why_decided(compared: Sequence[dict]) -> str | None:
-    """Return why a session may stop that saw these comparisons; None if it goes on."""
+    """Return why a session with these comparisons may stop; None if it goes on."""
     if not compared:
         return "nothing can be compared"
     left = [row for row in compared if row["verdict"] not in (FASTER, SLOWER)]
