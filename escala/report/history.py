@@ -110,8 +110,8 @@ def run_files(experiment: Path) -> list[Path]:
 def rows(files: Iterable[Path]) -> SessionRows:
     """Return the rows of measurements, by their session, from run.json files.
 
-    A measurement in several files has one row; the newest measurement of a run is an example. A row
-    has the ratio to one process of the same session, if one process was measured.
+    A measurement in two files, `run.json` and one of `sessions/`, has one row. A row has the
+    ratio to one process of the same session, if one process was measured.
     """
     runs: dict[str, dict] = {}
     unreadable: dict[Path, InputError] = {}

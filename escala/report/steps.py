@@ -14,7 +14,7 @@ from escala.core.readable import with_noun
 from escala.measure import table
 from escala.record.disturbance import earlier, is_disturbed
 from escala.record.schema import read_result
-from escala.report.figures import DECLARED, OfRun
+from escala.report.figures import DECLARED, RunFiles
 from escala.strategies.base import TRACE
 
 #: What `escala submit` writes alongside the document of a study.
@@ -85,7 +85,7 @@ def figure_of_run(
 
     file = Path(settings.run).with_name(DECLARED[settings.figure].file)
     pictures = Path(settings.pictures) if settings.pictures else None
-    files = OfRun(file if file.exists() else None, dataset and dataset.parent, pictures)
+    files = RunFiles(file if file.exists() else None, dataset and dataset.parent, pictures)
     with common.style():
         drawn = figure(settings.figure).draw(read_json(Path(settings.run)), files)
         common.save(drawn, output["figure"])

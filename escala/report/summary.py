@@ -55,9 +55,9 @@ class FirstScreen(NamedTuple):
     Attributes
     ----------
     answers : the answer to the question of the experiment, then an answer to each task.
-    brief : some sentences of each section of `BRIEF`, by section. For each answer it is the first
-        finding that names the answer. If no finding names an answer, it is the section's first
-        finding. Findings with `first` follow.
+    brief : some sentences of each section of `BRIEF`, by section: for each answer the first finding
+        that names it, or the section's first finding if none names an answer; then the findings
+        with `first`.
     """
 
     question: str

@@ -193,8 +193,8 @@ def assert_beside_or_before(browser: webdriver.Chrome, narrow: bool) -> None:
 
 def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened):
     resize(opened, 1400)
-    *_, row = opened.find_elements(By.CSS_SELECTOR, "#figure-seconds_per_epoch .told")
-    box = opened.find_element(By.ID, "told")
+    *_, row = opened.find_elements(By.CSS_SELECTOR, "#figure-seconds_per_epoch .has-tooltip")
+    box = opened.find_element(By.ID, "tooltip")
     assert not box.is_displayed()
     ActionChains(opened).move_to_element(row).perform()
     WebDriverWait(opened, 60).until(lambda _: box.is_displayed())

@@ -24,7 +24,7 @@ from escala.data.captions import PATHS, arrays, source, vgg16
 from escala.data.captions.arrays import queries
 from escala.data.captions.words import END, PADDING, SPECIAL, START, UNKNOWN, bleu, counts, words_of
 from escala.data.splits import Side, write_split
-from escala.report.figures import OfRun, common
+from escala.report.figures import RunFiles, common
 from escala.report.figures import captions as captions_figure
 
 SIMULATED = {"type": "simulated", "pictures": {"train": 600, "validation": 10, "test": 200}}
@@ -368,7 +368,7 @@ def drawn(
         file = split.with_name("predictions.npy")
         np.save(file, predictions)
     with common.style():
-        figure = captions_figure.draw(run, OfRun(file, split, pictures))
+        figure = captions_figure.draw(run, RunFiles(file, split, pictures))
         boxes = text_boxes.drawn_texts(figure)
     assert not text_boxes.overlaps(boxes)
     assert not text_boxes.cut_off(figure, boxes)

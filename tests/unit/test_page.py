@@ -21,7 +21,7 @@ from sentences import told
 
 from escala.report.figures import FIGURES
 from escala.report.findings.context import Report
-from escala.report.page import FIGURE_SIZE, Drawings, page, templates
+from escala.report.page import FIGURE_SIZE, Inliner, page, templates
 from escala.report.summary import all_findings, first_screen, overview, summary
 from tests.conftest import ROOT
 
@@ -200,10 +200,10 @@ def _elements(text: str) -> list[ET.Element]:
 
 
 def test_drawings_keep_their_shapes_and_styles(figures):
-    drawings = Drawings()
+    inliner = Inliner()
     for name, svg in figures.items():
-        shown = drawings.inline(svg, name, "title", "description")
-        rules = dict(re.findall(r"\.(\w+)\{([^}]*)\}", drawings.rules))
+        shown = inliner.inline(svg, name, "title", "description")
+        rules = dict(re.findall(r"\.(\w+)\{([^}]*)\}", inliner.rules))
         before, after = _elements(svg), _elements(shown)
         assert len(before) == len(after) > 50
         for one, other in zip(before, after, strict=True):
@@ -220,9 +220,9 @@ def test_drawings_keep_their_shapes_and_styles(figures):
 
 
 def test_drawings_bring_no_style_and_refer_to_their_own_parts(figures):
-    drawings, svg = Drawings(), figures["confusion_matrices"]
+    inliner, svg = Inliner(), figures["confusion_matrices"]
     by_figure = []
-    for root in [ET.fromstring(drawings.inline(svg, name, "t", "d")) for name in ("one", "two")]:
+    for root in [ET.fromstring(inliner.inline(svg, name, "t", "d")) for name in ("one", "two")]:
         identifiers = {each.get("id") for each in root.iter()} - {None}
         values = " ".join(value for each in root.iter() for value in each.attrib.values())
         used = set(re.findall(r"url\(#([^)]*)\)", values))
@@ -232,10 +232,10 @@ def test_drawings_bring_no_style_and_refer_to_their_own_parts(figures):
     assert by_figure[0].isdisjoint(by_figure[1])
     svg = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><metadata><b/></metadata>
       <style>*{fill:red}</style><g id="axes"><path d="M 0 0" style="stroke: red"/></g></svg>"""
-    drawings = Drawings()
-    root = ET.fromstring(drawings.inline(svg, "x", "t", "d"))
+    inliner = Inliner()
+    root = ET.fromstring(inliner.inline(svg, "x", "t", "d"))
     assert [each.tag for each in root.iter()] == ["svg", "title", "desc", "g", "path"]
-    assert drawings.rules == ".d0{stroke: red}"
+    assert inliner.rules == ".d0{stroke: red}"
 
 
 @pytest.mark.sweep

@@ -13,8 +13,8 @@ A module declares its figure by constants, which are read without an import (`es
 - `KIND`, with `FILE`: the kind of dataset whose test rows the figure shows.
 
 Modules without a category are helpers. `draw(tables)` draws a figure from the tables of an
-experiment. With `FILE`, `draw(run, shown)` draws it from one run: `run` is the content of
-`run.json`, and `shown` is an `OfRun`.
+experiment. With `FILE`, `draw(run, files)` draws it from one run: `run` is the content of
+`run.json`, and `files` are `RunFiles`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
     file: str | None
 
 
-class OfRun(NamedTuple):
+class RunFiles(NamedTuple):
     """Paths that a figure of one run reads, besides `run.json`.
 
     Attributes

@@ -17,7 +17,7 @@ from escala.data.base import Arrays
 from escala.data.captions.arrays import PICTURES
 from escala.data.captions.words import bleu, counts, references, word_numbers
 from escala.data.images.pictures import read_picture
-from escala.report.figures import OfRun, common
+from escala.report.figures import RunFiles, common
 from escala.report.figures.common import LABEL, LEGEND, NOTE, describe, height_of, wrap
 
 CATEGORY = "Examples"
@@ -54,24 +54,24 @@ class Example(NamedTuple):
     bleu: dict[str, float]
 
 
-def draw(run: dict, shown: OfRun) -> Figure:
+def draw(run: dict, files: RunFiles) -> Figure:
     """Draw some test pictures, each with its captions and its BLEU.
 
     Parameters
     ----------
     run : the content of its run.json.
-    shown : the caption of each test picture, the split, and the folder of the photographs; without
+    files : the caption of each test picture, the split, and the folder of the photographs; without
         that folder the pictures are simulated scenes.
     """
     name = " ".join(run[key] for key in ("strategy", "layout", "variant", "network", "workload"))
     data = describe(run["dataset"], run["data"]["provenance"], run["data"]["leaky"])
     ended = f"The run ended as {run['status']}: {run['reason']}."
-    predictions = None if shown.file is None else np.load(shown.file, allow_pickle=False)
-    if predictions is None or not are_captions(shown.split, predictions):
-        why = "predictions are not numbers of words" if shown.file else "run left no captions"
+    predictions = None if files.file is None else np.load(files.file, allow_pickle=False)
+    if predictions is None or not are_captions(files.split, predictions):
+        why = "predictions are not numbers of words" if files.file else "run left no captions"
         text = f"Unavailable: the {why}. {ended if run['reason'] else ''}"
         return common.empty(f"{WHAT}, {name}", data, text)
-    pictures, selected = shown.pictures, examples(shown.split, predictions, MOST)
+    pictures, selected = files.pictures, examples(files.split, predictions, MOST)
     photographs: list[Image.Image | None] = [None] * len(selected)
     for place, example in enumerate(selected if pictures else ()):
         with suppress(InputError):

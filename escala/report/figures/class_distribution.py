@@ -54,8 +54,8 @@ def draw(tables: common.Tables) -> Figure:
     classes = pd.concat([frame for _, frame in datasets])
     columns = min(len(datasets), 2)
     shown = {name: wrap(name, 1.4, LABEL) for name in classes["class"].unique()}
-    row = max(0.75, height_of(shown.values()) + 0.1)
-    height = max(2.0, row * max(frame["class"].nunique() for _, frame in datasets)) + 0.9
+    row_height = max(0.75, height_of(shown.values()) + 0.1)
+    height = max(2.0, row_height * max(frame["class"].nunique() for _, frame in datasets)) + 0.9
     figure = common.new(5.0 * columns + 2.5, height * -(-len(datasets) // columns))
     panels = common.grid(figure, len(datasets), columns)
     for axes, (dataset, frame) in zip(panels, datasets, strict=True):

@@ -38,7 +38,7 @@ def draw(tables: common.Tables) -> Figure:
     pooled, notes = confusion_matrices.select_table(tables, "pooled")
     if pooled.empty:
         return common.without_data(WHAT, tables, confusion_matrices.MISSING)
-    row = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)
+    row_height = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)
     classes = pooled.groupby(["dataset", "workload"])["class"].nunique().max()
     lowest = np.floor(20 * pooled[SCORES].min().min()) / 20
     darkest = float(np.clip(lowest, DARKEST, 0.95))
@@ -63,7 +63,7 @@ def draw(tables: common.Tables) -> Figure:
         return "runs: {}, splits: {}".format(*frame[["runs", "splits"]].iloc[0])
 
     figure = confusion_matrices.panels(
-        pooled, (_PANEL, row * (classes + 2) + 1.1), panel,
+        pooled, (_PANEL, row_height * (classes + 2) + 1.1), panel,
         ScalarMappable(Normalize(darkest, 1), COLOURS), label="score",
         extend="min" if lowest < darkest else "neither",
     )  # fmt: skip

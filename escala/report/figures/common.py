@@ -51,8 +51,7 @@ _LETTER, _LINE = 0.57, 1.25
 # Inches in a figure for phones: its width, names, values, and the space above and below marks.
 NARROW, NAME_ABOVE, VALUE_ABOVE, ABOVE, BELOW = 4.6, 3.15, 1.15, 0.16, 0.2
 
-# In an SVG file, the identifier of a group with a text to show begins so. `save` makes the text a
-# title.
+# The identifier of an SVG group whose text is shown begins with this. `save` makes it a title.
 _TITLE = "title:"
 
 
@@ -109,7 +108,8 @@ def save(figure: Figure, *paths: Path) -> None:
             )
             if path.suffix == ".svg":
                 # Matplotlib writes no titles. In identifiers it escapes the text.
-                group, title = rf'<g id="{_TITLE}([^"]*)">', r'<g class="told"><title>\1</title>'
+                group = rf'<g id="{_TITLE}([^"]*)">'
+                title = r'<g class="has-tooltip"><title>\1</title>'
                 svg = re.sub(group, title, temporary.read_text(encoding="utf-8"))
                 temporary.write_text(svg, encoding="utf-8")
 
@@ -268,7 +268,8 @@ def select(
 
 def gaps(runs: pd.DataFrame) -> list[str]:
     """Return a note on the runs that have no result, if there are any."""
-    current = add_labels(runs, runs)[lambda frame: frame["current"]]
+    labelled = add_labels(runs, runs)
+    current = labelled[labelled["current"]]
     failed = current[current["status"] != "ok"]
     several = len(panels(runs)) > 1
     groups = failed.groupby(["dataset", "workload", "label", "status"], sort=False)["repeat"]

@@ -45,8 +45,8 @@ def draw(tables: common.Tables) -> Figure:
     names = Names(name_in_words(tables))
     bars = [list(_bars(rows, names)) for _, rows in ladders]
     named = ((bar.name, bar.value) for ladder_bars in bars for bar in ladder_bars)
-    row = common.height_with_names(named)
-    heights = [row * len(ladder_bars) for ladder_bars in bars]
+    row_height = common.height_with_names(named)
+    heights = [row_height * len(ladder_bars) for ladder_bars in bars]
     figure = common.new(common.NARROW, sum(heights) + 0.9 * len(ladders))
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)
     several = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
@@ -57,14 +57,15 @@ def draw(tables: common.Tables) -> Figure:
         for place, bar in enumerate(ladder_bars):
             if pd.isna(bar.end):
                 continue
-            axes.barh(place, bar.end - bar.begin, 0.2 / row, bar.begin, color=bar.colour)
+            axes.barh(place, bar.end - bar.begin, 0.2 / row_height, bar.begin, color=bar.colour)
             if not pd.isna(bar.interval[0]):
                 mark = {"color": "black", "capsize": 3, "linewidth": 1}
                 lengths = common.error_bars(bar.end, *bar.interval)
                 axes.errorbar(bar.end, place, xerr=lengths, **mark)
             ends = (bar.begin, bar.end, bar.interval[1])
             farthest = max(farthest, *(end for end in ends if not pd.isna(end)))
-        common.name_rows(axes, [(bar.name, bar.value) for bar in ladder_bars], row, farthest)
+        texts = [(bar.name, bar.value) for bar in ladder_bars]
+        common.name_rows(axes, texts, row_height, farthest)
         before = names(first["before"]).replace("`", "")
         what = f"time per {unit(tables, first['workload'])} (1: {before})"
         axes.set_xlabel(wrap(what, width, PANEL_TITLE))

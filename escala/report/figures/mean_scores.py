@@ -53,8 +53,8 @@ def draw(tables: common.Tables) -> Figure:
     values = add_labels(pd.concat(frames, ignore_index=True), runs)
     look_of, compared = looks(means), means["difference"].notna().any()
     parts = list(means.groupby(["dataset", "workload", "score"], sort=False))
-    row = max(0.28, height_of(wrap_names(look_of)) + 0.08)
-    heights = [0.9 + row * len(frame) for _, frame in parts]
+    row_height = max(0.28, height_of(wrap_names(look_of)) + 0.08)
+    heights = [0.9 + row_height * len(frame) for _, frame in parts]
     figure = common.new(9 if compared else 6, sum(heights))
     grid = figure.subplots(
         len(parts), 1 + compared, squeeze=False, height_ratios=heights, sharey="row"

@@ -41,7 +41,7 @@ WHAT = "Training time per epoch"
 MOST = 20
 # Colours of the noise floor and of a prediction.
 _FLOOR, _BAND = "#fbf0cf", "#d8dde2"
-_MAIN = "1 (the main reference)"
+_RATIO_OF_MAIN = "1 (the main reference)"
 _ENDS = ("", "_low", "_high")
 _PREDICTED = [f"predicted{end}_seconds_per_epoch" for end in ("_low", "", "_high")]
 
@@ -202,7 +202,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
             ideal = float(base * against.reference_cores / against.cores)
             texts["ideal"] = _time(ideal)
     elif row.reference == 1:
-        texts["ratio"] = _MAIN
+        texts["ratio"] = _RATIO_OF_MAIN
     low, middle, high = (float(getattr(row, column)) for column in _PREDICTED)
     if pd.notna(row.basis):
         texts["predicted"] = _time(middle, low, high)
@@ -235,7 +235,7 @@ def _target_row(name: str, row, runs: pd.DataFrame, against) -> Row:
     if against is not None and (shown := headline(against)).to_target:
         texts |= {"ratio to the main reference": Names().ratio(shown.ratio), "verdict": shown.brief}
     elif row.reference == 1:
-        texts["ratio"] = _MAIN
+        texts["ratio"] = _RATIO_OF_MAIN
     value = f"{bound}{number(seconds)} s" if known else "no result"
     colour = strategy_look(row.strategy).colour
     return Row(name, colour, seconds, ends, list(reached.dropna().astype(float)), value, texts)

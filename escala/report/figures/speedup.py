@@ -65,9 +65,10 @@ def draw(tables: common.Tables) -> Figure:
             heading += [f"against {common.reference_name(frame)}"] * (references > 1)
             text = wrap(", ".join(filter(None, heading)), _PANEL - 0.1, PANEL_TITLE)
             parts.append((text, in_order(frame)))
-    row = max(0.42, height_of(_names(measured)) + 0.15)
+    row_height = max(0.42, height_of(_names(measured)) + 0.15)
     heights = [
-        row * len(frame) + height_of([heading], PANEL_TITLE) + _AXIS for heading, frame in parts
+        row_height * len(frame) + height_of([heading], PANEL_TITLE) + _AXIS
+        for heading, frame in parts
     ]
     figure = common.new(2 * _PANEL + NAME_INCHES, sum(heights))
     grid = figure.subplots(len(parts), 2, squeeze=False, sharey="row", height_ratios=heights)

@@ -41,8 +41,8 @@ def draw(tables: common.Tables) -> Figure:
         wrap(f"{name}\n(split: {rows['split_by'].iloc[0]})", 1.6, LABEL)
         for name, rows in by_dataset
     ]
-    row = max(0.4, 0.25 * len(workloads), height_of(names)) + 0.1
-    figure = common.new(9, row * len(names) + 1.1)
+    row_height = max(0.4, 0.25 * len(workloads), height_of(names)) + 0.1
+    figure = common.new(9, row_height * len(names) + 1.1)
     figure.get_layout_engine().set(wspace=0.05)
     grid = figure.subplots(1, len(PANELS), sharey=True)
     colours, shapes = common.palette(workloads), common.markers(workloads)

@@ -100,8 +100,8 @@ def page(
     has_only_ladders = not report.against_main and not tables["ladder"].empty
     first = "ladder" if has_only_ladders else "seconds_per_epoch"
     screen = first_screen(report, findings, question)
-    drawings = Drawings()
-    drawn = {drawing.name: drawing for drawing in _draw(figures, findings, drawings, first)}
+    inliner = Inliner()
+    drawn = {drawing.name: drawing for drawing in _draw(figures, findings, inliner, first)}
     # A figure stands in the first section with a finding that names it. Without such a finding, it
     # stands in the section of its category.
     sections = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
@@ -110,7 +110,7 @@ def page(
             finding.figure: section for finding in findings[section] if finding.figure in drawn
         }
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
-    style += drawings.rules + labels_of_runs(headings(tables).values())
+    style += inliner.rules + labels_of_runs(headings(tables).values())
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     columns, configurations = overview(report)
     return (
@@ -177,7 +177,7 @@ def digest(text: str) -> str:
 def _draw(
     figures: Mapping[str, str],
     findings: Mapping[str, Collection[Finding]],
-    drawings: Drawings,
+    inliner: Inliner,
     first: str,
 ) -> Iterator[Drawing]:
     """Yield the first figure, then figures that findings name, then others. Inline what fits."""
@@ -190,7 +190,7 @@ def _draw(
         title, _, _ = caption.partition(". ")
         texts = [finding.text for finding in in_order if finding.figure == name]
         words = " ".join(texts or [caption]).replace("`", "")
-        svg = drawings.inline(figures[name], f"figure-{name}", f"{title.rstrip('.')}.", words)
+        svg = inliner.inline(figures[name], f"figure-{name}", f"{title.rstrip('.')}.", words)
         fits = size + len(svg) <= FIGURE_SIZE
         size += len(svg) * fits
         yield Drawing(name, caption, svg if fits else None)
@@ -260,12 +260,12 @@ _SMALLEST, _LARGEST = 0.8, 1.25
 _LENGTH, _PIXELS_PER_POINT, _PIXELS_PER_REM = re.compile(r"([\d.]+)pt"), 4 / 3, 16
 #: References to identifiers: anywhere, and only in styles and attributes.
 _USED, _REFERENCE = re.compile(r"""(?:url\(|href=")#([^)"]+)"""), re.compile(r"url\(#([^)]*)\)")
-#: Numbers of points with more digits than can be seen.
+#: Lengths in points, with more decimals than can be seen.
 _PRECISE = re.compile(r"-?\d+\.\d{3,}(?:e[+-]?\d+)?")
 
 
-class Drawings:
-    """The drawings of one page, with the classes and identifiers that they use.
+class Inliner:
+    """Turns SVG files into elements of one page, and collects their styles.
 
     The page's security policy allows no style attributes. So each style becomes a class, and equal
     styles of all drawings share a class. Each identifier with a reference becomes short and unique

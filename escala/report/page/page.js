@@ -87,7 +87,7 @@
 (function () {
   const box = document.createElement("div");
   let shown = null;
-  box.id = "told";
+  box.id = "tooltip";
   box.hidden = true;
   document.body.append(box);
   function show(part, event) {
@@ -96,17 +96,17 @@
     box.hidden = !part;
     if (!part) return;
     part.classList.add("shown");
-    box.textContent = part.dataset.told;
+    box.textContent = part.dataset.tooltip;
     const room = [innerWidth - box.offsetWidth, innerHeight - box.offsetHeight];
     box.style.left = Math.max(0, Math.min(event.clientX + 12, room[0] - 4)) + "px";
     box.style.top = Math.max(0, Math.min(event.clientY + 12, room[1] - 4)) + "px";
   }
-  for (const title of document.querySelectorAll(".told > title")) {
-    title.parentNode.dataset.told = title.textContent;
+  for (const title of document.querySelectorAll(".has-tooltip > title")) {
+    title.parentNode.dataset.tooltip = title.textContent;
     title.remove();
   }
   for (const kind of ["pointermove", "click"]) {
-    addEventListener(kind, (event) => show(event.target.closest(".told"), event));
+    addEventListener(kind, (event) => show(event.target.closest(".has-tooltip"), event));
   }
   addEventListener("scroll", () => show(null), true);
 })();

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from escala.core.files import atomic
 from escala.report.figures import DECLARED
-from escala.report.page import Drawings, digest, templates
+from escala.report.page import Inliner, digest, templates
 from escala.report.study.content import Study, study
 
 __all__ = ["Study", "html", "latex", "markdown", "pdf", "study", "write"]
@@ -64,9 +64,9 @@ def html(study: Study, figure: str, links: Sequence[str] = ()) -> str:
     links : addresses of files to link to, relative to the page.
     """
     caption = DECLARED["scaling"].caption.replace("``", "`")
-    drawings = Drawings()
-    svg = drawings.inline(figure, "figure-scaling", "Scaling.", caption)
-    style = (_PAGE / "page.css").read_text(encoding="utf-8") + drawings.rules
+    inliner = Inliner()
+    svg = inliner.inline(figure, "figure-scaling", "Scaling.", caption)
+    style = (_PAGE / "page.css").read_text(encoding="utf-8") + inliner.rules
     template = templates(Path(__file__).parent).get_template("study.html")
     return template.render(
         study=study, style=style, style_digest=digest(style), svg=svg, caption=caption, links=links
