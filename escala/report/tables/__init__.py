@@ -1,7 +1,7 @@
 """Build the result tables of an experiment from its runs.
 
 Times pool every session in which a run was measured, as far as the measurements are comparable.
-Ratios use matches of one session. Scores count each run once, by its current measurement.
+Ratios use paired runs of one session. Scores count each run once, by its current measurement.
 
 A function `NAME(evidence, tables)` in a module of this package makes the table NAME. It yields a
 dict for each row, from `base.Evidence` and from other tables. The schema NAME in `schemas/tables/`

@@ -27,6 +27,9 @@ ABOUT = ("provenance", "leaky")
 #: Which times of two configurations are compared: of an epoch, or to the target accuracy.
 EPOCH, TARGET = "epoch", "target"
 
+#: Positions in a tuple of the values of `CONFIGURATION`.
+STRATEGY, LAYOUT, NETWORK = map(CONFIGURATION.index, ("strategy", "layout", "network"))
+
 Tables = Mapping[str, pd.DataFrame]
 
 

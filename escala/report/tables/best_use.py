@@ -32,10 +32,10 @@ from escala.analysis.verdicts import (
     simultaneous_level,
 )
 from escala.core.files import read_json
-from escala.experiment.runs import Configuration, reference_number
+from escala.experiment.runs import MAIN, Configuration, reference_number
 from escala.programs.marks import WHOLE
 from escala.report.tables import base
-from escala.report.tables.base import TARGET, Evidence, Tables
+from escala.report.tables.base import LAYOUT, NETWORK, TARGET, Evidence, Tables
 from escala.report.tables.speedup import (
     Comparison,
     Judge,
@@ -83,17 +83,18 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
         runs = {names: current[names] for names in same}
         # The network and the runs of each task; the network is None if a task has only one node.
         of_tasks: list[tuple[str | None, dict[tuple, Measurement]]] = []
-        networks = dict.fromkeys(names[-1] for names in runs if names[3].nodes > 1)
+        on_one_node = {names for names in runs if names[LAYOUT].nodes == 1}
+        networks = dict.fromkeys(names[NETWORK] for names in runs if names not in on_one_node)
         for network in networks or [None]:
-            over = {n: run for n, run in runs.items() if n[-1] == network or n[3].nodes == 1}
+            over = {n: run for n, run in runs.items() if n[NETWORK] == network or n in on_one_node}
             models = _models(over, evidence)
             # A configuration that trains another model than a main reference is no use of the
             # resources.
-            main = [model for model in models if 1 in (_number(n, evidence) for n in model)]
+            main = [model for model in models if MAIN in (_number(n, evidence) for n in model)]
             for model in main or models:
                 # Each network has the same configurations of one node: they make only one task.
                 if len(model) > 1 and all(model != other for _, other in of_tasks):
-                    is_within_node = all(names[3].nodes == 1 for names in model)
+                    is_within_node = on_one_node.issuperset(model)
                     of_tasks.append((None if is_within_node else network, model))
         networks_of_tasks = [network for network, _ in of_tasks]
         for network, model in of_tasks:
@@ -107,7 +108,7 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
 
 
 def _number(names: tuple, evidence: Evidence) -> int | None:
-    """Return the number of a reference, 1 for the main one; None for another configuration."""
+    """Return the number of a reference (`MAIN` for the main one), None for any other."""
     return reference_number(Configuration(*names[2:]), evidence.references)
 
 

@@ -42,6 +42,7 @@ from escala.analysis.statistics import (
 from escala.analysis.tables import records
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
 from escala.experiment.runs import (
+    MAIN,
     ONE_PROCESS,
     Configuration,
     reference_number,
@@ -120,7 +121,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def _reference(
     names: tuple, clocked: Collection[tuple], evidence: Evidence, tables: Tables
 ) -> tuple[int | None, Configuration | None]:
-    """Return what a step of a configuration is compared with, after its number as a reference.
+    """Return the reference that a step is compared with: its number and its configuration.
 
     A best use is compared with its closest alternative, if that is in `clocked`. Any other
     configuration is compared with its main reference. Without a reference, both values are None.
@@ -142,8 +143,8 @@ def _parts(
     Parameters
     ----------
     runs : results of `run_attribution`, by rank and part.
-    differences : seconds of runs by rank and part, minus the seconds of the reference in the same
-        match.
+    differences : seconds of runs by rank and part, minus the seconds of the reference's run in
+        the same pair.
     """
     for rank, part in runs[0].index:
         rows = pd.DataFrame([run.loc[(rank, part)] for run in runs])
@@ -176,7 +177,7 @@ def _against_timing_runs(
     Parameters
     ----------
     runs : runs with clocks, of one configuration and session.
-    references : the references of these runs in their matches.
+    references : the runs of the reference that these runs are paired with.
     """
 
     def timing_seconds(clocked: Measurement) -> float:
@@ -274,7 +275,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         configuration = Configuration(*names[2:])
         # The main reference, which may be the configuration itself.
         number, reference = next(
-            references_for(configuration, evidence.references), (1, configuration)
+            references_for(configuration, evidence.references), (MAIN, configuration)
         )
         common = {
             **base.name_columns(names),
@@ -376,7 +377,7 @@ def _ratios(
     deviation: tuple[float, int],
     level: float,
 ) -> dict:
-    """Return the ratios of energy and of energy × time to the main reference, over matches.
+    """Return the ratios of energy and of energy × time to the main reference, over paired runs.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from escala.analysis.comparable import (
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.files import read_json
 from escala.core.readable import name_first
-from escala.experiment.runs import Configuration, reference_number, references_for
+from escala.experiment.runs import MAIN, Configuration, reference_number, references_for
 from escala.record.disturbance import cores_of_others, earlier
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
@@ -227,15 +227,15 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
     if reason := other_exchange(run):
         return reason
     references = dict(references_for(Configuration(*names[2:]), evidence.references))
-    if 1 not in references:
+    if MAIN not in references:
         return None
     main_references = (
         candidate
         for other, candidate in runs.items()
         if other[:2] == names[:2]
-        and reference_number(Configuration(*other[2:]), evidence.references) == 1
+        and reference_number(Configuration(*other[2:]), evidence.references) == MAIN
     )
-    reference = runs.get((*names[:2], *references[1])) or next(main_references, None)
+    reference = runs.get((*names[:2], *references[MAIN])) or next(main_references, None)
     if reference is None:
         return None
     as_good = run["training"]["target_accuracy"] is not None and work(run, reference) == 1

@@ -2,13 +2,13 @@
 
 A series is the layouts of one strategy, variant and network that the key `scaling` of the
 experiment names. Its baseline is the smallest layout with a measured time. All ratios are judged as
-in `speedup`: over matches of one session and repeat, for the question "next time". With weak
+in `speedup`: over paired runs, for the question "next time". With weak
 scaling, ratios compare the time for the same number of rows. A size whose processes share cores is
 compared with nothing.
 
 The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is the time
 of whole runs or of training steps, and b the baseline or the next smaller size. A size passes or
-fails by the whole interval of its efficiency, from six matches on.
+fails by the whole interval of its efficiency, from six paired runs on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from escala.analysis.tables import records
 from escala.experiment.runs import NATIVE, one_process
 from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
 from escala.report.tables import base
-from escala.report.tables.base import Evidence, Tables
+from escala.report.tables.base import LAYOUT, NETWORK, STRATEGY, Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, runs_for_ratios
 
 #: Parts of a run before its training steps, and after its training steps.
@@ -110,11 +110,11 @@ def _series(configurations: Collection[tuple], study: Mapping) -> Iterator[_Seri
                 with_several.setdefault(key, []).append(names)
         for key, several in with_several.items():
             # One process without the strategy comes first, if both are measured.
-            first = sorted(with_one_rank.get(key, []), key=lambda names: names[2] == strategy)[:1]
-            networks = {names[5] for names in several if names[3].nodes > 1}
+            first = sorted(with_one_rank.get(key, []), key=lambda n: n[STRATEGY] == strategy)[:1]
+            networks = {names[NETWORK] for names in several if names[LAYOUT].nodes > 1}
             for network in sorted(networks) or [NATIVE]:
-                over = [n for n in several if n[5] == network or n[3].nodes == 1]
-                over.sort(key=lambda n: (n[3].ranks, n[3].nodes))
+                over = [n for n in several if n[NETWORK] == network or n[LAYOUT].nodes == 1]
+                over.sort(key=lambda n: (n[LAYOUT].ranks, n[LAYOUT].nodes))
                 yield _Series(strategy, network, [*first, *over])
 
 
@@ -130,7 +130,7 @@ def _times(
     ----------
     smaller : the smaller sizes of the series to compare the size with; None without comparison.
     """
-    layout, runs = names[3], timed.get(names, ())
+    layout, runs = names[LAYOUT], timed.get(names, ())
     about = {"nodes": layout.nodes, "ranks": layout.ranks, "runs": len(runs)}
     if not runs:
         return about | {"kind": "unavailable"}
@@ -147,12 +147,12 @@ def _times(
     if not smaller:
         one = Interval(1.0, None, None)
         gains = [one.columns(name) for name in ("speedup", "efficiency", "whole_speedup")]
-        return columns | {"baseline": names[3]} | gains[0] | gains[1] | gains[2]
+        return columns | {"baseline": layout} | gains[0] | gains[1] | gains[2]
     baseline, next_smaller = smaller[0], smaller[-1]
     return {
         **columns,
-        "baseline": baseline[3],
-        "doubled_from": next_smaller[3],
+        "baseline": baseline[LAYOUT],
+        "doubled_from": next_smaller[LAYOUT],
         **_gains(
             Comparison.of(names, baseline, timed), Comparison.of(names, next_smaller, timed), judge
         ),
@@ -238,11 +238,11 @@ def verdict(
 
 
 class _Gain(NamedTuple):
-    """The speed of a size divided by the speed of another size, over their matches.
+    """The speed of a size divided by the speed of another size, over paired runs.
 
     Attributes
     ----------
-    reason : why the two sizes have no match; None with a match.
+    reason : why the two sizes have no paired run; None with one.
     """
 
     factor: Interval

@@ -44,7 +44,7 @@ def baselines(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield accuracy on test rows with and without a near-duplicate among the training rows.
 
-    There is a row for each run whose scores count and whose dataset offers this audit. Alongside
+    There is a row for each classified run whose dataset offers this audit. Alongside
     the dataset.json of its split are `test_labels.npy`, `test_similarity.npy` (float32, the
     similarity of each test row's genome to the most similar training genome, NaN if unknown) and
     `leakage.json`, with the `similarity` from which two genomes are near-duplicates.
@@ -94,14 +94,14 @@ Matches = Sequence[tuple[Measurement, Measurement]]
 
 
 def scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield each score of a workload that defines scores, of every run whose scores count."""
+    """Yield each score of a workload that defines scores, of each evaluated run."""
     for run in evidence.evaluated:
         for name, value in (run["evaluation"] or {}).get("scores", {}).items():
             yield base.names_of(run) | {"score": name, "value": value} | base.data_of(run)
 
 
 def epoch_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield each score that a workload gives after an epoch, of the runs whose scores count."""
+    """Yield each score that a workload gives after an epoch, of each evaluated run."""
     for run in evidence.evaluated:
         about = {"validated_on": run["training"]["validated_on"], **base.data_of(run)}
         for epoch in run["epochs"]:
@@ -111,7 +111,7 @@ def epoch_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each cell of the matrix of every run whose scores count."""
+    """Yield a row for each cell of the matrix of each run that is scored by class."""
     for run in evidence.scored_by_class:
         evaluation, about = run["evaluation"], base.names_of(run) | base.data_of(run)
         for true, row in zip(evaluation["classes"], evaluation["confusion_matrix"], strict=True):
@@ -120,7 +120,7 @@ def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield scores by class, their averages, and the accuracy of every run whose scores count."""
+    """Yield scores by class, their averages, and the accuracy of each classified run."""
     for run in evidence.classified:
         evaluation, about = run["evaluation"], base.names_of(run) | base.data_of(run)
         for label, class_scores in evaluation.get("per_class", {}).items():

@@ -54,9 +54,9 @@ from escala.analysis.verdicts import (
     matches_needed,
     verdict,
 )
-from escala.experiment.runs import Configuration, references_for
+from escala.experiment.runs import MAIN, Configuration, references_for
 from escala.report.tables import base
-from escala.report.tables.base import EPOCH, TARGET, Evidence, Tables
+from escala.report.tables.base import EPOCH, LAYOUT, TARGET, Evidence, Tables
 from escala.report.tables.runs import time_to_target
 
 #: Decimals of a ratio in sentences and in the table of configurations.
@@ -80,7 +80,7 @@ class Comparison:
         `stays_disturbed`.
     disturbed, stays_disturbed : see `escala.analysis.verdicts.Quiet`.
     every : the matches of all sessions, also of the history.
-    number : the number of the reference, 1 for the main one. 0 for an alternative that is no
+    number : the number of the reference, `MAIN` for the main one; 0 for an alternative that is no
         reference.
     """
 
@@ -160,7 +160,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
             continue
         for number, reference in references_for(Configuration(*names[2:]), evidence.references):
             reference_names = (*names[:2], *reference)
-            if number == 1 or reference_names in known:
+            if number == MAIN or reference_names in known:
                 yield Comparison.of(names, reference_names, timed, number)
 
 
@@ -175,7 +175,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         about = {
             **base.name_columns(compared.names),
             **base.reference_columns(compared.number, compared.reference),
-            "ranks": compared.names[3].ranks,
+            "ranks": compared.names[LAYOUT].ranks,
             "cores": cores,
             "reference_cores": reference_cores,
             "work": judge.work(compared),
@@ -200,9 +200,9 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             if basis == TARGET:
                 known = "censored" if judged.ratio.estimate is None else "measured"
                 kind = known if judged.matches else "unavailable"
-            faster, efficiency = inverse(judged.ratio), Interval(None, None, None)
+            gain, efficiency = inverse(judged.ratio), Interval(None, None, None)
             if reference_cores:
-                efficiency = Interval(*(s and s * reference_cores / cores for s in faster))
+                efficiency = Interval(*(s and s * reference_cores / cores for s in gain))
             yield {
                 **about,
                 "basis": basis,
@@ -210,7 +210,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 "kind": kind,
                 **judged.columns(),
                 "verdict": judged.verdict.kind if pairs else None,
-                **faster.columns("speedup"),
+                **gain.columns("speedup"),
                 **efficiency.columns("efficiency"),
             }
 
@@ -314,14 +314,14 @@ class Judge:
 
     @cached_property
     def deviation(self) -> tuple[float, int]:
-        """The deviation of sessions from comparisons with main references, and its degrees."""
+        """How sessions differ, by comparisons with main references; and the degrees of freedom."""
         return deviation_of_sessions(
             [
                 float(np.exp(np.median(np.log(base.ratios(session)))))
                 for session in compared.sessions
             ]
             for compared in comparisons(self.evidence)
-            if compared.number == 1
+            if compared.number == MAIN
         )
 
     def floor(self, compared: Comparison) -> float | None:
@@ -378,24 +378,27 @@ class Judge:
         newest = np.atleast_2d(ratios(compared.newest))
         of_session = ratio_interval(newest[0], newest[-1], level)
         between = arm_of_sessions(*self.deviation, level)
-        if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
-            ratio, number = sessions_interval(estimates, level), len(estimates)
-            decided = verdict(ratio, number, decimals=DECIMALS, needed=SESSIONS_FOR_INTERVAL)
+        over_sessions = len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates
+        stays_disturbed = compared.stays_disturbed and not over_sessions
+        if over_sessions:
+            ratio, sessions = sessions_interval(estimates, level), len(estimates)
+            decided = verdict(ratio, sessions, decimals=DECIMALS, needed=SESSIONS_FOR_INTERVAL)
             matches = sum(session.shape[1] for session in bounds)
-            about = ratio, matches, number, True, False, decided
         else:
             ratio, matches = next_time_interval(of_session, *self.deviation, level), newest.shape[1]
             needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
             decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
-            if compared.stays_disturbed:
-                decided = Verdict(NO_VERDICT, None)
             sessions = len({run["session"] for run in compared.newest.runs})
-            about = ratio, matches, sessions, False, compared.stays_disturbed, decided
-        needed, effect = None, abs(math.log(of_session.estimate or 1.0))
+        if stays_disturbed:
+            decided = Verdict(NO_VERDICT, None)
+        to_decide, effect = None, abs(math.log(of_session.estimate or 1.0))
         if decided.kind not in (FASTER, SLOWER) and newest.shape[1] > 1 and effect > between:
             half_width = math.sqrt(effect**2 - between**2)
-            needed = matches_needed(newest[0], half_width, level)
-        return Judgement(*about, level, of_session, between, needed)
+            to_decide = matches_needed(newest[0], half_width, level)
+        return Judgement(
+            ratio, matches, sessions, over_sessions, stays_disturbed, decided, level, of_session,
+            between, to_decide,
+        )  # fmt: skip
 
 
 def _target_bounds(matches: Matched) -> np.ndarray:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import LEVEL
-from escala.experiment.runs import Configuration
+from escala.experiment.runs import MAIN, Configuration
 from escala.programs.marks import WHOLE
 
 #: The most configurations of a dataset and workload in a figure.
@@ -94,7 +94,7 @@ def all_programs(frames: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def whole_runs(frames: Mapping[str, pd.DataFrame]) -> frozenset[str]:
-    """Return the names of the programs that tell of no epochs: a whole run counts as one epoch."""
+    """Return the names of the programs that report no epochs: a whole run counts as one epoch."""
     runs = frames["runs"]
     return frozenset(runs.loc[runs["known_by"] == WHOLE, "workload"])
 
@@ -117,7 +117,7 @@ def unit(frames: Mapping[str, pd.DataFrame], workload: str) -> str:
 
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
     """Return for each row whether its configuration is a main reference, or is trained by a fit."""
-    is_main = (configurations["reference"] == 1) | configurations["fit"]
+    is_main = (configurations["reference"] == MAIN) | configurations["fit"]
     return is_among(frame, set(names_of_rows(configurations[is_main])))
 
 
@@ -134,7 +134,7 @@ def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, p
         with its reference.
     """
     configurations, speedup = frames["configurations"], frames["speedup"]
-    against_main = speedup[speedup["reference"] == 1]
+    against_main = speedup[speedup["reference"] == MAIN]
     references = [*CONFIGURATION[:2], *(f"reference_{part}" for part in Configuration._fields)]
     reference_of = dict(
         zip(names_of_rows(against_main), names_of_rows(against_main, references), strict=True)
