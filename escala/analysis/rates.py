@@ -159,7 +159,8 @@ class Learning(NamedTuple):
         may report the accuracy of any data.
     accuracy, low, high : the median over runs, with Wilson's 95 % interval over the test rows.
     largest_class : the fraction of the test rows that are of the largest class.
-    baseline, workload : the best accuracy of a workload of the dataset that is fitted at once.
+    baseline, baseline_workload : the best accuracy of a workload of the dataset that is fitted at
+        once, and its name.
     """
 
     kind: str
@@ -168,7 +169,7 @@ class Learning(NamedTuple):
     high: float | None = None
     largest_class: float | None = None
     baseline: float | None = None
-    workload: str | None = None
+    baseline_workload: str | None = None
 
 
 def judge_learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:

@@ -14,7 +14,7 @@ from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.console import say
 from escala.core.readable import duration, in_percent, with_noun
 from escala.experiment import Run
-from escala.experiment.runs import DUPLICATE, Configuration, Reference, is_compared
+from escala.experiment.runs import DUPLICATE, MAIN, Configuration, Reference, is_compared
 from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
 
@@ -162,7 +162,7 @@ def find_comparisons(runs: Sequence[Run], references: Sequence[Reference]) -> li
     rows = [dict(rival.row) for answer in report.answers for rival in answer.rivals]
     if not report.answers:
         speedup = report.tables["speedup"]
-        decides = speedup["decides"] & (speedup["reference"] == 1) & speedup["verdict"].notna()
+        decides = speedup["decides"] & (speedup["reference"] == MAIN) & speedup["verdict"].notna()
         names = {f"reference_{part}": f"alternative_{part}" for part in Configuration._fields}
         rows = speedup[decides].rename(columns=names).to_dict("records")
     return records(pd.DataFrame(rows, columns=LOOKED_AT).convert_dtypes())

@@ -15,6 +15,7 @@ import pandas as pd
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches
 from escala.core.readable import in_percent, with_interval
+from escala.experiment.runs import MAIN
 from escala.report.findings import QUESTIONS, SECTIONS, Finding, section_findings, write
 from escala.report.findings.context import Report
 from escala.report.findings.runs import failures
@@ -222,7 +223,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     """
     tables, configurations = report.tables, report.table("configurations")
     speedup = tables["speedup"].query("basis == 'epoch'").set_index(list(CONFIGURATION), drop=False)
-    to_main, verdicts = speedup[speedup["reference"] == 1], report.verdicts()
+    to_main, verdicts = speedup[speedup["reference"] == MAIN], report.verdicts()
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
     in_words = Names(name_in_words(tables))

@@ -723,7 +723,7 @@ def test_what_learns_is_compared_with_the_best_baseline(tmp_path):
     experiment.add("single", "1x1", 0.001, accuracy=0.4, workload="majority")
     frames = tabled(experiment)
     found = judge_learning(frames, next(names_of_rows(frames["configurations"])))
-    assert found.kind == LEARNS and found.workload == "kmer-logreg"
+    assert found.kind == LEARNS and found.baseline_workload == "kmer-logreg"
     assert found.baseline > found.high > found.accuracy
     [text] = _first(frames)
     assert f"{found.baseline:.2f}" in text and f"{found.accuracy:.2f}" in text

@@ -10,6 +10,7 @@ from matplotlib.ticker import LogLocator
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import number
+from escala.experiment.runs import MAIN
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, describe_data, wrap
@@ -107,7 +108,7 @@ def with_series(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def _draw_reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> None:
     """Draw the main references of a panel that were measured on one node."""
     names = frame.assign(network=frame["network_name"])[list(CONFIGURATION)]
-    main = tables["speedup"][tables["speedup"]["reference"] == 1].merge(names)
+    main = tables["speedup"][tables["speedup"]["reference"] == MAIN].merge(names)
     keys = ["dataset", "workload", *(f"reference_{key}" for key in CONFIGURATION[2:])]
     references = main[keys].set_axis(CONFIGURATION, axis="columns").drop_duplicates()
     for row in tables["configurations"].merge(references).itertuples():

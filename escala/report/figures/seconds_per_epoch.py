@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.core.readable import number, with_interval
+from escala.experiment.runs import MAIN
 from escala.report.figures import common
 from escala.report.figures.common import (
     PANEL_TITLE,
@@ -201,7 +202,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
         if pd.notna(against.reference_cores):
             ideal = float(base * against.reference_cores / against.cores)
             texts["ideal"] = _time(ideal)
-    elif row.reference == 1:
+    elif row.reference == MAIN:
         texts["ratio"] = _RATIO_OF_MAIN
     low, middle, high = (float(getattr(row, column)) for column in _PREDICTED)
     if pd.notna(row.basis):
@@ -234,7 +235,7 @@ def _target_row(name: str, row, runs: pd.DataFrame, against) -> Row:
     texts = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
     if against is not None and (shown := headline(against)).to_target:
         texts |= {"ratio to the main reference": Names().ratio(shown.ratio), "verdict": shown.brief}
-    elif row.reference == 1:
+    elif row.reference == MAIN:
         texts["ratio"] = _RATIO_OF_MAIN
     value = f"{bound}{number(seconds)} s" if known else "no result"
     colour = strategy_look(row.strategy).colour

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import with_noun
+from escala.experiment.runs import MAIN
 from escala.report.figures import common
 from escala.report.figures.common import (
     NAME_INCHES,
@@ -79,7 +80,7 @@ def draw(tables: common.Tables) -> Figure:
         left.set(xlabel="speed-up\n(time of the\nreference / time)")
         left.set(ylim=(len(frame) - 0.4, -0.7))
         right.set(xlabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
-    main = ", ".join(speedup.loc[speedup["reference"] == 1, "reference_label"].unique())
+    main = ", ".join(speedup.loc[speedup["reference"] == MAIN, "reference_label"].unique())
     # Notes give the reason for each configuration that ran and has no ratio.
     ran = shown["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = _reasons(speedup[unknown].merge(ran[list(CONFIGURATION)]))

@@ -4,7 +4,7 @@
 `context.Report` and yields `Finding`s, which are clauses. `write` makes sentences of the clauses.
 
 A sentence has at most 25 words and two numbers. An estimate with its interval and its number of
-matches counts as one word and one number. `Report.names` names configurations, by label or in
+paired runs counts as one word and one number. `Report.names` names configurations, by label or in
 words. `words.quote` quotes names and reasons from data, and a quote counts as one word. Tables have
 all other values.
 """
@@ -93,9 +93,9 @@ def section_findings(section: str, report: Report) -> list[Finding]:
 def write(
     findings: Callable[[Report], Iterator[Finding]], report: Report, spoken: Report
 ) -> Iterator[Finding]:
-    """Yield findings as sentences, with names of configurations and in words.
+    """Yield findings as sentences, each with labels of configurations and in words.
 
-    The first sentence on a task begins with the task, unless names of configurations tell it.
+    The first sentence on a task begins with the task, unless the words for configurations tell it.
     """
     for finding, other in zip(findings(report), findings(spoken), strict=True):
         heading = "" if finding.first else spoken.headings.get(finding.task, "")

@@ -37,6 +37,7 @@ from escala.report.findings.context import Report, configuration_of, headline, i
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers
 from escala.report.findings.words import Finding, Names, join_words, of, quote
+from escala.report.tables.base import STRATEGY
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import placeholders_of, programs
 from escala.strategies import STRATEGIES
@@ -353,7 +354,7 @@ def _title_of_engine(names: tuple) -> str | None:
 
     None also for a strategy that no longer exists, in older results.
     """
-    strategy = STRATEGIES.get(names[2])
+    strategy = STRATEGIES.get(names[STRATEGY])
     if strategy is None or not strategy.engine:
         return None
     return ENGINES[strategy.engine.partition(".")[0]].title

@@ -19,7 +19,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
 from escala.core.readable import in_words, with_noun
-from escala.experiment.runs import Configuration
+from escala.experiment.runs import MAIN, Configuration
 from escala.report.findings.words import (
     Names,
     Tables,
@@ -70,9 +70,9 @@ class Report:
                 texts |= brief
         report = self._spoken[with_tasks] = copy(self)
         report.names = Names(texts)
-        report.__dict__.pop("steps", None)
+        report.__dict__.pop("without_fits", None)
         if not with_tasks and len(self.answers) > 1:
-            varying = tasks_that_vary(self.steps.tables)
+            varying = tasks_that_vary(self.without_fits.tables)
             report.headings = {}
             for answer in self.answers:
                 parts = [*(quote(getattr(answer, key)) for key in varying), answer.task]
@@ -80,7 +80,7 @@ class Report:
         return report
 
     @cached_property
-    def steps(self) -> Report:
+    def without_fits(self) -> Report:
         """The report without the workloads that are trained by a fit."""
         return Report(without_fits(self.tables), self.name, self.names)
 
@@ -127,8 +127,8 @@ class Report:
     @cached_property
     def against_main(self) -> dict[tuple, tuple]:
         """The rows of `speedup` against main references, with labels, by their configurations."""
-        rows = self.steps.comparisons
-        rows = rows[rows["reference"] == 1].itertuples()
+        rows = self.without_fits.comparisons
+        rows = rows[rows["reference"] == MAIN].itertuples()
         return {configuration_of(row): row for row in rows}
 
     def verdicts(self) -> dict[tuple, tuple[str, Ratio | None]]:

@@ -82,13 +82,13 @@ def advice(report: Report) -> Iterator[Finding]:
         texts = [_what_to_use(answer, report.names)]
         if answer.verdict == PAYS and not answer.resources.gpus:
             # The lower end of the best use's core time divided by the rival's, by rival.
-            least_times = {
+            least_ratios = {
                 rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
                 for rival in answer.rivals
                 if rival.ratio_of != "target" and rival.uses == "less"
             }
-            thriftiest = max(least_times, key=least_times.__getitem__, default=None)
-            if thriftiest and least_times[thriftiest] > 1:
+            thriftiest = max(least_ratios, key=least_ratios.__getitem__, default=None)
+            if thriftiest and least_ratios[thriftiest] > 1:
                 texts.append(f"to save core-hours, train with {report.names(thriftiest)}")
         texts.append(_how_to_decide(answer, report))
         yield from (Finding(text, "best_use", "speedup") for text in texts if text)
@@ -144,7 +144,7 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
     if answer.verdict == NO_VERDICT:
         if retry:
             return f"for a verdict on {label}, {retry}"
-        # Resumed runs never have a match.
+        # Resumed runs are never paired.
         unmatched = max(0, runs_ok(report).get(answer.names, 0) - matches)
         return (
             f"for a verdict on {label}, set `repeats` to {needed + unmatched} or more, and repeat "

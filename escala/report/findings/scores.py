@@ -11,6 +11,7 @@ from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, judge_learning
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import SAME
 from escala.core.readable import in_words, with_interval, with_noun
+from escala.experiment.runs import MAIN
 from escala.programs.marks import BEST
 from escala.record.collect import MOST_CLASSES
 from escala.report.findings.context import Report
@@ -50,30 +51,31 @@ def learns(report: Report) -> Iterator[Finding]:
     rows = among(report.table("configurations"), report.shown)
     for (dataset, workload), group in rows.groupby(["dataset", "workload"], sort=False):
         names_of = dict(zip(group["label"], names_of_rows(group), strict=True))
-        judged = {label: judge_learning(report.tables, names) for label, names in names_of.items()}
-        judged = {label: model for label, model in judged.items() if model.kind != UNKNOWN}
-        if not judged:
+        by_label = {label: judge_learning(report.tables, key) for label, key in names_of.items()}
+        by_label = {label: one for label, one in by_label.items() if one.kind != UNKNOWN}
+        if not by_label:
             continue
         on, texts = f" on {quote(dataset)}" if several else "", []
-        best = max(judged, key=lambda label: judged[label].accuracy)
-        failing = [label for label, model in judged.items() if model.kind == DOES_NOT_LEARN]
-        for label in [best] if len(failing) == len(judged) else failing:
-            model = judged[label]
-            under = f" under {report.names(label)}" if len(failing) < len(judged) else ""
+        best = max(by_label, key=lambda label: by_label[label].accuracy)
+        failing = [label for label, one in by_label.items() if one.kind == DOES_NOT_LEARN]
+        for label in [best] if len(failing) == len(by_label) else failing:
+            learning = by_label[label]
+            under = f" under {report.names(label)}" * (len(failing) < len(by_label))
             subject = f"{quote(workload)}{under}{on}"
             runs = among(report.tables["runs"], {names_of[label]})
             epochs = int(runs["epochs_done"].max())
             texts += [
-                f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
-                f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
-                f"{model.largest_class:.2f}",
+                f"{subject} reaches an accuracy of {learning.accuracy:.2f} after "
+                f"{in_words(epochs)} epoch{'s' * (epochs > 1)}; always naming the largest class "
+                f"gives {learning.largest_class:.2f}",
                 f"the times of {subject} are of a model that does not learn",
             ]
-        model = judged[best]
-        if model.baseline is not None and model.baseline > model.high:
+        learning = by_label[best]
+        if learning.baseline is not None and learning.baseline > learning.high:
             texts.append(
-                f"{quote(model.workload)} reaches an accuracy of {model.baseline:.2f}{on}, and "
-                f"{quote(workload)} at most {model.accuracy:.2f}"
+                f"{quote(learning.baseline_workload)} reaches an accuracy of "
+                f"{learning.baseline:.2f}{on}, and {quote(workload)} at most "
+                f"{learning.accuracy:.2f}"
             )
         for text in texts:
             yield Finding(text, "configurations", "mean_scores", first=True)
@@ -106,7 +108,7 @@ def accuracies(report: Report) -> Iterator[Finding]:
 
 def worst_classes(report: Report) -> Iterator[Finding]:
     """Name the classes of the lowest precision and of the lowest recall."""
-    pooled = report.steps.table("pooled")
+    pooled = report.without_fits.table("pooled")
     for rate in ("precision", "recall") if len(pooled) else ():
         known, value = pooled.dropna(subset=[rate]), "unavailable"
         if len(known):
@@ -119,23 +121,23 @@ def worst_classes(report: Report) -> Iterator[Finding]:
 def differences(report: Report) -> Iterator[Finding]:
     """Describe how scores differ from those of the main reference.
 
-    With enough matches, the intervals are over repeats, which differ in their seeds. With fewer
-    matches, the intervals are over the test rows, for the trained models only: other seeds would
+    With enough paired runs, the intervals are over repeats, which differ in their seeds. With
+    fewer, the intervals are over the test rows, for the trained models only: other seeds would
     give other models and other differences.
     """
-    report = report.steps
+    report = report.without_fits
     repeats, tables = over_repeats(report), report.tables
     runs = dict(list(tables["runs"].groupby("workload")))
     unseeded = [name for name in programs(tables) if "seed" not in placeholders_of(runs[name])]
     is_seeded, is_one_split = ~repeats["workload"].isin(unseeded), repeats["splits"] == 1
-    bounded = "no mean score differs from that of {references} by more than {bound}"
+    bound_clause = "no mean score differs from that of {references} by more than {bound}"
     for what_varies, rows in (
         ("seeds only", repeats[is_one_split & is_seeded]),
         ("seeds and splits", repeats[~is_one_split & is_seeded]),
         ("repeats", repeats[~is_seeded]),
     ):
-        # For each score, the comparison with the fewest matches leaves the largest uncertainty.
-        same, clauses = rows[(rows["reference"] == 1) & (rows["verdict"] == SAME)], []
+        # For each score, the comparison of the fewest paired runs leaves the largest uncertainty.
+        same, clauses = rows[(rows["reference"] == MAIN) & (rows["verdict"] == SAME)], []
         for score, of_score in same.groupby("score", sort=False):
             row = of_score.loc[of_score["matches"].idxmin()]
             pairs = f"paired runs within {row['bound']:g}" if row["bound"] else "equal paired runs"
@@ -143,10 +145,11 @@ def differences(report: Report) -> Iterator[Finding]:
                 f"{in_words(row['matches'])} {pairs} do not exclude a larger difference of "
                 f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
             )
-        for clause in (*clauses, *_differ(rows, bounded, "score", report.names)):
+        for clause in (*clauses, *_describe_differences(rows, bound_clause, "score", report.names)):
             yield Finding(f"over {what_varies}, {clause}", "mean_scores", "mean_scores")
-    bounded = "no class differs from {references} by more than {bound} in precision or recall"
-    for clause in _differ(_over_test_rows(report, repeats), bounded, "rate", report.names):
+    bound_clause = "no class differs from {references} by more than {bound} in precision or recall"
+    over_test_rows = _over_test_rows(report, repeats)
+    for clause in _describe_differences(over_test_rows, bound_clause, "rate", report.names):
         text = f"over test rows only, {clause}"
         yield Finding(text, "score_differences", "classification_reports")
 
@@ -173,7 +176,7 @@ def _over_test_rows(report: Report, repeats: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_repeats(report: Report) -> pd.DataFrame:
-    """Return the differences of `mean_scores` that have enough matches, with labels.
+    """Return the differences of `mean_scores` that have enough paired runs, with labels.
 
     The column `what` has the score in words, and `low` and `high` have the interval.
     """
@@ -186,27 +189,29 @@ def over_repeats(report: Report) -> pd.DataFrame:
     )
 
 
-def _differ(rows: pd.DataFrame, bounded: str, one: str, names: Names) -> Iterator[str]:
+def _describe_differences(
+    rows: pd.DataFrame, bound_clause: str, noun: str, names: Names
+) -> Iterator[str]:
     """Bound the differences from the main reference, and name the largest that excludes 0.
 
     Parameters
     ----------
     rows : as `over_repeats` returns them.
-    bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
-    one : the word for what differs.
+    bound_clause : on the largest difference, to be formatted with `references` and `bound`.
+    noun : the word for what differs.
     """
     # Equal differences have no interval.
-    known = rows[rows["reference"] == 1].dropna(subset=["low", "high"]).reset_index(drop=True)
+    known = rows[rows["reference"] == MAIN].dropna(subset=["low", "high"]).reset_index(drop=True)
     if known.empty:
         return
     bounds = known[["low", "high"]].abs().max(axis=1)
     references = list_names(known["reference_label"].unique(), write=names)
-    yield bounded.format(references=references, bound=significant(bounds.max()))
+    yield bound_clause.format(references=references, bound=significant(bounds.max()))
     excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
     if len(excluded):
         row = known.loc[excluded.idxmax()]
         low, high = (significant(row[end], signed=True) for end in ("low", "high"))
-        others = f", like {with_noun(len(excluded) - 1, f'further {one}')}" * (len(excluded) > 1)
+        others = f", like {with_noun(len(excluded) - 1, f'further {noun}')}" * (len(excluded) > 1)
         yield (
             f"the {row['what']} under {names(row['label'])} differs from that under "
             f"{names(row['reference_label'])} ({low} to {high}){others}"

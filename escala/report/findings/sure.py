@@ -11,6 +11,7 @@ from escala.analysis.attribution import OFF_CORE, UNEXPLAINED, WHOLE
 from escala.analysis.best_use import UNAVAILABLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import in_words, with_interval, with_noun
+from escala.experiment.runs import MAIN
 from escala.report.findings.context import Report, ratio_of
 from escala.report.findings.why import parts_of_steps
 from escala.report.findings.words import Finding, Names, among, of, quote
@@ -22,7 +23,7 @@ from escala.runtime.layout import Layout
 
 _NOTE_LETTERS = 240
 #: A machine that runs nothing else changes by about a fifth within a session
-#: (docs/decisions/sessions.md). The two runs of a match follow each other, so this change hardly
+#: (docs/decisions/sessions.md). Paired runs follow each other, so this change hardly
 #: affects their ratio.
 _HARDLY_NOTICED = 0.25
 
@@ -35,7 +36,7 @@ def runs_ok(report: Report) -> dict[tuple, int]:
 
 def runs_for_times(report: Report) -> pd.DataFrame:
     """Return the current timing runs that ended ok, with labels, but without fits."""
-    runs = report.steps.table("runs")
+    runs = report.without_fits.table("runs")
     return runs[(runs["status"] == "ok") & runs["current"]]
 
 
@@ -130,7 +131,7 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
     """
     label, paired = names(row.label), row.matches
     if not row.stays_disturbed:
-        # The row's number of matches leaves out disturbed matches.
+        # `matches` leaves out disturbed paired runs.
         paired += row.disturbed_matches
         if row.disturbed_matches:
             yield (
@@ -160,7 +161,7 @@ def _limits(row, runs_ok: int, names: Names) -> Iterator[str]:
 
 
 def ladders(report: Report) -> Iterator[Finding]:
-    """Name ladders with equal ends and different ratios. Tell the number of matches of a change."""
+    """Name ladders with equal ends and different ratios. Tell the paired runs of a change."""
     rows = report.tables["ladder"]
     rows = rows[(rows["kind"] == "measured") & (rows["part"] != PRODUCT)]
     ends = rows[rows["part"] == DIRECT]
@@ -230,7 +231,7 @@ def clocks(report: Report) -> Iterator[Finding]:
 
 
 def looks(report: Report) -> Iterator[Finding]:
-    """Tell why the session stopped that decides itself, and after how many repeats."""
+    """Tell why a session stopped by its own decision, and after how many repeats."""
     looks = report.tables["looks"]
     if len(ended := looks.dropna(subset=["ended"])):
         number, times = int(ended["repeats"].iloc[-1]), looks["repeats"].nunique()
@@ -300,11 +301,11 @@ def predictions(report: Report) -> Iterator[Finding]:
     """
     table, evidence = report.table("predictions"), ("predictions", "seconds_per_epoch")
     predicted = table[table["error"].notna()]
-    with_interval = predicted[predicted["covered"].notna()]
-    if len(with_interval):
+    validated = predicted[predicted["covered"].notna()]
+    if len(validated):
         text = (
-            f"of {with_noun(int(with_interval['runs'].sum()), 'run')} that the cost model did not "
-            f"see, {int(with_interval['covered'].sum())} took a time within the intervals"
+            f"of {with_noun(int(validated['runs'].sum()), 'run')} that the cost model did not "
+            f"see, {int(validated['covered'].sum())} took a time within the intervals"
         )
         yield Finding(text, *evidence)
     if len(predicted):
@@ -335,7 +336,7 @@ def predictions(report: Report) -> Iterator[Finding]:
 def laws(report: Report) -> Iterator[Finding]:
     """Tell the speed-up that laws of scaling expect with more processes or threads."""
     table = report.tables["amdahl"]
-    fitted = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
+    fitted = table[(table["law_kind"] == "estimated") & (table["reference"] == MAIN)]
     for row in among(fitted, {answer.names for answer in report.answers}).itertuples():
         over, at_reference = "processes", Layout.parse(row.reference_layout).ranks
         if row.law_over == THREADS:

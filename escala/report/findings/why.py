@@ -19,6 +19,7 @@ from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.words import Finding, Names, a, among, of, quote, significant
+from escala.report.tables.base import STRATEGY
 from escala.report.tables.series import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
 from escala.runtime.layout import Layout
@@ -49,8 +50,8 @@ _PART_NAMES = {
     "copies": "copying to and from buffers",
     "negotiation": "in negotiation and cycles",
 }
-#: What runs do outside their steps, with the columns of `configurations` for its time.
-_TASKS = {
+#: What runs do outside their steps, with the columns of `configurations` for the time.
+_ACTIVITIES = {
     "starting up": ("startup",),
     "compiling in the first steps": ("first_step", "first_prediction"),
     "evaluating": ("evaluation",),
@@ -78,7 +79,7 @@ def steps(report: Report) -> Iterator[Finding]:
             takes = names.subject(answer.label, "takes")
             what = f"why {takes} less time than {names(answer.closest.label)}"
         how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
-        strategy = STRATEGIES.get(answer.names[2])
+        strategy = STRATEGIES.get(answer.names[STRATEGY])
         ended = among(report.tables["attribution"], {answer.names})["reason"].dropna()
         if answer.workload in programs(report.tables):
             how = "parts of a program's step are not known"
@@ -109,7 +110,7 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
     The rows of the table `attribution` by `part`, for each label. If no best use has clocks, all
     configurations with clocks are returned.
     """
-    table = report.steps.table("attribution").dropna(subset=["part"])
+    table = report.without_fits.table("attribution").dropna(subset=["part"])
     table = table[table["rank"] == 0]
     if not among(table, {answer.names for answer in report.answers}).empty:
         table = among(table, report.shown)
@@ -154,7 +155,7 @@ def _explain_difference(
     step is named. Nothing is explained in two cases: the runs with clocks contradict the timing
     runs, or the timing runs contradict the answer.
     """
-    differences, first, mine = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
+    differences, first, name = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
     timed, whole = 1000 * first["timed_difference_seconds"], differences[WHOLE]
     part_differences = differences.reindex(_PART_NAMES)
     if pd.isna(whole) or pd.isna(timed) or part_differences.isna().all():
@@ -171,7 +172,7 @@ def _explain_difference(
         return
     several = in_words(int(number)) if number == int(number) else f"{number:.2g}"
     than = f"{'a step' if number == 1 else f'{several} steps'} of {reference}"
-    text = f"a step of {mine} takes {_compare(timed)} than {than}"
+    text = f"a step of {name} takes {_compare(timed)} than {than}"
     unknown = whole - part_differences.sum()
     _, low, high = (parts[column] for column in _DIFFERENCE)
     holds_0 = ((low <= 0) & (high >= 0)).fillna(False).reindex(_PART_NAMES, fill_value=False)
@@ -185,7 +186,7 @@ def _explain_difference(
     yield text
     runs = f"{in_words(int(first['matches']))} run{'' if first['matches'] == 1 else 's'}"
     with_clocks = _compare(*1000 * parts.loc[WHOLE, _DIFFERENCE])
-    yield f"in {runs} with clocks, a step of {mine} takes {with_clocks} than {than}"
+    yield f"in {runs} with clocks, a step of {name} takes {with_clocks} than {than}"
     ranks, reference_ranks = (
         Layout.parse(first[column]).ranks for column in ("layout", "reference_layout")
     )
@@ -195,7 +196,7 @@ def _explain_difference(
     if ranks > reference_ranks and is_one_variant and not pd.isna(reference_compute):
         share = reference_compute * reference_ranks / ranks
         yield (
-            f"a step of {mine} computes for {compute:.1f} ms; an equal share of the computing of "
+            f"a step of {name} computes for {compute:.1f} ms; an equal share of the computing of "
             f"{reference} would be {share:.1f} ms"
         )
 
@@ -211,14 +212,15 @@ def ladders(report: Report) -> Iterator[Finding]:
     """Describe each ladder: its largest changes, the ratio of its ends, and whether they agree."""
     names = report.names
     for (dataset, workload, ladder), rows in _ladders(report):
-        one, ends = unit(report.tables, workload), rows.iloc[-1]
+        epoch_or_run, ends = unit(report.tables, workload), rows.iloc[-1]
         on_ladder = f"on the ladder {quote(ladder)} ({quote(f'{workload} on {dataset}')})"
         if ends.kind == "unavailable":
             of_ends = f"the ratio of the ends is unavailable: {quote(str(ends.reason))}"
         else:
             takes = names.subject(ends.after, "takes")
-            of_ends = f"{takes} {_ratio(ends)} the time per {one} of {names(ends.before)}"
-        for text in (*_changes(quote(ladder), rows, one), f"{on_ladder}, {of_ends}"):
+            of_ends = f"{takes} {_ratio(ends)} the time per {epoch_or_run} of {names(ends.before)}"
+        changes = _changes(quote(ladder), rows, epoch_or_run)
+        for text in (*changes, f"{on_ladder}, {of_ends}"):
             yield Finding(text, "ladder", "ladder")
 
 
@@ -252,7 +254,7 @@ def _ladders(report: Report) -> list[tuple[tuple, pd.DataFrame]]:
     return sorted(groups, key=lambda group: len(group[1]) == 1)
 
 
-def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
+def _changes(ladder: str, rows: pd.DataFrame, epoch_or_run: str) -> Iterator[str]:
     """Describe the largest changes, and whether all changes explain the ratio of the ends."""
     if rows.iloc[-1].part == RUNG:
         return
@@ -268,7 +270,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
         yield (
             f"of the changes of {ladder}, {which} is {quote(row.change)}: {row.ratio:.2f} "
             f"{of(row.ratio)} the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
-            f"{abs(row.cost_seconds):.2f} s {a(one)}"
+            f"{abs(row.cost_seconds):.2f} s {a(epoch_or_run)}"
         )
     yield (
         f"the {with_noun(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
@@ -295,7 +297,7 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
 
 
 def _ratio(row, with_word: bool = True) -> str:
-    """Return a ratio of a ladder with its interval, or with the range if matches are few."""
+    """Return a ratio of a ladder with its interval, or with the range if paired runs are few."""
     has_interval = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
     kind = "" if has_interval else "range "
     text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
@@ -336,7 +338,7 @@ def outside_steps(report: Report) -> Iterator[Finding]:
 
     If no such configuration has a time, all configurations with a time are described.
     """
-    shown, report = report.shown, report.steps
+    shown, report = report.shown, report.without_fits
     if report.tables["runs"].empty:
         yield Finding("no workload was trained over epochs", "configurations")
         return
@@ -351,9 +353,9 @@ def outside_steps(report: Report) -> Iterator[Finding]:
         at_least, seconds, inside = "", row["wall_seconds"], "the training steps"
         if row["workload"] not in programs(report.tables):
             columns_of = {
-                task: [f"{part}_seconds" for part in parts] for task, parts in _TASKS.items()
+                name: [f"{part}_seconds" for part in parts] for name, parts in _ACTIVITIES.items()
             }
-            spent = {task: row[columns].sum() for task, columns in columns_of.items()}
+            spent = {name: row[columns].sum() for name, columns in columns_of.items()}
             is_unknown = any(row[columns].isna().any() for columns in columns_of.values())
             at_least = "at least " * is_unknown
         # Outside a whole run there is nothing, and of a window nothing outside is known.
@@ -380,8 +382,8 @@ def outside_steps(report: Report) -> Iterator[Finding]:
 def links(report: Report) -> Iterator[Finding]:
     """Compare each configuration with the same one on its fastest network.
 
-    The ratio is over matches if the fastest network is a reference. Otherwise it is the ratio of
-    the median times, and has no interval.
+    The ratio is over paired runs if the fastest network is a reference. Otherwise it is that of the
+    median times, and has no interval.
     """
     ratios = {
         (configuration_of(row), configuration_of(row, "reference_")): ratio_of(row)

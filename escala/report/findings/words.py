@@ -20,7 +20,7 @@ from escala.runtime.layout import Layout
 #: The most letters of a reason in a sentence.
 REASON_LETTERS = 120
 #: The most names in a sentence.
-NAMES = 3
+MOST_NAMES = 3
 #: Plural verbs, for a name that stands for several processes.
 _PLURAL = {
     "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ"
@@ -80,8 +80,8 @@ def join_words(parts: Iterable[str]) -> str:
 
 
 def list_names(names: Collection[str], write: Callable[[str], str] = quote) -> str:
-    """Join at most `NAMES` names, each written by `write`, and the number of further ones."""
-    first, more = list(map(write, names))[:NAMES], len(names) - NAMES
+    """Join at most `MOST_NAMES` names, each written by `write`, and the number of further ones."""
+    first, more = list(map(write, names))[:MOST_NAMES], len(names) - MOST_NAMES
     return join_words([*first, f"{more} more"] if more > 0 else first)
 
 

@@ -12,7 +12,7 @@ from escala.analysis.tables import records
 from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.readable import UNAVAILABLE, in_percent, number, size, with_noun
-from escala.experiment.runs import NATIVE, layout_in_words, strategy_in_words
+from escala.experiment.runs import MAIN, NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, RUN, WEAK
 from escala.report.findings.words import Tables, join_words, span
 from escala.report.study.statement import (
@@ -259,7 +259,7 @@ def _notes_on_gaps(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """
     last = sizes_to_state(rows).tail(1)
     laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
-    laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
+    laws = laws[(laws["reference"] == MAIN) & (laws["law_kind"] == "estimated")]
     laws = laws[laws["extrapolated_times"] > laws["cores"] / laws["reference_cores"]]
     for law in records(laws):
         yield (
