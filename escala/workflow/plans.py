@@ -117,8 +117,8 @@ class Plans:
         """
         file = _file_of(wildcards.experiment, self._part_of(wildcards))
         groups = cut_at_stop(self.files[file]).groups if file in self.files else ()
-        left = (group for group in groups if any(p.file in self.left for p in group))
-        return [planned.run for group in left for planned in group]
+        incomplete = (group for group in groups if any(p.file in self.left for p in group))
+        return [planned.run for group in incomplete for planned in group]
 
     def splits_of(self, wildcards: Wildcards) -> list[str]:
         """Return the descriptions of the splits that an experiment's runs train on."""

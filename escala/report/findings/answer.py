@@ -288,8 +288,8 @@ def _describe_program(
 ) -> Iterator[tuple[str, bool]]:
     """Yield clauses on what is known and unknown of a program, each with `Finding.first`."""
     ways = [clause for way, clause in _KNOWN.items() if (ok["known_by"] == way).any()]
-    first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
-    yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{first}", False
+    without_first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
+    yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{without_first}", False
     has_no_rows, has_no_steps = (
         ok[name].isna().any() for name in ("samples_per_second", "step_median_seconds")
     )

@@ -191,11 +191,11 @@ class _Point(NamedTuple):
         runs, ranks = compared.newest.runs, row["ranks"]
         reference_ranks = compared.reference.layout.ranks
         cores, reference_cores = row["cores"] or 0, row["reference_cores"] or 0
-        engines = {one_process(row[side]) for side in ("strategy", "reference_strategy")}
+        alone = {one_process(row[side]) for side in ("strategy", "reference_strategy")}
         over, last = None, (_BOTH,)
         if row["work"] != 1:
             last = (_WEAK,)
-        elif len(engines) > 1:
+        elif len(alone) > 1:
             last = (_ENGINES,)
         # Each rank has as many cores as a rank of the reference.
         elif ranks * reference_cores == reference_ranks * cores:
