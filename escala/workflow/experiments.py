@@ -105,7 +105,7 @@ class Experiments:
         return datasets[wildcards.dataset]
 
     def run(self, wildcards: Wildcards) -> Run:
-        """Return the run of a job: `repeat` is `[SERIES.]repN`, or `instrument` is `PROBE[.repN]`."""
+        """Return the run of a job: `repeat` is `[SERIES.]repN`, or `instrument` `PROBE[.repN]`."""
         instrument, _, repeat = getattr(wildcards, "instrument", "").partition(".")
         repeat = repeat or getattr(wildcards, "repeat", "")
         series, _, number = repeat.rpartition(".")
