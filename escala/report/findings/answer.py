@@ -44,12 +44,12 @@ from escala.strategies import STRATEGIES
 
 #: What is compared, in words, by `Alternative.ratio_of`.
 TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
-#: The verb for an alternative, by the verdict on the best use.
+#: The verb for an alternative and what follows the verb, by the verdict on the best use.
 _OF_ALTERNATIVE = {
-    FASTER: "does not pay",
-    SLOWER: "took less time",
-    NOT_DISTINGUISHABLE: f"is {NOT_DISTINGUISHABLE}",
-    NO_VERDICT: f"has {NO_VERDICT}",
+    FASTER: ("does", "not pay"),
+    SLOWER: ("took", "less time"),
+    NOT_DISTINGUISHABLE: ("is", f"{NOT_DISTINGUISHABLE} from it"),
+    NO_VERDICT: ("has", NO_VERDICT),
 }
 #: The most names of configurations in a sentence on other models.
 _MOST_NAMED = 3
@@ -176,11 +176,10 @@ def _compare_others(answer: BestUse, names: Names) -> Iterator[str]:
         if quickest.label in named:
             continue
         named.add(quickest.label)
-        verdict = _OF_ALTERNATIVE[quickest.verdict]
-        yield (
-            f"{names(quickest.label)} on {quickest.resources.in_words} {verdict}: "
-            f"{names.fraction(inverse(quickest.ratio), TIMES[quickest.ratio_of])}"
-        )
+        verb, verdict = _OF_ALTERNATIVE[quickest.verdict]
+        subject = names.subject(quickest.label, verb, f" on {quickest.resources.in_words}")
+        fraction = names.fraction(inverse(quickest.ratio), TIMES[quickest.ratio_of])
+        yield f"{subject} {verdict}: {fraction}"
 
 
 def without_best_use(report: Report) -> Iterator[Finding]:

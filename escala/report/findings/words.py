@@ -23,7 +23,8 @@ REASON_LETTERS = 120
 MOST_NAMES = 3
 #: Plural verbs, for a name that stands for several processes.
 _PLURAL = {
-    "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ"
+    "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ",
+    "does": "do", "took": "took", "is": "are",
 }  # fmt: skip
 Tables = Mapping[str, pd.DataFrame]
 
@@ -132,11 +133,14 @@ class Names:
         """Return the words for a configuration, or its quoted name without words."""
         return (self._words or {}).get(label) or quote(label)
 
-    def subject(self, label: str, verb: str) -> str:
-        """Return a configuration with a verb, in the plural for several processes in words."""
+    def subject(self, label: str, verb: str, where: str = "") -> str:
+        """Return a configuration with a verb, in the plural for several processes in words.
+
+        `where` stands between both.
+        """
         name = self(label)
         is_plural = not name.startswith(("one ", "`"))
-        return f"{name} {_PLURAL[verb] if is_plural else verb}"
+        return f"{name}{where} {_PLURAL[verb] if is_plural else verb}"
 
     def interval(self, ratio: Ratio) -> str:
         """Return the interval of a ratio in brackets, or with too few paired runs the range.
