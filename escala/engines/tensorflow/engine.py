@@ -36,11 +36,11 @@ class TensorFlow(Engine):
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
         set_products(self.plan["knobs"]["products"])
-        place = self.group.start()
+        ranks_and_world = self.group.start()
         has_gpus = bool(tf.config.list_physical_devices("GPU"))
         remedy = "uv sync --extra gpu --extra horovod"
         self._gpus = gpus_in_use(self.plan["knobs"]["device"], has_gpus, "TensorFlow", remedy)
-        return place
+        return ranks_and_world
 
     def resources(self):
         threads = tf.config.threading
