@@ -51,7 +51,7 @@ def encode_classes(
         records, of genome and encoded duplicates and of kept records, the lengths, and the fraction
         of ambiguous letters.
     """
-    rows, home, offset = [], {}, 0
+    rows, class_of, offset = [], {}, 0
     codes_path = output / "codes.npy"
     with atomic(codes_path) as temporary, open_array(temporary, (), np.uint8) as writer:
         for label, name in enumerate(classes):
@@ -59,8 +59,8 @@ def encode_classes(
             shown = tqdm(nucleotides(records(path), path), desc=name, unit=" records", disable=None)
             for accession, sequence in shown:
                 genome = hashlib.sha256(sequence.upper()).digest()
-                if home.setdefault(genome, name) != name:
-                    reason = f"the same genome is in {home[genome]}"
+                if class_of.setdefault(genome, name) != name:
+                    reason = f"the same genome is in {class_of[genome]}"
                     raise InputError(path, accession, reason, "keep it in one class only")
                 codes = encode(sequence)
                 encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
