@@ -33,8 +33,8 @@ from escala.strategies import STRATEGIES
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 _MOST_CALLS = 20
-#: A size, and all larger ones, are left out if one call takes more than this many times the seconds
-#: that each size has.
+#: A size and all larger sizes are left out if one call takes more than this many times the budget,
+#: the seconds for one size in one round.
 _MOST_BUDGETS = 4
 #: Where rank 0 leaves the result, in the run's `ranks/` folder.
 _FILE = "collectives.json"
