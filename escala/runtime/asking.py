@@ -193,7 +193,7 @@ def serve(address: str, port: int) -> dict[str, float]:
 
 
 def connect(address: str, port: int) -> dict[str, float]:
-    """Send blocks for some time; return `latency_ms`, the median round trip of a byte before."""
+    """Return `latency_ms`, the median round trip of a byte; then send blocks for some time."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:  # The other end may not listen yet.
         try:
