@@ -25,7 +25,7 @@ library:
     `acquisition`, `inputs`, `preparation`, `preparation_inputs`, `size` and `photographs` are
     optional. In place of an absent function, the one of that name in `escala.data.settings` reads
     the roles. `paths(settings)` and `find_changes(split)` belong to a kind whose files a program
-    reads in their place. They return the paths of the files by name, and the names of the paths
+    reads without a copy. They return the paths of the files by name, and the names of the paths
     that changed since the split was described.
 
 `source`, for data that must be acquired before any split:

@@ -10,8 +10,8 @@ A split is a folder. Its `dataset.json` names the arrays of every side:
 `{side}`. `rows` names the sides of the split; `validation` may be absent. If the targets are
 numbers of classes, one or several in a row, `classes` lists the classes' names in the order of the
 numbers. An array of whole numbers may also give `below`, an exclusive upper limit of its numbers.
-`baselines` is optional: by name of a baseline, the scores on the test rows without any model, by
-name of a score.
+`baselines` is optional: for each baseline by name, its scores on the test rows by name. A baseline
+needs no model.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -34,17 +34,16 @@ RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
 # A spreadsheet takes a text that begins with such a sign for a formula (OWASP, CSV injection). No
 # accession begins so.
 _FORMULA = tuple("=+-@＝＋－＠")
-_NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())
 
 
 def _lines(handle: TextIO, path: Path) -> Iterator[str]:
     """Yield the lines of a FASTA file; too large records or files are refused."""
-    count = letters = 0
+    count = length = 0
     while line := handle.readline(RECORD_LETTERS + 1):
         if line.startswith(">"):
-            count, letters = count + 1, 0
-        letters += len(line)
-        if letters > RECORD_LETTERS or count > FILE_RECORDS:
+            count, length = count + 1, 0
+        length += len(line)
+        if length > RECORD_LETTERS or count > FILE_RECORDS:
             reason = f"has more than {RECORD_LETTERS:,} letters"
             if count > FILE_RECORDS:
                 reason = f"is one more than the {FILE_RECORDS:,} that a file may have"
@@ -101,7 +100,7 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
             raise InputError(path, accession, "the record has no sequence", remedy)
         sequence = letters(text)
         if not nucleotides_only(sequence):
-            wrong = sorted(set(text) - _NUCLEOTIDES)
+            wrong = sorted(set(text) - set(_EITHER_CASE.decode()))
             shown = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in wrong)
             reason = f"holds letters that are not nucleotides ({shown})"
             remedy = "write nucleotides in IUPAC letters, N for an unknown one; proteins are not "
@@ -112,16 +111,14 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
         yield accession, genome
 
 
-def _place(accession: str, letters: list[str], path: Path) -> str:
-    """Return the line and column of the first of some letters in a record, as text."""
+def _place(accession: str, signs: list[str], path: Path) -> str:
+    """Return the line and column of the first of some signs in a record, as text."""
     inside = False
     with open_text(path) as handle:
         for number, line in enumerate(handle, start=1):
             if line.startswith(">"):
                 inside = line[1:].split()[:1] == [accession]
-            elif inside and (
-                columns := [line.find(letter) for letter in letters if letter in line]
-            ):
+            elif inside and (columns := [line.find(sign) for sign in signs if sign in line]):
                 return f", first in line {number}, column {min(columns) + 1}"
     return ""
 

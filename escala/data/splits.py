@@ -176,7 +176,7 @@ def _counts(paths: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str
 
 
 class ArrayWriter:
-    """An array of rows of one shape and dtype, written to a binary file at its start."""
+    """Writes an array, some rows at a time, to a binary file that is still empty."""
 
     def __init__(self, handle: BinaryIO, shape: Sequence[int], dtype: DTypeLike):
         self._handle, self._rows = handle, 0

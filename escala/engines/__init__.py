@@ -103,7 +103,7 @@ def engine_name(strategy: str) -> str | None:
 
 
 #: The value of `CUDA_VISIBLE_DEVICES` that hides all GPUs.
-_NONE = "-1"
+_NO_GPU = "-1"
 #: With this variable TensorFlow takes GPU memory only when needed, so processes can share a GPU.
 _GROW = "TF_FORCE_GPU_ALLOW_GROWTH"
 
@@ -125,7 +125,7 @@ def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
         and NCCL does not allow it.
     """
     if device == "cpu":
-        os.environ[VISIBLE_GPUS] = _NONE
+        os.environ[VISIBLE_GPUS] = _NO_GPU
         return
     gpus = available_gpus()
     if not gpus and device == "gpu":

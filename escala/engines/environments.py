@@ -281,12 +281,12 @@ def enter(engine: str) -> None:
         os.execve(interpreter, [interpreter, *sys.orig_argv[1:]], environment)
 
 
-def install(engine: str, python: str | None = None) -> str:
+def install(engine: str, base: str | None = None) -> str:
     """Make a missing environment of an engine; return a sentence about the environment.
 
     Parameters
     ----------
-    python : the environment's Python, for uv: a version or a path. None means the release that the
+    base : the environment's Python, for uv: a version or a path. None means the release that the
         engine needs; if it needs no special release, the Python of this process.
 
     Raises
@@ -312,7 +312,7 @@ def install(engine: str, python: str | None = None) -> str:
         began, needed = time.monotonic(), declared.python
         fits = needed is None or platform.python_version().startswith(f"{needed}.")
         try:
-            _make(engine, partial, python or (sys.executable if fits else needed))
+            _make(engine, partial, base or (sys.executable if fits else needed))
             description = describe(engine, str(partial / "bin" / "python"))
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
@@ -321,7 +321,7 @@ def install(engine: str, python: str | None = None) -> str:
     return f"{target} is made: {description}; it took {time.monotonic() - began:.0f} s"
 
 
-def _make(engine: str, into: Path, python: str) -> None:
+def _make(engine: str, into: Path, base: str) -> None:
     """Make an environment, and install the framework's packages in a build for this machine.
 
     The framework's own index may have builds for processors and for each release of CUDA. If uv
@@ -331,9 +331,9 @@ def _make(engine: str, into: Path, python: str) -> None:
     title, declared = ENGINES[engine].title, ENGINES[engine].environment
     say(f"{title} is installed into {folder(engine)}, once: {declared.takes}")
     # The folder will be renamed, so no program inside may contain its path.
-    if _uv("venv", "--quiet", "--relocatable", "--python", python, str(into)):
+    if _uv("venv", "--quiet", "--relocatable", "--python", base, str(into)):
         raise Unavailable(
-            f"uv could not make an environment of Python {python} for {title} (see above). Remedy: "
+            f"uv could not make an environment of Python {base} for {title} (see above). Remedy: "
             f"install this Python, or let {declared.variable} name an interpreter"
         )
     requirements = ROOT / "envs" / declared.requirements

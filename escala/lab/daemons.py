@@ -1,7 +1,7 @@
 """Start and stop the daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
 
-They go to the background by themselves. Each daemon has the mark of the lab in its environment. So
-it is recognised even if the program that started it was killed at once.
+A daemon goes to the background by itself. It has the mark of the lab in its environment. So it is
+recognised even if the program that started it was killed at once.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ class Probe:
     #: should end when the ranks have ended, and is stopped otherwise. It has the environment of the
     #: ranks, and prints to `{name}.log`.
     program: Callable[[str], list[str]] | None = None
-    #: Called once before the first epoch, as `measure(engine, step, gather)`. It may make training
-    #: steps on the row numbers `step`; `gather` returns the inputs of these rows. What these steps
-    #: change is restored.
+    #: Called once before the first epoch, as `measure(engine, rows, gather)`. It may make training
+    #: steps on `rows`, the row numbers of each rank; `gather` returns the inputs of `rows`. What
+    #: these steps change is restored.
     measure: Callable | None = None
     #: Whether a table reads the probe's runs.
     tabulated: ClassVar[bool] = False

@@ -74,8 +74,8 @@ class MomentsWriter:
             if self._last and self._last[0] == epoch:
                 sampled[GATHER_BEGINS] = self._last[1]
         outside = zip(OUTSIDE, ("", "", ""), (began, gathered, returned), strict=True)
-        inside = [(name, "", sample.at) for name, sample in sampled.items() if name not in OUTSIDE]
-        for moment, tensor, at in (*outside, *self.inside(gathered, returned), *inside):
+        others = [(name, "", sample.at) for name, sample in sampled.items() if name not in OUTSIDE]
+        for moment, tensor, at in (*outside, *self.inside(gathered, returned), *others):
             sample = sampled.get(moment) if not tensor else None
             used = ["" if math.isnan(part) else part for part in sample[1:]] if sample else [""] * 3
             self._rows.append((epoch, step, moment, tensor, at + self._offset, *used))

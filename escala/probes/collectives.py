@@ -33,8 +33,8 @@ from escala.strategies import STRATEGIES
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 _MOST_CALLS = 20
-#: A size, and all larger ones, are left out if one call takes more than this many times the seconds
-#: that each size has.
+#: A size and all larger sizes are left out if one call takes more than this many times the budget,
+#: the seconds for one size in one round.
 _MOST_BUDGETS = 4
 #: Where rank 0 leaves the result, in the run's `ranks/` folder.
 _FILE = "collectives.json"
@@ -161,7 +161,7 @@ class Collectives(Probe):
     def steps(cls, values):
         return values["block"]
 
-    def measure(self, engine, step, gather):
+    def measure(self, engine, rows, gather):
         """Time the collectives and the steps, as means over the ranks. Every rank calls this."""
         group, place, values = engine.group, engine.place, self.values
         pieces, rounds = escala_collectives.pieces(), []
@@ -176,7 +176,7 @@ class Collectives(Probe):
         copy, product = _gather_values(group, place, rounds).mean(axis=0).T
         cores, operations = engine.plan["knobs"]["cores_per_process"], escala_collectives.OPERATIONS
         times = _time_collectives(group, place, values)
-        exchanging, together, in_turns = _time_steps(engine, step, gather, values)
+        exchanging, together, in_turns = _time_steps(engine, rows, gather, values)
         if place.process == 0:
             result = {
                 "library": STRATEGIES[engine.plan["strategy"]].library,
@@ -225,7 +225,7 @@ def _time_collectives(group: Any, place: Any, values: Mapping) -> list[dict]:
     return timings
 
 
-def _time_steps(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.ndarray:
+def _time_steps(engine: Any, rows: Any, gather: Callable, values: Mapping) -> np.ndarray:
     """Return the mean seconds of steps of each kind and round, of shape (3, rounds).
 
     The kinds are: with exchange, without it at the same time, and without it in turns. The first
@@ -235,12 +235,12 @@ def _time_steps(engine: Any, step: Any, gather: Callable, values: Mapping) -> np
     group, place = engine.group, engine.place
 
     def exchange() -> float:
-        [finished] = engine.make_steps([step], gather)
+        [finished] = engine.make_steps([rows], gather)
         return finished.moments[2] - finished.moments[0]
 
     def alone() -> float:
         began = time.perf_counter()
-        [inputs] = gather([step], place.ranks)
+        [inputs] = gather([rows], place.ranks)
         engine.step_alone(inputs)
         return time.perf_counter() - began
 

@@ -311,6 +311,7 @@ def read_joules(counter: Counter) -> float:
 
 
 def _cray(folder: Path) -> Iterator[Counter]:
+    """Yield the counters `pm_counters` of a node, if it has them."""
     node = folder / "energy"
     if not folder.is_dir():
         return
@@ -336,6 +337,7 @@ def _joules_of_cray(path: Path) -> float:
 
 
 def _rapl(sysfs: Path) -> Iterator[Counter]:
+    """Yield a counter for each package and its memory; a package without one is `Unavailable`."""
     folder = sysfs / _RAPL_FOLDER
     zones = {path: _read_zone(path, "name") for path in sorted(folder.glob("intel-rapl:*"))}
     packages = {path.name: name for path, name in zones.items() if name.startswith("package-")}
@@ -409,6 +411,7 @@ def summary(
 def _node(
     node: int, samples: pd.DataFrame, trained: tuple[float, float], idle: tuple[float, float]
 ) -> dict:
+    """Return the energy of one node; see `summary`."""
     devices = dict(iter(samples.groupby("device", sort=False)))
     try:
         joules = {name: growth(rows, *trained) for name, rows in devices.items()}

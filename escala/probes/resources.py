@@ -139,7 +139,7 @@ def training_moments(processes: list[dict]) -> dict[int, tuple[float, float] | N
     return of_machines | trainers
 
 
-class Node:
+class NodeRanks:
     """The ranks of a node, and what they use.
 
     Parameters
@@ -371,7 +371,7 @@ def _unless_denied(read: Callable, *arguments: object) -> Any:
 
 def main() -> None:
     folder, node, seconds, interface = read_arguments()
-    sample(folder, node, "resources", COLUMNS, Node(interface).rows, seconds)
+    sample(folder, node, "resources", COLUMNS, NodeRanks(interface).rows, seconds)
 
 
 if __name__ == "__main__":

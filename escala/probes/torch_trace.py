@@ -13,7 +13,7 @@ from escala.probes.base import Probe, section, value
 from escala.strategies.base import TRACE
 
 #: Number of steps before the recorded steps.
-_AFTER = 3
+_SKIPPED = 3
 
 
 class TorchTrace(Probe):
@@ -32,18 +32,18 @@ class TorchTrace(Probe):
 
     @classmethod
     def steps(cls, values):
-        return _AFTER + values["steps"]
+        return _SKIPPED + values["steps"]
 
     def environment(self, strategy):
-        return {TRACED: f"{_AFTER}:{self.values['steps']}:{self._file}"}
+        return {TRACED: f"{_SKIPPED}:{self.values['steps']}:{self._file}"}
 
     @contextmanager
     def around(self, process, node):
         yield
         if process == 0 and not self._file.exists():
             raise Unavailable(
-                f"no trace was left: a trace needs more than {_AFTER} steps. In a program, it also "
-                "needs PyTorch, and the hook's `steps` or `step` in the first process"
+                f"no trace was left: a trace needs more than {_SKIPPED} steps. In a program, it "
+                "also needs PyTorch, and the hook's `steps` or `step` in the first process"
             )
 
     @property

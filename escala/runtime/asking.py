@@ -52,12 +52,12 @@ def describe_nodes(
     program += ["--addresses", json.dumps(_addresses(nodes))]
     program += ["--interface", interface] if interface else []
     base = [*srun(job, count, count, names), "--overlap"]
-    calls = [[*base, "--mpi=none", *program]]
+    commands = [[*base, "--mpi=none", *program]]
     if mpi and "pmix" in slurm.output_of(["srun", "--mpi=list"]):
-        calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
+        commands.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
     environment = step_environment(job) | project_mpi()
-    for call in calls:
-        done = children.capture(call, env=environment, timeout=_SURVEY_SECONDS)
+    for command in commands:
+        done = children.capture(command, env=environment, timeout=_SURVEY_SECONDS)
         lines = [line for line in done.stdout.splitlines() if MARK in line]
         if done.returncode == 0 and len(lines) == count:
             break
@@ -130,22 +130,22 @@ LINK_MEASURED_BY = "tcp"
 #: The beginning of the line that each end of a link prints.
 LINK_MARK = "escala-link "
 _PINGS, _BLOCK = 200, 2**20
-#: At first the window of the connection grows: bytes of these seconds do not count. Then they
-#: count.
+#: Seconds in which bytes do not count, because the window of the connection grows; seconds in
+#: which they count.
 _OMITTED_SECONDS, _COUNTED_SECONDS = 0.3, 1.0
 _PATIENCE_SECONDS, _STEP_SECONDS = 30, 120
 
 
-def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
+def measure_link(launch: Launch, file: Path) -> dict[str, float | None]:
     """Return `mbit_per_second` and `latency_ms` of a link; None for a value that was not measured.
 
     Parameters
     ----------
     launch : a launch on several nodes of a job of SLURM.
-    known : the file that keeps both numbers for the job and the interface.
+    file : keeps both numbers for the job and the interface.
     """
-    if known.exists():
-        return read_json(known)
+    if file.exists():
+        return read_json(file)
     first, second, *_ = launch.nodes
     program = [sys.executable, "-m", __name__, "--ends", first.host, second.host]
     program += ["--address", first.address, "--port", str(first.ports[0])]
@@ -167,12 +167,12 @@ def measure_link(launch: Launch, known: Path) -> dict[str, float | None]:
     if None in link.values():
         say(f"The link between {first.host} and {second.host} was not measured: {' '.join(why)}")
     else:  # A later run of the job tries again.
-        write_json(known, link)
+        write_json(file, link)
     return link
 
 
 def serve(address: str, port: int) -> dict[str, float]:
-    """Answer the other end of a link, and return the rate at which its bytes arrive."""
+    """Answer the other end of a link; return `mbit_per_second` of its bytes, if it was timed."""
     with socket.create_server((address, port)) as listening:
         listening.settimeout(_PATIENCE_SECONDS)
         connection, _ = listening.accept()
@@ -193,7 +193,7 @@ def serve(address: str, port: int) -> dict[str, float]:
 
 
 def connect(address: str, port: int) -> dict[str, float]:
-    """Return the median round-trip time of single bytes; then send blocks for some time."""
+    """Return `latency_ms`, the median round trip of a byte; then send blocks for some time."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:  # The other end may not listen yet.
         try:

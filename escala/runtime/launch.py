@@ -156,7 +156,7 @@ def command_line(
         )
         start = [mpirun, *options]
     elif launch.launcher == SRUN:
-        # On one node, `spawn` makes a private network for servers that accept calls from everybody.
+        # On one node, `spawn` makes a private network for servers that everybody may connect to.
         is_private = bool(private) and len(launch.nodes) == 1
         tasks = 1 if is_private else len(places)
         start = [

@@ -147,7 +147,7 @@ def _as_root() -> dict[str, str]:
     return dict.fromkeys(_AS_ROOT, "1") if os.geteuid() == 0 else {}
 
 
-_MOST_LINES, _LONGEST = 6, 800
+_CAUSE_LINES, _CAUSE_CHARACTERS = 6, 800
 #: Lines of Open MPI, PMIx and SLURM that name no cause.
 _NOISE = re.compile(
     r"""^[-=*\s]*$
@@ -194,4 +194,4 @@ def cause(output: str) -> str:
             lines.append(_SENDER.sub("", line.strip()))
     if not lines:
         lines = [line.strip() for line in output.splitlines() if re.search(r"\w", line)]
-    return " | ".join([*dict.fromkeys(lines)][:_MOST_LINES])[:_LONGEST]
+    return " | ".join([*dict.fromkeys(lines)][:_CAUSE_LINES])[:_CAUSE_CHARACTERS]

@@ -1,13 +1,13 @@
 """Describe one machine of a run: `python -m escala.runtime.node`, started on each node.
 
-It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`, and `world`, the
-number of processes that MPI joined, if this was requested.
+It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`; `number`, SLURM's
+number of the node; and `world`, the number of processes that MPI joined, null if not requested.
 
-How fast its cores are, tell the seconds of a fixed kernel. The kernel repeats a *round* `ROUNDS`
-times, about 50 ms in all on a processor of 2023. A round adds a vector that fits into the cache of
-a core 400 times to a sum, and copies 8 MiB, which do not fit. So it shows the clock rate, and what
-others leave of the memory. Each half of a round is one call of NumPy, which holds no lock of Python
-and starts no threads.
+The seconds of a fixed kernel tell how fast its cores are. The kernel repeats a *round* `ROUNDS`
+times, about 50 ms in all on a processor of 2023. A round adds a vector, which fits into the cache
+of a core, to a sum 400 times. Then it copies 8 MiB, which do not fit. So the kernel shows the clock
+rate, and what others leave of the memory. Each half of a round is one call of NumPy, which holds no
+lock of Python and starts no threads.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _bind(address: str, port: int) -> socket.socket:
 def mpi_world() -> int:
     """Return the number of processes in the MPI world of this process; 1 without MPI support.
 
-    Open MPI 4's names for the communicator and the calls, `mpi.h`.
+    The names of the communicator and of the calls are those of Open MPI 4 (`mpi.h`).
     """
     library = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
     library.MPI_Init(None, None)
@@ -172,7 +172,7 @@ ROUNDS = 20
 #: Elements of the vector, how often a round adds it, and elements of the copy.
 _ADDED, _TIMES, _COPIED = 2**15, 400, 2**21
 #: The number of kernels from which `speed_seconds` takes the fastest sum.
-_SCORED = 2
+_SPEED_KERNELS = 2
 
 
 class Seconds(NamedTuple):
@@ -234,8 +234,11 @@ def seconds_of_kernel(cores: Sequence[int]) -> list[Seconds]:
 
 
 def speed_seconds(core: int) -> float:
-    """Return the time of the fastest sum of `_SCORED` kernels, the speed of a core, in 0.1 s."""
-    return min(seconds_of_kernel([core])[0].least for _ in range(_SCORED))
+    """Return the seconds of the fastest sum of `_SPEED_KERNELS` kernels: the speed of a core.
+
+    This takes about 0.1 s.
+    """
+    return min(seconds_of_kernel([core])[0].least for _ in range(_SPEED_KERNELS))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""SLURM: its programs and its answers, the job that a call runs in, and how a job ended.
+"""SLURM: its programs and its answers, the job of a session, and how a job ended.
 
-A call inside a job of several nodes starts every run as a job step, also a run of one node. The
-nodes of the runs of a repeat are nested, so that both sides of a ratio share their nodes. They
-begin with another node in each repeat. So each node serves as the one node, and what differs
-between nodes is a part of the interval.
+A session inside a job of several nodes starts every run as a job step, also a run of one node. The
+nodes of the runs of a repeat are nested, so that the runs of a pair share nodes. Each repeat begins
+with another node. So each node takes runs of one node, and what differs between nodes is a part of
+the interval.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from escala.core import children
 
 PROCESS = "ESCALA_PROCESS"
 
-#: How long the end of a killed process may come after the failure of a process that missed it.
+#: The longest time from the failure of a process that lost a connection to the end of the killed
+#: process that closed this connection.
 _KILL_SECONDS = 1.0
 
 # linux/sched.h, linux/sockios.h, linux/if.h

@@ -114,9 +114,8 @@ class Strategy:
     #: The engine that trains, and the class in it that joins the ranks, such as
     #: `tensorflow.horovod.HorovodRanks`. None for a strategy that only starts programs.
     engine: ClassVar[str | None] = None
-    #: The library by which the ranks of a program sum, under its name in
-    #: `escala/hook/escala_collectives.py`, or `UNKNOWN`. None for a strategy that starts no
-    #: programs.
+    #: For programs that it starts: the library by which their ranks sum, under its name in
+    #: `escala/hook/escala_collectives.py`, or `UNKNOWN`, or `ALONE`. None if it starts no programs.
     programs: ClassVar[str | None] = None
     #: The option of `escala try` for a program of this strategy.
     option: ClassVar[Option | None] = None
@@ -235,9 +234,9 @@ class AtFirstProcess(OnInterface):
 
 
 class Numbered(AtFirstProcess):
-    """Processes that get their place in the variables of torch.distributed.
+    """Processes that get their place by the variables of torch.distributed.
 
-    The variables are from "Environment variable initialization" in its documentation.
+    "Environment variable initialization" in PyTorch's documentation lists the variables.
     """
 
     numbers = "RANK", "WORLD_SIZE"

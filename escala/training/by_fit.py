@@ -71,8 +71,8 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=classes))
         if not math.isfinite(loss_sum):
             raise Diverged(f"the loss is {loss_sum} after the fit")
-        words = "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s"
-        log.info(words, rows, loss_sum / rows, correct / rows, train_seconds)
+        message = "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s"
+        log.info(message, rows, loss_sum / rows, correct / rows, train_seconds)
         epoch = dict.fromkeys(VALIDATION) | {
             "epoch": 1,
             "steps": 1,

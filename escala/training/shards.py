@@ -23,16 +23,15 @@ class Shards:
 
     Attributes
     ----------
-    seed : decides the order of the rows, together with their number. With None the rows keep their
-        order.
+    seed : decides the order of the rows, together with `rows`. With None the rows keep their order.
     rows : the number of training rows.
     global_batch : rows of a step, all ranks together.
     fractions : the part of a step that each rank takes; the sum is 1.
     shard : the knob `shard`. True: the ranks divide the rows of an epoch. False: each rank goes
         through all rows in its own order; an epoch then has every row once for each such rank.
         "leading": all ranks take the first rows of a step (`batches`).
-    among : the number of rows in the split, from which `rows` rows are taken at even distances;
-        None takes all.
+    rows_of_split : the number of rows in the split, from which `rows` rows are taken at even
+        distances; None takes all.
     """
 
     seed: int | None
@@ -40,7 +39,7 @@ class Shards:
     global_batch: int
     fractions: Sequence[float]
     shard: bool | Literal["leading"] = True
-    among: int | None = None
+    rows_of_split: int | None = None
 
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
@@ -81,7 +80,7 @@ class Shards:
     def _order(self, seed: int | Sequence[int] | None, epoch: int) -> np.ndarray:
         """Return the rows of an epoch in their order, int64 of shape (rows,)."""
         order = np.arange(self.rows) if seed is None else epoch_order(self.rows, seed, epoch)
-        return order if self.among is None else order * self.among // self.rows
+        return order if self.rows_of_split is None else order * self.rows_of_split // self.rows
 
 
 def batches(

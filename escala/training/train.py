@@ -95,8 +95,8 @@ def train(
     training.resume()
     if probe and probe.measure:
         training.measure(probe)
-    training.epochs()
-    return training.results()
+    training.train_epochs()
+    return training.evaluate()
 
 
 class _Training:
@@ -181,7 +181,7 @@ class _Training:
         with self._clock.time("build"), self._engine.preserve():
             probe.measure(self._engine, step, gather)
 
-    def epochs(self) -> None:
+    def train_epochs(self) -> None:
         """Train until the last epoch, or until early stopping."""
         done, last = self._plan["resume_after"], self._settings["epochs"]
         board = None
@@ -193,7 +193,7 @@ class _Training:
                 writer.writerow(STEP_COLUMNS)
             for number in range(done + 1, last + 1):
                 began = time.perf_counter()
-                epoch = self._epoch(number, writer)
+                epoch = self._train_epoch(number, writer)
                 if board:
                     numbers = {name: epoch[name] for name in BOARD} | epoch["scores"]
                     numbers["learning_rate"] = self._plan["learning_rate"]
@@ -214,7 +214,7 @@ class _Training:
                     self._keep(number)
                     epoch["epoch_wall_seconds"] = time.perf_counter() - began
 
-    def _epoch(self, number: int, writer: Any) -> dict:
+    def _train_epoch(self, number: int, writer: Any) -> dict:
         """Train an epoch, make the ranks equal, and validate."""
         engine, data = self._engine, self._data
         engine.seed(self._plan["seed"], self._process, number)
@@ -244,7 +244,7 @@ class _Training:
                 self._engine.group.meet,
             )
 
-    def results(self) -> dict:
+    def evaluate(self) -> dict:
         """Evaluate the test rows, keep predictions and model, and return the measurements."""
         engine, best = self._engine, self._stopper.best_weights
         if best is not None:

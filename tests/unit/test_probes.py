@@ -174,7 +174,7 @@ def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step
     from escala.engines.tensorflow.record_clocks import Recorder
 
     kernel = tf.Variable([1.0], name="kernel")
-    clocks = Recorder(tmp_path / "clocks.csv", [kernel], inside=True)
+    clocks = Recorder(tmp_path / "clocks.csv", [kernel], reads_clock=True)
     before = time.time()
     for number in (1, 2, 3):
         if number == 2 and not within:

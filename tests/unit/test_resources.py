@@ -299,7 +299,7 @@ def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
     ranks = [run.rank(rank=r) for r in (0, 1)]
     monkeypatch.setitem(sys.modules, "pynvml", Nvml([Gpu(used=55, memory={ranks[1].pid: 3_000})]))
     announced = {r: json.loads((run.folder / f"rank{r}.pid").read_text()) for r in (0, 1)}
-    table = pd.DataFrame(resources.Node("lo").rows(announced), columns=resources.COLUMNS)
+    table = pd.DataFrame(resources.NodeRanks("lo").rows(announced), columns=resources.COLUMNS)
     found = resources.summary(table, dict.fromkeys((0, 1)))
     use = [(each["gpu_percent_mean"], each["gpu_memory_bytes_max"]) for each in found]
     assert use == [(None, None), (55, 3_000)]

@@ -46,7 +46,7 @@ def check(settings: Settings) -> None:
             reason = f"has {header.shape[0]} rows of {in_side}; needed are {rows} rows of "
             reason += f"{in_train}, for the rows of the targets and the arrays of train"
             text = settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]
-            raise InputError(place(side, key), text, reason, "save it with this dtype and shape")
+            raise InputError(key_of(side, key), text, reason, "save it with this dtype and shape")
     names, targets = class_names(settings), train[TARGETS]
     if names is not None:
         from escala.data.base import require_class_names
@@ -102,7 +102,7 @@ def class_names(settings: Settings) -> list[str] | None:
     return [str(number) for number in range(classes)] if isinstance(classes, int) else classes
 
 
-def place(side: str, key: str) -> str:
+def key_of(side: str, key: str) -> str:
     """Return the key of an array in the settings."""
     return f"{side}.targets" if key == TARGETS else f"{side}.inputs.{key}"
 
@@ -114,13 +114,13 @@ def _split(settings: Settings) -> dict[str, Any]:
 
 
 def _arrays(settings: Settings) -> Iterator[tuple[str, str, Named]]:
-    """Yield side, name and place of every array, the targets last."""
+    """Yield side and name of every array, and its file; the targets last."""
     from escala.data.arrays.headers import Named, parse_name
 
     for side in (name for name in SIDES if name in settings):
         texts = settings[side]["inputs"] | {TARGETS: settings[side]["targets"]}
         for key, text in texts.items():
-            path, member = parse_name(expand_path(text, place(side, key)))
+            path, member = parse_name(expand_path(text, key_of(side, key)))
             yield side, key, Named(path.absolute(), member)
 
 
@@ -135,7 +135,7 @@ def _headers(settings: Settings) -> dict[str, dict[str, Header]]:
 
     headers: dict[str, dict[str, Header]] = {}
     for side, key, array in _arrays(settings):
-        headers.setdefault(side, {})[key] = header(array, place(side, key))
+        headers.setdefault(side, {})[key] = header(array, key_of(side, key))
     return headers
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from escala.core.console import progress
 from escala.core.errors import InputError
 from escala.core.readable import size
-from escala.data.arrays import TARGETS, place
+from escala.data.arrays import TARGETS, key_of
 from escala.data.arrays.headers import Named, header, members, open_bytes
 from escala.data.base import Query, specs
 from escala.data.settings import SIDES
@@ -38,7 +38,9 @@ def prepare(
         arrays: dict[str, dict[str, np.ndarray]] = {}
         for side, places in preparation["sides"].items():
             arrays[side] = {
-                key: _map(Named(files[number], member), Path(folder), f"{where}.{place(side, key)}")
+                key: _map(
+                    Named(files[number], member), Path(folder), f"{where}.{key_of(side, key)}"
+                )
                 for key, (number, member) in places.items()
             }
             targets = arrays[side][TARGETS]
@@ -91,7 +93,7 @@ def _divide(
     """Return the rows of `train` that each side without files gets, ascending."""
     classes, split = preparation["classes"], preparation["split"]
     if classes and targets.ndim == 1:
-        key = f"{where}.{place('train', TARGETS)}"
+        key = f"{where}.{key_of('train', TARGETS)}"
         _require_below(targets, np.arange(len(targets)), len(classes), key)
         return stratify(targets, split, classes, seed)
     drawn = np.random.default_rng(seed).permutation(len(targets))
@@ -121,7 +123,7 @@ def _side(
     for key, array in arrays.items():
         finite = preparation["missing"] == "refuse" and array.dtype.kind == "f"
         shape, native = (len(rows), *array.shape[1:]), array.dtype.newbyteorder("=")
-        checked = _blocks(array, rows, limits.get(key), finite, f"{where}.{place(side, key)}")
+        checked = _blocks(array, rows, limits.get(key), finite, f"{where}.{key_of(side, key)}")
         blocks[key] = Blocks(shape, native, checked)
     targets = blocks.pop(TARGETS)
     return Side(blocks, targets)

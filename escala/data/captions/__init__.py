@@ -13,8 +13,7 @@ PATHS = ("tokens", *SIDES)
 CAPTIONS, FC2 = 5, 4096
 #: Files that acquisition writes: captions, and for a simulation the features of each side.
 CAPTIONS_FILE, FEATURES_FILE = "captions.json", "{side}_features.npy"
-#: Files that the extraction writes: features of pictures, the picture's name of each row, and
-#: times.
+#: Files that the extraction writes: features of pictures, the names of these pictures, and times.
 FEATURES, NAMES, EXTRACTION = "features.npy", "names.json", "extraction.json"
 
 

@@ -14,7 +14,7 @@ from escala.core.text import read_text
 from escala.data.captions import CAPTIONS, CAPTIONS_FILE, FEATURES_FILE, PATHS
 from escala.data.settings import SIDES
 
-OFFICIAL = "docs/how-to/captions.md says where to get the files"
+WHERE_TO_GET = "docs/how-to/captions.md says where to get the files"
 #: A scene has four parts. The values of a part are equally probable.
 PARTS = {
     "attribute": ("black", "brown", "little", "red", "wet", "white"),
@@ -113,7 +113,7 @@ def picture_files(described: Mapping[str, list[dict]], pictures: Path) -> dict[s
     A folder that lacks a picture is refused.
     """
     if not pictures.is_dir():
-        raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
+        raise InputError(pictures, pictures.name, "no such folder", WHERE_TO_GET)
     for side, listed in described.items():
         absent = [entry["name"] for entry in listed if not (pictures / entry["name"]).is_file()]
         reason = f"is in the list of the side {side}, and is not in the folder"
@@ -134,7 +134,7 @@ def read_captions(file: Path) -> dict[str, list[str]]:
         if not (tab and mark and name and place.isdecimal()):
             reason = "is not a file name, #, a number, a tab and a caption"
             raise InputError(
-                file, f"line {number}: {line}", reason, f"correct the line; {OFFICIAL}"
+                file, f"line {number}: {line}", reason, f"correct the line; {WHERE_TO_GET}"
             )
         if int(place) in numbered.setdefault(name, {}):
             reason, remedy = "is twice in the file", "give each caption of a picture its own "

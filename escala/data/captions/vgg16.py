@@ -37,7 +37,7 @@ def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, fo
 
     The step takes long and depends only on the pictures and on VGG16. So neither a corrected
     caption nor another division into sides repeats the step. `folder` receives `features.npy`,
-    float16 (pictures, features); `names.json`, the picture's name of each row; and
+    float16 (pictures, features); `names.json`, the names of the pictures in this order; and
     `extraction.json`: the number of `pictures`, the `seconds` for reading them and computing their
     features, the mean `seconds_per_picture`, and the `network_seconds` for building VGG16.
     """

@@ -20,7 +20,7 @@ NEVER_WRITTEN = (PADDING, START, UNKNOWN)
 DTYPE = np.uint16
 #: Longest n-grams: BLEU-4.
 LONGEST = 4
-#: Numbers that `counts` returns.
+#: The length of a result of `counts`.
 COUNTS = 2 * LONGEST + 2
 
 Words = Sequence[Hashable]

@@ -53,7 +53,7 @@ def preparation_inputs(settings: Settings, folder: Path) -> dict[str, Path]:
 
 
 def find_changes(split: Path) -> list[str]:
-    """Return the names of the paths whose files changed since the split was described."""
+    """Return the placeholders, such as `{data.train}`, of paths that changed since the split."""
     changed = []
     for key, (path, described) in read_json(split / STATES).items():
         try:

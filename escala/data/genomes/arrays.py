@@ -1,4 +1,4 @@
-"""Make the arrays of a split from codes, in blocks of bounded size; read genomes to predict."""
+"""Make the arrays of a split from the codes of nucleotides, in blocks; read genomes to predict."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def encode_classes(
         records, of genome and encoded duplicates and of kept records, the lengths, and the fraction
         of ambiguous letters.
     """
-    rows, home, offset = [], {}, 0
+    rows, class_of, offset = [], {}, 0
     codes_path = output / "codes.npy"
     with atomic(codes_path) as temporary, open_array(temporary, (), np.uint8) as writer:
         for label, name in enumerate(classes):
@@ -59,8 +59,8 @@ def encode_classes(
             shown = tqdm(nucleotides(records(path), path), desc=name, unit=" records", disable=None)
             for accession, sequence in shown:
                 genome = hashlib.sha256(sequence.upper()).digest()
-                if home.setdefault(genome, name) != name:
-                    reason = f"the same genome is in {home[genome]}"
+                if class_of.setdefault(genome, name) != name:
+                    reason = f"the same genome is in {class_of[genome]}"
                     raise InputError(path, accession, reason, "keep it in one class only")
                 codes = encode(sequence)
                 encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
@@ -140,6 +140,7 @@ class Genomes:
         return pd.factorize(self.records["genome"])[0]
 
     def blocks(self, rows: np.ndarray, length: int) -> Iterator[np.ndarray]:
+        """Yield the codes of `rows`, an array of `windows.ROW`; see `windows.blocks`."""
         offsets = self.records["offset"].to_numpy(np.int64)
         return windows.blocks(self.codes, offsets, self.letters, rows, length)
 
@@ -159,10 +160,10 @@ class WrittenSplit(NamedTuple):
 def prepare(
     name: str, preparation: dict, seed: int, inputs: Mapping[str, Path], output: Path
 ) -> dict:
-    """Split a dataset, cut its genomes into rows, balance them, and write the arrays.
+    """Split a dataset, cut its genomes into rows, balance the classes, and write the arrays.
 
     Memory is bounded by a block of rows, tables with a few numbers per genome and row, and what
-    SMOTEN needs; arrays are mapped or written in blocks.
+    SMOTEN needs. `preparation` is the result of `escala.data.genomes.preparation`.
 
     `output` receives, for each side, the rows (`train.npy`, `test.npy`, uint8, rows × length), the
     labels (int64), and the genomes (`*_genomes.npy`, int32). The number of a genome is its row in
@@ -308,7 +309,7 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     whole record. Each query has the columns `accession`, `letters`, `shorter_than_rows` and
     `windows`. Its evidence is the codes from which the rows are cut.
     """
-    _window(description)
+    _window(description)  # Refuse a wrong model before the file is read.
     [spec] = specs(description)
     [length] = spec.shape
     parsed = tqdm(records(path), desc=path.name, unit=" records", disable=None)

@@ -34,7 +34,7 @@ ROWS = 1024
 FAR = 0.99
 
 #: The rows of each class by its label. Rows are codes, uint8 from 0 to 4.
-Sides = Mapping[int, Iterable[np.ndarray]]
+ClassRows = Mapping[int, Iterable[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Familiarity:
     strands: bool = True
 
     @classmethod
-    def learn(cls, trained: Sides, held_out: Sides, strands: bool = True) -> Familiarity:
+    def learn(cls, trained: ClassRows, held_out: ClassRows, strands: bool = True) -> Familiarity:
         """Collect the k-mers of training rows, and measure the fraction of each held-out row."""
 
         def make(seen: np.ndarray) -> Familiarity:
@@ -76,14 +76,14 @@ class Familiarity:
         for label, rows in held_out.items():
             # A k-mer is in another class if more classes hold it than this class alone.
             inside = np.unpackbits(bits[label]) if label in bits else np.uint8(0)
-            others, unrelated = make(classes > inside), []
+            others, without_class = make(classes > inside), []
             for row in rows:
                 fraction = everything.fraction(row)
                 if not np.isnan(fraction):
                     fractions.append(fraction)
-                    unrelated.append(others.fraction(row))
-            if unrelated:
-                far.append(np.quantile(unrelated, FAR))
+                    without_class.append(others.fraction(row))
+            if without_class:
+                far.append(np.quantile(without_class, FAR))
         measured = np.sort(np.array(fractions, np.float32))
         return cls(everything.seen, measured, float(max(far, default=np.nan)), strands)
 
@@ -152,7 +152,7 @@ def learn(split: Path, output: Path) -> Familiarity:
     return familiarity
 
 
-def _by_class(array: np.ndarray, labels: np.ndarray, what: str) -> Sides:
+def _by_class(array: np.ndarray, labels: np.ndarray, what: str) -> ClassRows:
     """Return the rows of each class, with progress bars; the label -1 means no class."""
     present = np.unique(labels[labels >= 0]).tolist()
     return {label: _rows(array, np.flatnonzero(labels == label), what) for label in present}

@@ -1,8 +1,8 @@
 """Pieces of genomes that become rows, and the enlargement of small classes.
 
 Pieces are starts, random windows or tiles, on one strand or both. Classes are enlarged by windows
-of their own genomes or by SMOTEN. Its libraries take a second to import, so they are imported on
-demand.
+of their own genomes or by SMOTEN. The libraries of SMOTEN take a second to import, so they are
+imported on demand.
 """
 
 from collections.abc import Iterator

@@ -28,7 +28,7 @@ from escala.data.splits import ArrayWriter, open_array
 #: Number of harmonics. They form the outline of a class, and the variation of each picture.
 HARMONICS = 7
 #: Points of an outline, and the seed of the classes' outlines, which are equal in every dataset.
-POINTS, FORMS = 160, 2021
+POINTS, SEED = 160, 2021
 #: Standard deviation of harmonics between classes, and within a class at difficulty 1, as fractions
 #: of the radius.
 BETWEEN, WITHIN = 0.10, 0.14
@@ -149,7 +149,7 @@ def outlines(
     """
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)
-    forms = np.random.default_rng(FORMS).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
+    forms = np.random.default_rng(SEED).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
     angles = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
     for begin in range(0, len(labels), ROWS):
         classes = labels[begin : begin + ROWS]
@@ -177,9 +177,6 @@ def _draw(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator)
     ImageDraw.Draw(picture).polygon([tuple(point) for point in points], fill=255)
     return np.asarray(picture)
 
-
-#: Side, pictures and labels: uint8 (pictures, height, width, colours) and uint8 (pictures,).
-Sides = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 #: Stems of MNIST's files of images and labels, by side.
 FILES = {
@@ -209,7 +206,7 @@ _CIFAR = (
 )
 
 
-def mnist(folder: Path, accept_cut: bool) -> Sides:
+def mnist(folder: Path, accept_cut: bool) -> Pictures:
     """Yield the sides `train` and `test` of the idx files in a folder.
 
     A file is refused if it is missing, is not whole, or is not an idx file of bytes.
@@ -290,7 +287,7 @@ def _unpack(path: Path, accept_cut: bool) -> bytes:
     return b"".join(blocks)
 
 
-def cifar10(path: Path, accept_cut: bool) -> tuple[list[str], Sides]:
+def cifar10(path: Path, accept_cut: bool) -> tuple[list[str], Pictures]:
     """Return the names of the classes, and an iterator over the files in a folder or an archive.
 
     A file that is missing or not whole, and a label without a class, are refused.

@@ -152,7 +152,7 @@ def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def one_hot(codes: np.ndarray) -> np.ndarray:
-    """Return uint8 (rows, length, 4) of codes (rows, length), 1 to 4; of code 0 all are 0."""
+    """Return codes 1 to 4, (rows, length), as one-hot uint8 (rows, length, 4); code 0 as zeros."""
     return (codes[..., None] == np.arange(1, 5, dtype=np.uint8)).astype(np.uint8)
 
 

@@ -12,7 +12,7 @@ def check(settings: Settings) -> None:
 
 
 def size(settings: Settings) -> Size:
-    """Return the size of a sample, with constant features; a user's table must first be read."""
+    """Return the size of a sample with its constant features; a user's table must be read first."""
     if settings["source"].get("name") not in SAMPLES:
         return Size()
     rows, features = SAMPLES[settings["source"]["name"]]

@@ -39,9 +39,9 @@ class JAX(Engine):
         # XLA's pool does not exist yet, so its size can be set; 0 leaves XLA's own choice.
         if threads := self.plan["knobs"]["threads"]["intra_op"]:
             os.environ["PJRT_NPROC"] = str(threads)
-        place = self.group.start()
+        ranks_and_world = self.group.start()
         [self._device] = jax.local_devices()
-        return place
+        return ranks_and_world
 
     def resources(self):
         threads = dict(self.plan["knobs"]["threads"])

@@ -57,7 +57,7 @@ class Functions(functions.Functions):
         return [(array.name, array.shape, 4) for array in model.arrays]
 
     def make_compute(self, model: models.Model) -> Callable:
-        """Return a function of arrays, inputs, targets, weights of rows and divisor, for a step.
+        """Return a function of the model's arrays and of `StepInputs`, for a step.
 
         The function returns the gradients of the sum of the losses ÷ divisor, and the sums of
         losses and of hits.

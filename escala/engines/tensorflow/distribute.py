@@ -50,7 +50,7 @@ class DistributeRanks(Ranks):
             # A process holds consecutive ranks. Its first rank is its first replica.
             first = self.place.ranks[0]
             return self.tf_strategy.experimental_distribute_values_from_function(
-                lambda context: tf.constant(values[context.replica_id_in_sync_group - first])
+                lambda replica: tf.constant(values[replica.replica_id_in_sync_group - first])
             )
 
         def run(arguments):
@@ -65,8 +65,8 @@ class DistributeRanks(Ranks):
         return list(gradients)
 
     def sum_over_ranks(self, values, name):
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+        replica = tf.distribute.get_replica_context()
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
     def gather(self, values, name):
         return tf.distribute.get_replica_context().all_gather(values, axis=0)
@@ -84,8 +84,8 @@ class DistributeRanks(Ranks):
         # In each process, the first replica adds the values, and the other replicas add zeros.
         zeros = np.zeros_like(values)
         values_of_replicas = self.tf_strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(
-                values if context.replica_id_in_sync_group == self.place.ranks[0] else zeros
+            lambda replica: tf.constant(
+                values if replica.replica_id_in_sync_group == self.place.ranks[0] else zeros
             )
         )
         return self._sum(values_of_replicas).numpy()

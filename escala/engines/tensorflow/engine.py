@@ -15,7 +15,6 @@ from escala.data.base import output_shape
 from escala.engines import layers
 from escala.engines.base import Engine, MadeStep, RankRows, gpus_in_use, require_products
 from escala.engines.layers import require_whole_steps
-from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import (
@@ -25,6 +24,14 @@ from escala.engines.tensorflow.layers import (
     use_generators,
 )
 from escala.engines.tensorflow.ranks import Ranks
+from escala.engines.tensorflow.step import (
+    accumulate,
+    average,
+    local_variables,
+    make_compute,
+    slow_down,
+    train_step,
+)
 from escala.workloads.models import rows_at_once
 
 
@@ -36,11 +43,11 @@ class TensorFlow(Engine):
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
         set_products(self.plan["knobs"]["products"])
-        place = self.group.start()
+        ranks_and_world = self.group.start()
         has_gpus = bool(tf.config.list_physical_devices("GPU"))
         remedy = "uv sync --extra gpu --extra horovod"
         self._gpus = gpus_in_use(self.plan["knobs"]["device"], has_gpus, "TensorFlow", remedy)
-        return place
+        return ranks_and_world
 
     def resources(self):
         threads = tf.config.threading
@@ -53,16 +60,16 @@ class TensorFlow(Engine):
         }
 
     def build(self, work, data, knobs, probe=None):
-        plan, settings, ranks = self.plan, self.plan["training"], self.group
+        plan, settings, group = self.plan, self.plan["training"], self.group
         # A step alone is the step of a single rank.
         alone = Ranks(plan["knobs"], self.place)
 
-        def make_compute(kinds: Mapping, total: Callable) -> Callable:
-            compute = steps.make_compute(self.model, self.functions, kinds, self._local, total)
-            compute = steps.accumulate(compute, plan["knobs"]["accumulation"])
-            return steps.slow_down(compute, self.slowdown)
+        def compute_for(kinds: Mapping, total: Callable) -> Callable:
+            compute = make_compute(self.model, self.functions, kinds, self._local, total)
+            compute = accumulate(compute, plan["knobs"]["accumulation"])
+            return slow_down(compute, self.slowdown)
 
-        with ranks.scope():
+        with group.scope():
             # Every process draws its own weights, and the broadcast makes the weights equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             use_generators()
@@ -74,30 +81,28 @@ class TensorFlow(Engine):
             functions.refuse_ignored(self.model, self.optimizer)
             normalises = bool(layers_over_ranks(self.model))
             require_whole_steps(normalises, plan["knobs"]["accumulation"])
-            self.steps_alone = ranks.reads_clock and not normalises
-            self._dense = dense = DenseLayers(self.model, self.optimizer, plan, ranks)
-            self._local = steps.local_variables(self.model)
-            compute = make_compute(dense.kinds, ranks.sum_over_ranks)
+            self.steps_alone = group.reads_clock and not normalises
+            self._dense = dense = DenseLayers(self.model, self.optimizer, plan, group)
+            self._local = local_variables(self.model)
+            compute = compute_for(dense.kinds, group.sum_over_ranks)
 
             def compute_with_others(*arguments):
                 dense.begin_step(tf.shape(arguments[0])[0])
                 return compute(*arguments)
 
-            exchange = partial(ranks.exchange, sums=dense.sums) if dense.sums else ranks.exchange
+            exchange = partial(group.exchange, sums=dense.sums) if dense.sums else group.exchange
             if module := engines.recorder_module(plan["strategy"], probe):
                 path = probe.folder / f"rank{self.place.process}.clocks.csv"
                 variables = self.model.trainable_variables
-                self.recorder = module.Recorder(path, variables, ranks.reads_clock)
+                self.recorder = module.Recorder(path, variables, group.reads_clock)
             # A probe observes single steps.
             self._at_once = 1 if probe else plan["knobs"]["steps_per_call"]
             self._steps = {
-                n: steps.train_step(
-                    dense, ranks, data, compute_with_others, exchange, self.recorder, n
-                )
+                n: train_step(dense, group, data, compute_with_others, exchange, self.recorder, n)
                 for n in {1, self._at_once}
             }
-            compute_alone = make_compute({}, alone.sum_over_ranks)
-            self._step_alone = steps.train_step(dense, ranks, data, compute_alone, alone.exchange)
+            compute_alone = compute_for({}, alone.sum_over_ranks)
+            self._step_alone = train_step(dense, group, data, compute_alone, alone.exchange)
             specs = *data.inputs, data.targets
             self._evaluate = functions.compile_evaluation(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
@@ -140,7 +145,7 @@ class TensorFlow(Engine):
 
     def end_epoch(self, rows):
         self._dense.wait()
-        steps.average(self._local, rows, self.group)
+        average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
         return self._evaluate(*inputs, targets)

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from escala.engines import functions
 from escala.engines.functions import WHY_IGNORED, find_unread
-from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.fast.dense import products
 from escala.engines.tensorflow.layers import AUTOGRAPH, as_graph, layers_of
 from escala.engines.tensorflow.ranks import tensor_names
+from escala.engines.tensorflow.step import local_variables, make_compute, step_signature
 from escala.workloads.models import as_model_input
 
 #: Methods that only Keras's own `fit`, `evaluate` and `predict` call.
@@ -150,9 +150,7 @@ class Functions(functions.Functions):
 
     def gradient_forms(self, model, data):
         variables = model.trainable_variables
-        compute = steps.make_compute(
-            model, self, {}, steps.local_variables(model), lambda values, name: values
-        )
+        compute = make_compute(model, self, {}, local_variables(model), lambda values, name: values)
         traced = []
 
         def note(*arguments):
@@ -163,7 +161,7 @@ class Functions(functions.Functions):
                 for gradient in gradients
             ]
 
-        as_graph(input_signature=steps.step_signature(data, 1))(note).get_concrete_function()
+        as_graph(input_signature=step_signature(data, 1))(note).get_concrete_function()
         dense_rows = {layer.kernel.ref(): rows for layer, rows in products(model)}
         described = super().gradient_forms(model, data)
         for form, variable, reads in zip(described, variables, traced, strict=True):

@@ -24,7 +24,7 @@ def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     return [*model._flatten_layers()]
 
 
-#: Names of layers' variables whose initial values are drawn by laws.
+#: Names of layers' variables whose initial values are drawn by laws (`escala.engines.layers.Law`).
 _NAMES = (
     *("kernel", "bias", "embeddings", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel"),
     *("gamma", "beta", "moving_mean", "moving_variance"),
@@ -165,8 +165,8 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     statistics.
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
-    `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 of a
-    rank without rows.
+    `synchronized=True` knows only the ranks of `tf.distribute`, and also counts the filler row: a
+    rank without rows computes one row of weight 0.
     """
 
     def build(self, input_shape):
@@ -223,8 +223,8 @@ def layers_over_ranks(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormal
 def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:
     """Return the function of VGG16 from pictures, uint8 (pictures, 224, 224, 3), to features.
 
-    `escala.engines.elsewhere` calls this. `described` names the file of `weights`, and the `layer`
-    whose outputs are the features.
+    `escala.engines.elsewhere` calls this; `engine` and `arrays` are unused here. `described` names
+    the file of `weights`, and the `layer` whose outputs are the features.
     """
     whole = tf.keras.applications.VGG16(weights=None)
     whole.load_weights(described["weights"])

@@ -17,18 +17,18 @@ from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_
 class Recorder(clocks.MomentsWriter):
     """Records when the parts of each step of one process begin and end.
 
-    `variables` are the trained variables. `inside` says whether moments inside the step can be
+    `variables` are the trained variables. `reads_clock` says whether moments inside the step can be
     read. If so, `step` makes the step to compile.
     """
 
-    def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
+    def __init__(self, path: Path, variables: Sequence[tf.Variable], reads_clock: bool):
         super().__init__(path)
-        self._inside = inside
+        self._reads_clock = reads_clock
         names = tensor_names(variables)
         self._moments = [(STEP_BEGINS, ""), *((m, name) for m in TENSOR_MOMENTS for name in names)]
         self._latest_offset = self._offset
         self._sampled: dict[str, Sample] = {}
-        if inside:
+        if reads_clock:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
@@ -74,7 +74,7 @@ class Recorder(clocks.MomentsWriter):
         return self._sampled
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
-        if self._inside:
+        if self._reads_clock:
             # TensorFlow reads the time of day, which may be corrected within a step. If the present
             # difference of the clocks puts a time outside the step, the time was read before the
             # correction.

@@ -115,15 +115,15 @@ class Torch(Engine):
         `scale`, because the exchange divides by `scale`. `total` sums over ranks for layers that
         normalise over all ranks.
         """
-        *arrays, divisor = inputs
+        *values, divisor = inputs
         model, row_losses, correct = self._step_functions
-        tensors = [torch.from_numpy(array) for array in arrays]
+        tensors = [torch.from_numpy(array) for array in values]
         if self._gpus:
             tensors = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
-        factor, rows = scale / float(divisor), len(arrays[-1])
+        factor, rows = scale / float(divisor), len(values[-1])
         self.optimizer.zero_grad()
         # A rank without rows does not change its buffers.
-        has_rows = not self._local or arrays[-1].any()
+        has_rows = not self._local or values[-1].any()
         saved = [] if has_rows else [buffer.clone() for buffer in self._local]
         # With fewer rows than parts, every row is one part.
         size, sums = -(-rows // self.plan["knobs"]["accumulation"]), []

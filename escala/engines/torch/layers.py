@@ -57,8 +57,8 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     Parameters, buffers and arguments are as in `torch.nn.BatchNorm2d`. Ranks compute the results of
     one process with all rows, for any numbers of rows of the ranks. The running statistics of all
-    ranks are equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts the
-    row of weight 0 of a rank without rows.
+    ranks are equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and also counts
+    the filler row: a rank without rows computes one row of weight 0.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:

@@ -6,9 +6,10 @@ memory, sets a counter, and waits for the counters of all ranks. It sums the par
 the ranks, so all ranks get equal numbers. Nothing is exchanged while gradients are computed,
 because a copy needs the core that computes gradients.
 
-By a second counter a rank says that it has read all parts. A part is written again only after this
-counter of all ranks. Other ranks must see a copy before its counter. Processors of x86-64 keep this
-order of writes. Python cannot request this order from other processors, so they are refused.
+By a second counter a rank says that it has read all parts. A rank writes its part again only when
+this counter of every rank has reached the step. Other ranks must see the copied part before they
+see the counter that announces it. Processors of x86-64 keep this order of writes. Python cannot
+request this order from other processors, so these are refused.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ TIMEOUT = timedelta(minutes=30)
 _ROUNDING = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 #: The argument that lets each forward pass begin with the buffers of rank 0. The name depends on
 #: PyTorch's release.
-_SYNCHRONISES = "broadcast_buffers"
+_SYNC_ARGUMENT = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
-    _SYNCHRONISES = "forward_sync_buffers"
+    _SYNC_ARGUMENT = "forward_sync_buffers"
 #: Groups that have ended, kept until the end of the process. Otherwise a model may have the last
 #: reference to a group. Deleting the model would then wait for Gloo's threads and hold Python's
 #: lock. These threads may need the lock to delete a tensor, so both would wait for ever (seen with
@@ -138,6 +139,7 @@ class Distributed(Ranks):
         return summed.numpy()
 
     def collective(self, operation, size):
+        # Strategies of PyTorch use allreduce only.
         on_gpu = torch.cuda.is_available()
         values = torch.zeros(size // 4, device="cuda" if on_gpu else "cpu")
 
@@ -160,6 +162,8 @@ class DDPRanks(Distributed):
 
     @property
     def divides_by(self):
+        # `Sums` adds without a division, and DDP divides by the processes. A bare module exchanges
+        # nothing; with this factor its gradient is the mean over its own rows.
         in_memory = self.knobs["communication_hook"] == SHARED_MEMORY
         return 1 if in_memory and not self._bare else self.place.processes
 
@@ -171,7 +175,7 @@ class DDPRanks(Distributed):
             gradient_as_bucket_view=knobs["gradient_as_bucket_view"],
             find_unused_parameters=knobs["find_unused_parameters"],
             # The engine averages buffers at the end of an epoch.
-            **{_SYNCHRONISES: False},
+            **{_SYNC_ARGUMENT: False},
         )
         state, hook = None, _ROUNDING.get(knobs["communication_hook"])
         if knobs["communication_hook"] == SHARED_MEMORY:
@@ -393,7 +397,7 @@ class Sums:
 
 # PyTorch refuses a hook whose annotations are strings, so there are none.
 def sum_bucket(sums, bucket):
-    """A communication hook: return the future of a bucket's sum. Its state is `Sums`."""
+    """A communication hook: return the future of a bucket's sum. `sums` is the hook's state."""
     return sums.add(bucket)
 
 

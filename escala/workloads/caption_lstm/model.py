@@ -33,7 +33,7 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     picture = layers.Input(features.shape, dtype=features.dtype)
     prefixes = layers.Input(words.shape, dtype=words.dtype)
     kept = layers.Dropout(dropout)(tf.cast(picture, tf.float32))
-    scenes = layers.Dense(width, "relu", name="picture")(kept)
+    encoded = layers.Dense(width, "relu", name="picture")(kept)
 
     numbers = tf.reshape(tf.cast(prefixes, tf.int32), (-1, length))
     embedded = layers.Embedding(words.below, width, mask_zero=True, name="embedding")(numbers)
@@ -41,8 +41,8 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     states = layers.LSTM(width, return_sequences=True, name="lstm")(kept)
 
     positions = tf.where(numbers > PADDING)
-    scene = tf.gather(scenes, positions[:, 0] // captions)
-    merged = layers.Add()([tf.gather_nd(states, positions), scene])
+    repeated = tf.gather(encoded, positions[:, 0] // captions)
+    merged = layers.Add()([tf.gather_nd(states, positions), repeated])
     hidden = layers.Dense(width, "relu", name="merged")(merged)
     logits = layers.Dense(words.below, name="next_word")(hidden)
     shape = tf.concat([tf.shape(numbers, tf.int64), [words.below]], axis=0)
@@ -84,8 +84,8 @@ def generate(model, inputs, settings) -> tf.Tensor:
     """
     features, words = inputs
     rows, length, beam = tf.shape(features)[0], words.shape[-1], settings["beam"]
-    scenes = model.get_layer("picture")(tf.cast(features, tf.float32))
-    scenes = tf.repeat(scenes, beam, axis=0)
+    encoded = model.get_layer("picture")(tf.cast(features, tf.float32))
+    encoded = tf.repeat(encoded, beam, axis=0)
     embedding, cell = model.get_layer("embedding"), model.get_layer("lstm").cell
     merged, next_word = model.get_layer("merged"), model.get_layer("next_word")
     vocabulary = next_word.units
@@ -95,7 +95,7 @@ def generate(model, inputs, settings) -> tf.Tensor:
     def extend(position, captions, scores, last, *states):
         """Extend each caption of the beam by a word, and keep the best ones of a picture."""
         output, states = cell(embedding(tf.reshape(last, [-1])), list(states))
-        logits = next_word(merged(output + scenes)) + forbidden
+        logits = next_word(merged(output + encoded)) + forbidden
         log_probabilities = tf.reshape(tf.nn.log_softmax(logits), (rows, beam, vocabulary))
         added = tf.where(_are_complete(last)[..., None], only_padding, log_probabilities)
         totals = tf.reshape(scores[..., None] + added, (rows, beam * vocabulary))

@@ -7,8 +7,8 @@ from functools import partial
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow import layers as losses
 from escala.engines.tensorflow.layers import class_squares, optimizer_by
+from escala.engines.tensorflow.layers import row_losses as cross_entropies
 
 
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
@@ -41,5 +41,5 @@ def row_losses(targets, outputs, settings) -> tf.Tensor:
     `targets` are class numbers, int64 (rows,), and `outputs` float32 (rows, classes).
     """
     if settings["cost"] == "cross-entropy":
-        return losses.row_losses(targets, outputs, settings)
+        return cross_entropies(targets, outputs, settings)
     return tf.reduce_sum(class_squares(targets, outputs), axis=-1) / 2

@@ -14,8 +14,8 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow import layers as losses
 from escala.engines.tensorflow.layers import class_squares, optimizer_by, picture_input
+from escala.engines.tensorflow.layers import row_losses as cross_entropies
 
 
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
@@ -37,5 +37,5 @@ optimizer = optimizer_by()
 def row_losses(targets, outputs, settings) -> tf.Tensor:
     """Return the cost of every row, float32 (rows,); targets are class numbers."""
     if settings["cost"] == "cross-entropy":
-        return losses.row_losses(targets, outputs, settings)
+        return cross_entropies(targets, outputs, settings)
     return tf.reduce_mean(class_squares(targets, outputs), axis=-1)

@@ -35,18 +35,18 @@ NORMALISATIONS = {
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
-    convolved = partial(
+    convolve = partial(
         _convolve, form=settings["form"], normalisation=NORMALISATIONS[knobs["batch_norm"]]
     )
     inputs, pixels = picture_input(pictures)
-    values = layers.ReLU()(convolved(pixels, settings["width"], 7, 2))
+    values = layers.ReLU()(convolve(pixels, settings["width"], 7, 2))
     # After ReLU, added zeros do not change a maximum.
     values, padding = _pad(values, 3, settings["form"])
     values = layers.MaxPooling2D(3, 2, padding=padding)(values)
     for stage, blocks in enumerate(BLOCKS[settings["depth"]]):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
-            values = _block(values, settings["width"] * 2**stage, stride, convolved)
+            values = _block(values, settings["width"] * 2**stage, stride, convolve)
     values = layers.GlobalAveragePooling2D()(values)
     initial = {}
     if settings["form"] == "pytorch":
@@ -58,12 +58,12 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     return tf.keras.Model(inputs, last, name=f"resnet{settings['depth']}")
 
 
-def _block(inputs: tf.Tensor, filters: int, stride: int, convolved: Callable) -> tf.Tensor:
+def _block(inputs: tf.Tensor, filters: int, stride: int, convolve: Callable) -> tf.Tensor:
     """Return the sum of two convolutions and their input, after ReLU."""
-    values = layers.ReLU()(convolved(inputs, filters, 3, stride))
-    values = convolved(values, filters, 3, 1)
+    values = layers.ReLU()(convolve(inputs, filters, 3, stride))
+    values = convolve(values, filters, 3, 1)
     same = stride == 1 and inputs.shape[-1] == filters
-    shortcut = inputs if same else convolved(inputs, filters, 1, stride)
+    shortcut = inputs if same else convolve(inputs, filters, 1, stride)
     return layers.ReLU()(layers.Add()([values, shortcut]))
 
 

@@ -166,7 +166,7 @@ def sequenceless(accession: str) -> str | None:
 
 
 def explain(lacking: Mapping[str, str], places: Mapping[str, str]) -> str:
-    """Return accessions that cannot be downloaded, by reason, with their places in a list."""
+    """Return a text of accessions that cannot be downloaded: by reason, with places in a list."""
     by_reason: dict[str, list[str]] = {}
     for accession in sorted(lacking):
         place = f" ({places[accession]})" if accession in places else ""

@@ -96,7 +96,8 @@ class Client:
         if not host or scheme not in ("http", "https"):
             remedy = "give it as https://HOST"
             raise InputError(URL_VARIABLE, self._server, "is not an HTTP address", remedy)
-        self._next = 0.0
+        #: The earliest `time.monotonic` of the next request.
+        self._next_request = 0.0
         self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
         value = "1" if self._is_ncbi else os.environ.get(FIRST_WAIT_VARIABLE) or "1"
         try:
@@ -128,15 +129,15 @@ class Client:
         values = {"db": "nuccore", "tool": "escala", "email": self.email} | parameters
         body = urlencode(values | ({"api_key": key} if key else {})).encode()
         if self._is_ncbi:
-            time.sleep(max(0.0, self._next - time.monotonic()))
-            self._next = time.monotonic() + (0.1 if key else 0.37)
+            time.sleep(max(0.0, self._next_request - time.monotonic()))
+            self._next_request = time.monotonic() + (0.1 if key else 0.37)
         # Raise outside the handlers, because the original exceptions may hold the key.
         try:
             address = f"{self._server}/entrez/eutils/{utility}.fcgi"
             with urlopen(address, body, timeout=TIMEOUT_SECONDS) as reply:
                 return reply.read().decode("utf-8", "replace")
         except HTTPError as error:
-            failure = _failure_of(error)
+            failure = _failure_of_status(error)
         except IncompleteRead as error:
             failure = TruncatedAnswer(error.partial.decode("utf-8", "replace"))
         except (OSError, HTTPException) as error:
@@ -180,7 +181,7 @@ def failure_of(text: str, introduction: str = "the server answers") -> Failure:
     return RetryableFailure(f"{introduction}: {excerpt(text)}")
 
 
-def _failure_of(error: HTTPError) -> Failure:
+def _failure_of_status(error: HTTPError) -> Failure:
     """Return the failure that the status of an HTTP error and its text report."""
     with error:
         try:

@@ -325,10 +325,10 @@ def forward(
         def product(values: tf.Tensor):
             return tf.matmul(values, kernel), lambda up: tf.matmul(up, kernel, transpose_b=True)
 
-        outputs = product(values)
-        sums = tf.nn.bias_add(outputs, layer.bias)
-        recorded[layer.kernel.ref()] = kinds[layer], values, outputs, sums
-        return layer.activation(sums)
+        result = product(values)
+        outputs = tf.nn.bias_add(result, layer.bias)
+        recorded[layer.kernel.ref()] = kinds[layer], values, result, outputs
+        return layer.activation(outputs)
 
     with _replace_calls(record, kinds):
         return model(inputs, training=True), recorded
@@ -343,18 +343,19 @@ def gradients(
     too, for example through `add_loss`. Then the result is a tensor: the product of the factors
     plus the gradient of the other uses. For a kernel in shared memory this case is `Unavailable`.
     """
-    sums = {kernel: sums for kernel, (*_, sums) in recorded.items()}
-    taped, sum_gradients = tape.gradient(target, (list(variables), sums))
+    # The outputs of the layers before the activation.
+    outputs = {kernel: of_layer for kernel, (*_, of_layer) in recorded.items()}
+    taped, gradients_by_kernel = tape.gradient(target, (list(variables), outputs))
 
     def combine(variable: tf.Variable, taped: tf.Tensor | tf.IndexedSlices | None):
         if variable.ref() not in recorded:
             return taped
-        kind, inputs, outputs, _ = recorded[variable.ref()]
-        output_gradients = sum_gradients[variable.ref()]
+        kind, inputs, product, _ = recorded[variable.ref()]
+        output_gradients = gradients_by_kernel[variable.ref()]
         if kind is InMemory:
             # Let the gradient wait for the product. It might not depend on the product, such as if
             # the loss is linear in the product.
-            with tf.control_dependencies([outputs]):
+            with tf.control_dependencies([product]):
                 output_gradients = tf.identity(output_gradients)
         factors = kind(inputs, output_gradients)
         if taped is None:

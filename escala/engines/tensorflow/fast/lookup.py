@@ -78,7 +78,7 @@ class Lookup(layers.Layer):
             return codes
         embedding, first_convolution, pool, convolution, last_pool = self.stem
         alphabet, (stride,), (taps,) = embedding.input_dim, pool.pool_size, convolution.kernel_size
-        (pooled,) = last_pool.pool_size
+        (window,) = last_pool.pool_size
         k, offsets = self._k, [stride * tap for tap in range(taps)]
         # The letters of every k-mer, (k-mers, k), ordered by the k-mers' numbers.
         kmers = (
@@ -89,7 +89,7 @@ class Lookup(layers.Layer):
         tables = tf.unstack(tf.matmul(tf.squeeze(values, 1), convolution.kernel))
         tables[0] += convolution.bias
         if self.operation:
-            return look_up(codes, tf.stack(tables), alphabet, k, stride, pooled)
+            return look_up(codes, tf.stack(tables), alphabet, k, stride, window)
         has_one_table = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
         if has_one_table:
             # A table has fewer values than all looked-up rows, so ReLU of the table is cheaper.
@@ -107,11 +107,11 @@ class Lookup(layers.Layer):
                 first = stride * start + offset
                 numbers = tf.zeros((), tf.int32)
                 for at in range(first, first + k):
-                    numbers = numbers * alphabet + letters[:, at :: stride * pooled][:, :positions]
+                    numbers = numbers * alphabet + letters[:, at :: stride * window][:, :positions]
                 values.append(_rows(table, numbers))
             return tf.add_n(values)
 
-        largest = _largest(*map(convolve, range(pooled)))
+        largest = _largest(*map(convolve, range(window)))
         return largest if has_one_table else tf.nn.relu(largest)
 
     @property
