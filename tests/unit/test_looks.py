@@ -151,8 +151,8 @@ def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, cap
 
 def test_what_it_takes_is_told_where_the_time_was_too_short(timed):
     ratio = noisy(0.7, 0.6)
-    for _ in range(8):
-        timed.measure(ratio, minutes=1e-6)
+    timed.measure(ratio, at_most=7)
+    assert timed.measure(ratio, minutes=1e-6) == [8]
     [row] = [row for row in timed.looks()["looks"] if row["repeats"] == 8]
     assert row["futile"] is None and row["goes_on"] and row["matches_to_decide"] > 8
     assert f"takes about {row['matches_to_decide']} paired runs" in timed.sentences()
