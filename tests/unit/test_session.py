@@ -186,6 +186,8 @@ CODE = cache(key.code_sha256)
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(key, "code_sha256", CODE)
+    # No machine crashes here, so nobody waits for the disk.
+    monkeypatch.setattr("escala.core.files._sync", lambda path: None)
     monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
     monkeypatch.setenv(session.VARIABLE, "2")
     monkeypatch.setattr(session, "wait_for_quiet", lambda: True)
