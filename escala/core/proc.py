@@ -12,6 +12,7 @@ import resource
 import signal
 import time
 from collections.abc import Iterable
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -129,6 +130,7 @@ class _Vector(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
+@cache
 def can_read_child() -> bool:
     """Return whether this process can read the memory of a child. Start a child for the test."""
     mine, other = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"written", 8)

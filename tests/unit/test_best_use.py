@@ -377,7 +377,7 @@ def _assert_not_refuted(answer: BestUse, found: Found) -> None:
 
 
 @settings(
-    max_examples=10, deadline=None, phases=[Phase.generate],
+    max_examples=6, deadline=None, phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 @given(

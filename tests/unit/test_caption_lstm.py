@@ -186,7 +186,7 @@ def generated(network: tf.keras.Model, features: np.ndarray, beam: int) -> list[
     return written
 
 
-@pytest.mark.parametrize("beam", [3, 64])
+@pytest.mark.parametrize("beam", [3, pytest.param(64, marks=pytest.mark.sweep)])
 def test_captions_are_those_of_a_beam_search_in_plain_python(beam):
     network, (features, _, _) = build(scale=4.0, captions=1), rows(5)
     found = generated(network, features, beam)

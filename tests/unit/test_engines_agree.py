@@ -23,7 +23,7 @@ ROUNDING, FOLLOWING = {"float64": 1e-7, "float32": 1e-5}, {"float64": 1e-5, "flo
 UPDATED = 0.05
 
 #: Small graphs; the others repeat what these show with further layers and settings.
-QUICK = ("virus-cnn", "mnist-mlp", "mlp")
+QUICK = ("virus-cnn", "mlp")
 CASES = [
     pytest.param(
         engine, name, id=f"{engine}-{name}",

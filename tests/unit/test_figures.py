@@ -211,7 +211,14 @@ SHOWN = [
 
 @pytest.mark.parametrize(
     ("tables_of", "name", "shown", "hidden"),
-    [(row[0], name, *row[2:]) for row in SHOWN for name in row[1]],
+    [
+        # Ten matrices take seconds to draw.
+        pytest.param(
+            of, name, *more, marks=[pytest.mark.sweep] * ((of, name) == ("long", BY_CLASS[0]))
+        )
+        for of, names, *more in SHOWN
+        for name in names
+    ],
 )
 def test_what_is_shown_is_named_and_so_are_gaps(words, tables_of, name, shown, hidden):
     def plain(text: str) -> str:

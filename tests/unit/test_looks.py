@@ -107,18 +107,17 @@ def timed(house, monkeypatch) -> Timed:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "stop", "seen"),
+    ("ratio", "at_most", "stop", "seen"),
     [
-        (noisy(0.5, 0.05), 7, "every question was decided"),
-        (noisy(1.0, 0.02), 7, f"what is not decided shows {NO_DIFFERENCE}"),
-        (noisy(0.92, 0.05), 7, f"what is not decided shows {LESS_THAN_SESSIONS}"),
-        (lambda n: 0.72 * math.exp(0.4 * (-1) ** n if n < 8 else 0.0), 14,
+        (noisy(1.0, 0.02), 20, 7, f"what is not decided shows {NO_DIFFERENCE}"),
+        (noisy(0.92, 0.05), 20, 7, f"what is not decided shows {LESS_THAN_SESSIONS}"),
+        (lambda n: 0.72 * math.exp(0.4 * (-1) ** n if n < 8 else 0.0), 20, 14,
          "every question was decided"),
-        (noisy(0.85, 0.5), 20, "20 are the most that it may measure"),
+        (noisy(0.85, 0.5), 10, 10, "10 are the most that it may measure"),
     ],
 )  # fmt: skip
-def test_a_session_stops_at_the_look_that_decides(timed, ratio, stop, seen):
-    assert timed.measure(ratio, at_most=20) == list(range(1, stop + 1))
+def test_a_session_stops_at_the_look_that_decides(timed, ratio, at_most, stop, seen):
+    assert timed.measure(ratio, at_most=at_most) == list(range(1, stop + 1))
     looks = timed.looks()
     assert sorted({row["repeats"] for row in looks["looks"]}) == [n for n in LOOKS if n <= stop]
     assert [row["ended"] for row in looks["looks"]][-1] == seen
@@ -130,8 +129,8 @@ def test_a_session_stops_at_the_look_that_decides(timed, ratio, stop, seen):
         assert row["matches"] == row["repeats"] and row["level"] == LOOK_LEVEL
         assert math.log(row["ratio"]) == pytest.approx(rank_interval(logs, LOOK_LEVEL)[0])
     assert len(timed.house.table()) == 2 * stop
-    assert not timed.left() and timed.measure(ratio, at_most=20) == []
-    number = {7: "seven", 14: "14", 20: "20"}[stop]
+    assert not timed.left() and timed.measure(ratio, at_most=at_most) == []
+    number = {7: "seven", 10: "ten", 14: "14"}[stop]
     assert f"stopped after {number} repeats, because {seen}" in timed.sentences()
 
 
@@ -152,8 +151,8 @@ def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, cap
 
 def test_what_it_takes_is_told_where_the_time_was_too_short(timed):
     ratio = noisy(0.7, 0.6)
-    for _ in range(8):
-        timed.measure(ratio, minutes=1e-6)
+    timed.measure(ratio, at_most=7)
+    assert timed.measure(ratio, minutes=1e-6) == [8]
     [row] = [row for row in timed.looks()["looks"] if row["repeats"] == 8]
     assert row["futile"] is None and row["goes_on"] and row["matches_to_decide"] > 8
     assert f"takes about {row['matches_to_decide']} paired runs" in timed.sentences()

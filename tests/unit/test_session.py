@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from escala.measure import lost, session
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
+from escala.record import key
 from escala.record.schema import FORMAT
 from escala.runtime.slurm import parse_job
 
@@ -176,9 +178,16 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return answer
 
 
+#: No test here changes code of the project.
+CODE = cache(key.code_sha256)
+
+
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(key, "code_sha256", CODE)
+    # No machine crashes here, so nobody waits for the disk.
+    monkeypatch.setattr("escala.core.files._sync", lambda path: None)
     monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
     monkeypatch.setenv(session.VARIABLE, "2")
     monkeypatch.setattr(session, "wait_for_quiet", lambda: True)

@@ -176,12 +176,9 @@ CASES = {
     "momentum in shared memory": Case(knobs=IN_MEMORY | MOMENTUM, reference="momentum"),
     "leading": Case(knobs={"shard": "leading", "evaluation": "whole"}, reference="leading"),
     "synchronised": Case(knobs=SYNCHRONISED, reference="synchronised"),
-    "synchronised mirrored": Case("mirrored", SYNCHRONISED, reference="synchronised"),
     "virus-cnn": Case(knobs=NETWORKS["virus-cnn"].knobs, network="virus-cnn"),
     "mnist-mlp": Case(network="mnist-mlp"),
-    "mlp alone": Case("single", network="mlp"),
     "tal1-cnn alone": Case("single", network="tal1-cnn"),
-    "cifar-cnn alone": Case("single", network="cifar-cnn"),
     "resnet34 alone": Case("single", NETWORKS["resnet34"].knobs, network="resnet34"),
 }  # fmt: skip
 #: Cases that meet again what the others show, or train larger networks.
@@ -199,7 +196,10 @@ SWEPT = {
     ),
     "synchronised, idle rank": Case("hybrid", SYNCHRONISED, IDLE, "synchronised"),
     "single, two steps a call": Case("single", TWO_STEPS | {"accumulation": 2}),
+    "synchronised mirrored": Case("mirrored", SYNCHRONISED, reference="synchronised"),
     "one-pass single": Case("single", ONE_PASS, reference="one-pass"),
+    "mlp alone": Case("single", network="mlp"),
+    "cifar-cnn alone": Case("single", network="cifar-cnn"),
     "mirrored, rows": Case("mirrored", ROWS_OF_EMBEDDING),
     "caption-lstm": Case(knobs=FACTORS, network="caption-lstm", clocks=True),
 }

@@ -243,5 +243,6 @@ def test_a_locked_folder_tells_who_works_in_it_or_how_to_free_it(mine):
 
 
 def _found() -> dict[str, str]:
-    """Return the variables by which a process finds the project."""
-    return {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    """Return the variables by which a process, or a fork, finds the project."""
+    paths = filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))
+    return {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

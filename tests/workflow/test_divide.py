@@ -140,7 +140,11 @@ def train(python: str, script: Path, *places: dict[str, str]) -> list[list[str]]
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("source", "number"),
-    [(TORCH, 8), (TORCH.replace("batch_size=32\n", "**more\n"), 8), (TORCH_FLAT, 6)],
+    [
+        (TORCH, 8),
+        pytest.param(TORCH.replace("batch_size=32\n", "**more\n"), 8, marks=pytest.mark.sweep),
+        pytest.param(TORCH_FLAT, 6, marks=pytest.mark.sweep),
+    ],
 )
 def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, number, tmp_path):
     python = environments.python("torch")
@@ -173,6 +177,7 @@ def test_a_script_of_jax_trains_as_one_process(tmp_path):
     assert several == train(python, tmp_path / "train.py", {}) * 2
 
 
+@pytest.mark.sweep
 def test_a_script_of_keras_trains_as_one_process(tmp_path):
     option, script, lines = divided(TENSORFLOW, tmp_path)
     workers = [f"127.0.0.1:{port}" for port in describe(LOOPBACK, 2).ports]

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from escala.analysis.diagnosis import diagnose, lines
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.hardware import available_gpus
@@ -22,7 +23,6 @@ from escala.record.run import measure, write_lost
 from escala.runtime import mpi
 from escala.strategies.base import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
-from tests.calls import python
 from tests.programs import eventually
 from tests.workflow.conftest import begin_with, measured
 
@@ -105,10 +105,9 @@ def test_a_killed_rank_ends_the_run_whose_ports_listen_on_loopback(
         (timeline := tmp_path / "timeline.json").write_bytes(
             (folder / "timeline.json").read_bytes()[: -cut or None]
         )
-        done = python("-m", "escala.command", "diagnose", timeline)
-        assert done.returncode == 0, done.stderr
-        assert re.match(r"\d+ steps after the first; a step takes ", done.stdout), done.stdout
-        assert ("Horovod did not end the file" in done.stdout) == bool(cut)
+        text = "\n".join(lines(diagnose(timeline)))
+        assert re.match(r"\d+ steps after the first; a step takes ", text), text
+        assert ("Horovod did not end the file" in text) == bool(cut)
     # Gloo's rendezvous was seen, and its own ports.
     assert listening == {"launcher": {"127.0.0.1"}, "ranks": {"127.0.0.1"}}
 

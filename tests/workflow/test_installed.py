@@ -143,6 +143,8 @@ def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.Comple
     (own / "python").chmod(0o755)
     left_out = ("PYTHON", "VIRTUAL", "ESCALA_", "UV")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
+    # Other tests are no disturbance to wait for.
+    kept |= {name: os.environ[name] for name in ("ESCALA_LOCKS", "ESCALA_MEASURE_DISTURBED")}
     return subprocess.run(
         [installed / "bin" / "escala", *arguments],
         cwd=folder,

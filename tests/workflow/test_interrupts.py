@@ -34,13 +34,14 @@ if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, prepared_once: dict[str, str]) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, prepared_once: dict, warm: Path) -> Path:
     """Return a folder whose data are prepared; the tests interrupt the same run in it by turns."""
     folder = tmp_path_factory.mktemp("cut")
     experiment = experiment_of("cut", SIMULATED)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
     (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
-    done = run_snakemake(folder, "results/cut/data/small/split4/dataset.json", **prepared_once)
+    target = "results/cut/data/small/split4/dataset.json"
+    done = run_snakemake(folder, target, **prepared_once, PYTHONPATH=str(warm))
     done.check_returncode()
     return folder
 

@@ -167,7 +167,7 @@ FAULTS = {
         {"layout": "1x2", "limit": 2}, "after 2 seconds: rank 1 still runs", "1 of 2", "still",
     ),
     "hangs at its exit": (
-        f"{OBEDIENT}time.sleep(99)", {"limit": 6},
+        f"{OBEDIENT}time.sleep(99)", {"limit": 3},
         "the last of its 2 epochs ended after", "did not exit. Remedy: ",
     ),
 }  # fmt: skip
@@ -188,7 +188,7 @@ def test_a_fault_is_told_and_nothing_is_left(run, name):
 
 def test_a_program_that_is_too_slow_is_not_said_to_hang_at_its_exit(run):
     slow = OBEDIENT.replace("    epoch(loss", "    time.sleep(99 * number)\n    epoch(loss")
-    ran = run(slow, limit=6)
+    ran = run(slow, limit=3)
     assert ran.outcome.status == "timeout" and "did not exit" not in ran.said, ran.said
 
 

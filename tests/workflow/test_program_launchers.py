@@ -251,7 +251,7 @@ score(world=jax.process_count(), total=float(total))
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize("numbers", ["none", "variables"])
+@pytest.mark.parametrize("numbers", ["none", pytest.param("variables", marks=pytest.mark.sweep)])
 def test_processes_of_jax_join_each_other(numbers, tmp_path):
     settings = experiment_of(
         tmp_path, {"joins": (JAX, f"python joins.py {{rows_of_rank}} {numbers}")}

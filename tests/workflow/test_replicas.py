@@ -37,9 +37,9 @@ EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi", "ddp-
 UNEVEN = ["hybrid", "ddp-hybrid"]
 #: Of PyTorch, whose model begins with the weights of Keras's.
 TORCH = [name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")]
-#: Run only in a sweep: Horovod's ranks are those of `horovod-gloo`, and MPI's in `test_exchange`.
-SWEPT = ["horovod-mpi"]
-#: Interrupted, with which optimizers; the first of each engine is no sweep.
+#: Run only in a sweep: others of their engine show the same. MPI's ranks are in `test_exchange`.
+SWEPT = ["wrapped-single", "ddp-single", "multiworker-mirrored", "horovod-mpi", "ddp-hybrid"]
+#: Interrupted, with which optimizers; one of them is no sweep. `test_exchange` resumes TensorFlow.
 RESUMED = {
     "horovod-gloo": {}, "mirrored": {}, "multiworker-mirrored": {}, "horovod-mpi": {},
     "ddp-gloo": {"optimizer": "adam"}, "fsdp": {"optimizer": "adam"},
@@ -390,7 +390,7 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
     assert not left
 
 
-@each(RESUMED, [name for name in RESUMED if name not in ("horovod-gloo", "ddp-gloo")])
+@each(RESUMED, [name for name in RESUMED if name != "ddp-gloo"])
 def test_a_run_that_was_ended_goes_on_as_if_it_had_not_been(run, tmp_path, strategy):
     """It draws the same numbers, keeps what its optimizer does, and restores the best weights."""
     resumed, unbroken = resumed_and_whole(

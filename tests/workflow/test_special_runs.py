@@ -163,6 +163,7 @@ def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, dry_run, 
     assert not {"arrays", "train"} & again, planned
 
 
+@pytest.mark.sweep
 def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(
     snakemake, dry_run, tmp_path
 ):
