@@ -90,9 +90,9 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         for run in filter(None, [work_runs.clocks, *work_runs.collectives]):
             has_clocks = run["instrument"] == "clocks"
             steps = full_steps_of(run) if has_clocks else run["collectives"]["alone_seconds"]
-            timed = [np.mean(full_steps_of(timed)) for timed in work_runs.same_rows(run)]
-            if timed and steps:
-                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(timed)))))
+            means = [np.mean(full_steps_of(timed)) for timed in work_runs.same_rows(run)]
+            if means and steps:
+                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(means)))))
     return content | {
         "core": {
             name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
