@@ -257,8 +257,8 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
     rows = []
     for runs in works:
         for run in runs.collectives:
-            one_process = np.mean([_around_steps(timed) for timed in runs.same_rows(run)])
-            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - one_process)]})
+            alone_seconds = np.mean([_around_steps(timed) for timed in runs.same_rows(run)])
+            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - alone_seconds)]})
     return _join(rows, "seconds")
 
 
