@@ -51,10 +51,10 @@ from escala.analysis.statistics import (
     LEVEL,
     VALUES_FOR_INTERVAL,
     Interval,
-    arm_of_sessions,
     deviation_of_sessions,
     fewest_matches,
     rank_interval,
+    session_half_width,
 )
 from escala.analysis.verdicts import simultaneous_level
 from escala.experiment.runs import DUPLICATE
@@ -222,7 +222,7 @@ def next_time(random: np.random.Generator, draws: int) -> Iterator[dict]:
 
 def looks(random: np.random.Generator, draws: int) -> Iterator[dict]:
     """Yield a row for each noise, question and true ratio."""
-    arm = arm_of_sessions(*deviation_of_sessions([]), LOOK_LEVEL)
+    arm = session_half_width(*deviation_of_sessions([]), LOOK_LEVEL)
     for noise, share in ((USUAL_NOISE, 0.0), ("t3", 0.0), (USUAL_NOISE, 0.1), ("two", 0.0)):
         shape = draws, LOOKS[-1]
         equal = times(random, shape, noise, share) - times(random, shape, noise, share)

@@ -405,7 +405,7 @@ def parts_of_steps(
 
 
 def losses(clocks: pd.DataFrame) -> pd.DataFrame:
-    """Return the time of their cores that ranks lost in the three spans of a step with work.
+    """Return the core time that ranks lost in the three spans of a step that have work.
 
     Returns
     -------
@@ -417,7 +417,7 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
     moments = GATHER_BEGINS, ENTERED, COMPUTED, SUMMED, RETURNED
     sampled = sampled.reindex(columns=pd.MultiIndex.from_product([columns, moments]))
     sampled = sampled[sampled["queue_seconds"].notna().all(axis=1)]
-    whole, used, _, idle = (
+    elapsed, used, _, idle = (
         sampled[column, RETURNED] - sampled[column, GATHER_BEGINS] for column in columns
     )
     spans = []
@@ -431,7 +431,7 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
     lost = pd.concat(spans).sort_index()
     # The last bound is on the sum over all steps: the kernel counts idle time in ticks, and a tick
     # may be longer than a step.
-    used_by_others = (whole - used - idle).groupby("rank").sum().clip(lower=0)
+    used_by_others = (elapsed - used - idle).groupby("rank").sum().clip(lower=0)
     total = lost["lost_seconds"].groupby("rank").sum()
     factor = (used_by_others / total).clip(upper=1).where(total > 0, 1.0)
     return lost.assign(

@@ -51,7 +51,7 @@ class _Use:
 
     Attributes
     ----------
-    label : its name in the report.
+    label : the name of the use in the report.
     names : the values of `CONFIGURATION`, which begin with dataset and workload.
     """
 
@@ -116,7 +116,7 @@ class BestUse(_Use):
         return f"{self.dataset} {self.workload} {self.task}"
 
     @property
-    def there(self) -> Resources:
+    def available(self) -> Resources:
         """The resources of the machines: the most nodes, cores and GPUs of any configuration."""
         resources = [self.resources, *(use.resources for use in self.alternatives)]
         return Resources(*map(max, zip(*resources, strict=True)))
@@ -151,7 +151,7 @@ class BestUse(_Use):
 
     @cached_property
     def closest(self) -> Alternative:
-        """The alternative that decides."""
+        """The rival that is hardest to beat, by its verdict, and then by its time."""
         return next(use for use in self.alternatives if use.row["closest"])
 
     @cached_property
@@ -186,8 +186,8 @@ class BestUse(_Use):
         return next(use.names for use in self.tied if use.label == self.thriftiest)
 
     @property
-    def behind(self) -> set[tuple]:
-        """The `names` of the configurations that the answer of the page rests on."""
+    def evidence(self) -> set[tuple]:
+        """The `names` of the configurations that the first answer of the page compares."""
         return {use.names for use in (self, self.closest, self.fewer) if use}
 
 

@@ -81,7 +81,7 @@ def refusal(one: Measurement, other: Measurement) -> str | None:
 
 
 def _refusals(one: Measurement, other: Measurement) -> Iterator[str]:
-    """Yield the conditions that two measurements break; one configuration has further ones."""
+    """Yield the conditions that two measurements break; more apply within one configuration."""
     if all(one[key] == other[key] for key in CONFIGURATION):
         mine, theirs = (
             _settings_of(run) | {"versions": versions(run), "source": run["source_sha256"]}

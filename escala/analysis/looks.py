@@ -14,8 +14,8 @@ from escala.analysis.statistics import LEVEL, Interval
 LOOK_LEVEL = 1 - 0.0157
 #: A smaller difference is no reason to go on.
 MARGIN = 0.05
-#: What a look shows of a comparison without a verdict that more runs of the session need not
-#: decide. The last one is a difference that only further sessions could show.
+#: Results of a look after which the session needs no more runs, although there is no verdict. The
+#: last one is a difference that only further sessions could show.
 NO_DIFFERENCE, NO_SAVING = "no difference above 5 %", "no saving above 5 %"
 LESS_THAN_SESSIONS = "no more than sessions differ by"
 
@@ -31,19 +31,20 @@ def futility(in_session: Interval, uses: str, between: float) -> str | None:
     Parameters
     ----------
     in_session : the time of a configuration divided by that of an alternative, in this session.
-    uses : `more`, `less` or `as much` resources that the alternative uses. Of what uses more only
-        a saving counts.
-    between : the result of `arm_of_sessions`, at the level of this interval.
+    uses : `more`, `less` or `as much` resources that the alternative uses. If one of both
+        uses more, only a saving by this one counts.
+    between : the result of `session_half_width`, at the level of this interval.
     """
     if not (in_session.low and in_session.high):
         return None
 
     def excludes(margin: float) -> tuple[bool, bool]:
-        """Return whether a difference beyond a margin is excluded, and whether one that counts."""
-        saving, loss = in_session.low >= math.exp(-margin), in_session.high <= math.exp(margin)
-        return saving and loss, {"less": saving, "more": loss}.get(uses, saving and loss)
+        """Return whether no difference exceeds a margin, and whether none that counts does."""
+        no_saving = in_session.low >= math.exp(-margin)
+        no_loss = in_session.high <= math.exp(margin)
+        return no_saving and no_loss, (uses == "more" or no_saving) and (uses == "less" or no_loss)
 
-    is_equal, counts_not = excludes(-math.log1p(-MARGIN))
-    if counts_not:
+    is_equal, is_decided = excludes(-math.log1p(-MARGIN))
+    if is_decided:
         return NO_DIFFERENCE if is_equal else NO_SAVING
     return LESS_THAN_SESSIONS if excludes(between)[1] else None

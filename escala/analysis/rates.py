@@ -60,13 +60,13 @@ def pool_rates(matrices: Iterable[np.ndarray], splits: Iterable[int]) -> list[Ra
     counts = np.stack([np.diag(pooled), pooled.sum(axis=0), pooled.sum(axis=1)], axis=1).tolist()
     return [
         Rates(
-            rate_interval(right, predicted),
-            rate_interval(right, actual),
-            right,
+            rate_interval(correct, predicted),
+            rate_interval(correct, actual),
+            correct,
             predicted,
             actual,
         )
-        for right, predicted, actual in counts
+        for correct, predicted, actual in counts
     ]
 
 

@@ -1,7 +1,7 @@
 """Compute intervals of medians, means and ratios.
 
-There is one interval for ratios of matches: `ratio_interval`, by signed ranks of their logarithms.
-It was selected by a benchmark (`benchmarks/interval_methods.py`).
+There is one interval for ratios of paired runs (*matches*): `ratio_interval`, by signed ranks of
+logarithms. It was selected by a benchmark (`benchmarks/interval_methods.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RESAMPLES = 9999
 VALUES_FOR_INTERVAL = 6
 #: Fewest sessions for an interval over sessions.
 SESSIONS_FOR_INTERVAL = 3
-#: Standard deviation of the logarithm of a ratio between calls of one experiment, and the number of
-#: calls from which it was computed (docs/decisions/measured.md).
-CALL_DEVIATION, CALLS = 0.05, 12
+#: Standard deviation of the logarithm of a ratio between sessions of one experiment, and the number
+#: of sessions from which it was computed (docs/decisions/measured.md).
+SESSION_DEVIATION, SESSIONS_OF_DEVIATION = 0.05, 12
 #: Number of resamples that are in memory at the same time.
 _BATCH = 1000
 
@@ -171,9 +171,9 @@ def _exponential(interval: Interval) -> Interval:
 def rank_interval(values: np.ndarray, level: float = LEVEL) -> tuple:
     """Return estimate, low and high end of `difference_interval`, each along the last axis."""
     means = _walsh_means(values)
-    outside = max(_means_outside(values.shape[-1], level), 1)
+    place = max(_place_of_low_end(values.shape[-1], level), 1)
     ordered = np.sort(means, axis=-1)
-    return np.median(ordered, axis=-1), ordered[..., outside - 1], ordered[..., -outside]
+    return np.median(ordered, axis=-1), ordered[..., place - 1], ordered[..., -place]
 
 
 def pseudo_median(values: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -193,13 +193,14 @@ def _walsh_means(values: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _means_outside(number: int, level: float) -> int:
+def _place_of_low_end(number: int, level: float) -> int:
     """Return the place, from 1 in increasing order, of the Walsh mean that is the lower end.
 
     The place is the largest k with P(W < k) <= (1 - `level`) / 2. W is Wilcoxon's signed-rank
     statistic of `number` values. The place is 0 if even the range of the values does not reach the
     level.
     """
+    # The distribution of W: each rank is in the sum with probability 1/2.
     chance = np.ones(1)
     for rank in range(1, number + 1):
         chance = (np.pad(chance, (0, rank)) + np.pad(chance, (rank, 0))) / 2
@@ -230,16 +231,16 @@ def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval
 def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
     """Return the standard deviation of log ratios between sessions, and its degrees of freedom.
 
-    The deviation of `CALLS` calls is pooled with the deviations of the groups, by degrees of
-    freedom. The result includes the noise within sessions.
+    `SESSION_DEVIATION` is pooled with the deviations of the groups, by degrees of freedom. The
+    result includes the noise within sessions.
 
     Parameters
     ----------
     groups : a group for each comparison, with the ratio of each session. A group of one session
         adds nothing.
     """
-    degrees = CALLS - 1
-    squares = degrees * CALL_DEVIATION**2
+    degrees = SESSIONS_OF_DEVIATION - 1
+    squares = degrees * SESSION_DEVIATION**2
     for ratios in groups:
         logs = np.log(ratios)
         squares += float(np.square(logs - logs.mean()).sum()) if len(logs) else 0.0
@@ -247,7 +248,7 @@ def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int
     return math.sqrt(squares / degrees), degrees
 
 
-def arm_of_sessions(deviation: float, degrees: int, level: float = LEVEL) -> float:
+def session_half_width(deviation: float, degrees: int, level: float = LEVEL) -> float:
     """Return half the width of an interval of log ratios that is due to how sessions differ.
 
     Parameters
@@ -271,14 +272,14 @@ def next_time_interval(
     ratio : the ratio with the interval of its session, at `level`.
     deviation, degrees : the result of `deviation_of_sessions`.
     """
-    arm = arm_of_sessions(deviation, degrees, level)
+    half_width = session_half_width(deviation, degrees, level)
 
     def move(end: float | None, side: int) -> float | None:
         if not end:
             return end
         # If only bounds of the ratio are known, each bound is moved by itself.
         start = end if ratio.estimate is None else ratio.estimate
-        return start * math.exp(side * math.hypot(math.log(start / end), arm))
+        return start * math.exp(side * math.hypot(math.log(start / end), half_width))
 
     return Interval(ratio.estimate, move(ratio.low, -1), move(ratio.high, 1))
 

@@ -40,7 +40,7 @@ def schema(name: str) -> dict:
             column = {"description": column}
         if "$ref" in column:
             other_table = schema(column["$ref"].partition(".")[0])["properties"]
-            columns |= {name: other_table[name] for name in key.split(", ")}
+            columns |= {shared: other_table[shared] for shared in key.split(", ")}
             continue
         number = {"type": ["number", "null"]}
         text = {"type": ["string", "null"] if None in column.get("enum", ()) else "string"}
@@ -109,7 +109,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
         )
     texts = table.select_dtypes("string")
     return table.assign(
-        **{name: texts[name].str.replace(_FORMULA_QUOTED, "", regex=True) for name in texts}
+        **{key: texts[key].str.replace(_FORMULA_QUOTED, "", regex=True) for key in texts}
     )
 
 

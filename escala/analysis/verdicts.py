@@ -87,14 +87,14 @@ def pays(ratio: Interval) -> bool:
     """Return whether a ratio of times pays: its whole interval is below 1.
 
     This is the only meaning of *to pay*, also for predicted times. For measured times the verdict
-    `FASTER` stands for it. This verdict also takes the noise floor into account. A saving of 30 %
-    is another question, and is always written with its figure.
+    `FASTER` stands for it. This verdict also takes the noise floor into account. How much time is
+    saved is another question; where a text says it, the text gives the number.
     """
     return ratio.high is not None and ratio.high < 1
 
 
 def matches_needed(ratios: Sequence[float], half_width: float, level: float = LEVEL) -> int:
-    """Return about how many matches an interval of a width takes, by the deviation of some.
+    """Estimate from the paired runs so far how many give an interval of a half width.
 
     It is the number of the first stage of Stein (A two-sample test for a linear hypothesis whose
     power is independent of the variance, Annals of Mathematical Statistics 16 (1945), 243-258).
@@ -266,9 +266,9 @@ class Quiet(NamedTuple):
 
     Attributes
     ----------
-    matches : the matches whose runs were not disturbed; all matches if there is no verdict.
-    disturbed : number of matches that were disturbed.
-    stays_disturbed : whether there is no verdict because too many matches were disturbed.
+    matches : the matches whose runs were not disturbed; all matches if `stays_disturbed`.
+    disturbed : number of matches whose newest measurement is still disturbed.
+    stays_disturbed : whether these are too many for a verdict.
     """
 
     matches: Matched
@@ -280,9 +280,9 @@ def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> 
     """Leave out the matches that stayed disturbed, and decide whether the rest may be judged.
 
     The time of a run does not decide whether the run is disturbed, and the same rule holds for
-    every configuration. So no times are selected. There is no verdict if fewer than `fewest`
-    matches are left, or if more than `MOST_DISTURBED` of all matches were disturbed. A match with
-    unknown disturbance is kept.
+    every configuration. So no times are selected. Disturbed matches prevent a verdict if fewer than
+    `fewest` others are left, or if they are more than `MOST_DISTURBED` of all. If none is
+    disturbed, the caller refuses too few matches. A match with unknown disturbance is kept.
 
     Parameters
     ----------

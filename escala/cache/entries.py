@@ -343,15 +343,15 @@ def digest_file(path: Path, store: Path | None) -> str:
         return sha256_file(path)
     stored = _digest_file(store, before)
     with suppress(OSError):
-        if re.fullmatch(_SHA256, digest := stored.read_text(encoding="utf-8")):
-            return digest
+        if re.fullmatch(_SHA256, sha256 := stored.read_text(encoding="utf-8")):
+            return sha256
     began = time.time()
-    digest = sha256_file(path)
+    sha256 = sha256_file(path)
     changed = max(before.st_mtime, before.st_ctime)
     if changed + TICK_SECONDS < began and _digest_file(store, path.stat()) == stored:
         with suppress(OSError), atomic(stored, durable=False) as temporary:
-            temporary.write_text(digest, encoding="utf-8")
-    return digest
+            temporary.write_text(sha256, encoding="utf-8")
+    return sha256
 
 
 def _digest_file(store: Path, stat: os.stat_result) -> Path:

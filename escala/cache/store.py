@@ -68,7 +68,7 @@ def get_or_compute(
     make: Callable[[], None],
     optional: Collection[str] = (),
 ) -> str:
-    """Serve the outputs of a step from the store, or make and store them; say `served` or `made`.
+    """Serve the outputs of a step from the store, or make and store them: `served` or `made`.
 
     Parameters
     ----------

@@ -27,7 +27,8 @@ SHARED = {
     "afs", "beegfs", "ceph", "fuse.ceph", "fuse.glusterfs", "gpfs", "lustre", "nfs", "nfs4",
     "panfs", "pvfs2", "smb3", "wekafs",
 }  # fmt: skip
-_SECONDS = 15
+#: Seconds that a program that a check calls may take.
+_PROGRAM_SECONDS = 15
 
 
 def in_a_job() -> bool:
@@ -38,7 +39,7 @@ def in_a_job() -> bool:
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
 def pmix(listed: str | None = None) -> str:
     """Return the versions of PMIx that `srun --mpi=list` prints; `Unavailable` without PMIx."""
-    listed = listed or slurm.output_of(["srun", "--mpi=list"], _SECONDS)
+    listed = listed or slurm.output_of(["srun", "--mpi=list"], _PROGRAM_SECONDS)
     versions = sorted(set(re.findall(r"\bpmix\w*", listed)))
     if not versions:
         others = sorted(set(re.findall(r"^(?:srun: )?\s*(\w+)$", listed, re.MULTILINE)))
@@ -53,7 +54,7 @@ def pmix(listed: str | None = None) -> str:
     among=CHECKS,
 )
 def _groups() -> str:
-    settings = slurm.output_of(["scontrol", "show", "config"], _SECONDS)
+    settings = slurm.output_of(["scontrol", "show", "config"], _PROGRAM_SECONDS)
     line = re.search(r"^TaskPlugin *= *(.*?) *$", settings, re.MULTILINE)
     plugins = line[1] if line else "unknown"
     if "cgroup" not in plugins:
@@ -143,7 +144,7 @@ def _shared() -> str:
         return f"{Path.cwd()} is on {kind}"
     with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".escala-check-") as file:
         step = ["srun", "--overlap", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}"]
-        done = capture([*step, "test", "-e", file.name], timeout=_SECONDS)
+        done = capture([*step, "test", "-e", file.name], timeout=_PROGRAM_SECONDS)
     if done.returncode:
         raise Unavailable(f"not all {nodes} nodes see {Path.cwd()}, which is on {kind}")
     return f"{nodes} nodes see {Path.cwd()}, which is on {kind}"
@@ -161,7 +162,7 @@ def file_system(folder: Path) -> str:
 
 @check("time limit", "submit with --time=HH:MM:SS", among=CHECKS)
 def _time() -> str:
-    limits = slurm.output_of(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
+    limits = slurm.output_of(["sinfo", "--noheader", "--format=%R %l"], _PROGRAM_SECONDS)
     partition = os.environ.get("SLURM_JOB_PARTITION", "")
     return time_left(slurm.ask_job(slurm.job_number()).ends, partition, limits)
 

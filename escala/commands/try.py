@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
     """Try a drafted experiment, measure it and print the answer; return the exit code."""
-    typed, file = drafted.typed, draft_program.file_of(drafted.name)
+    typed, file = drafted.as_typed, draft_program.file_of(drafted.name)
     content = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
     if typed and content == text(typed):
         # An earlier call found that the command works only as it is typed.

@@ -21,7 +21,7 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.proc import stat
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-#: Holds a descriptor in a process that `mpirun` of MPICH or Intel MPI starts.
+#: A variable with a descriptor, in processes that `mpirun` of MPICH or Intel MPI starts.
 _PMI = "PMI_FD"
 # Loaded here, because loading a library between fork and exec can deadlock a process with threads.
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -89,7 +89,7 @@ def start(
     folder: Path | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen:
-    """Start a command in a new session, so that it leads a new process group.
+    """Start a command as the leader of a new process group.
 
     The command is killed when the calling thread ends. If a signal ends this call, the group is
     stopped.

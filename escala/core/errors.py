@@ -19,7 +19,7 @@ class InputError(ValueError):
     Parameters
     ----------
     where : the file or the key of the config that holds the input, as the user wrote it.
-    value : its present content; None without one. If `where` ends with the value, as a path ends
+    value : the present content; None without one. If `where` ends with the value, as a path ends
         with the name of its file, the message leaves the value out.
     reason : why the input cannot be used.
     remedy : what to do about it.
@@ -38,7 +38,7 @@ class InputError(ValueError):
 
 
 class InputErrors(InputError):
-    """Several inputs that cannot be used, one line each. Its attributes are of the first."""
+    """Errors of several inputs, one line each. The attributes are those of the first error."""
 
     def __init__(self, errors: Sequence[InputError]):
         self.errors, first = list(errors), errors[0]

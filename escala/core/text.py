@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import errno
 import gzip
 import lzma
 import zlib
@@ -39,8 +40,10 @@ _HEAD = 512
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 #: Bytes that are letters in Windows' encoding, and control characters in Latin-1.
 _WINDOWS = range(0x80, 0xA0)
-#: The errors of unpacking a damaged file.
+#: The errors of unpacking a damaged file, and the numbers of errors of reading an open file. An
+#: OSError of unpacking by bzip2 has no number.
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+_READ_ERRORS = (None, errno.EIO, errno.ESTALE)
 
 #: Reasons and remedies of the errors of `open`.
 _REMEDIES = {
@@ -62,17 +65,22 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
     ------
     InputError : the file is missing, may not be read, is damaged, or is no text in UTF-8. The error
         may arise while the block reads. The message names the line, and the encoding if it is
-        recognised.
+        recognised. Errors of other files in the block pass unchanged.
     """
+    is_open = False
     try:
         with _content(path) as content:
             _require_text(path, content.peek(_HEAD)[:_HEAD])
             with TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as text:
+                is_open = True
                 yield text
     except UnicodeDecodeError:
-        raise _not_utf8(path) from None
+        if fault := _not_utf8(path):
+            raise fault from None
+        raise
     except (*DAMAGED, OSError) as error:
-        # The OSError of a damaged bzip2 file has no `errno`.
+        if is_open and not (isinstance(error, DAMAGED) or error.errno in _READ_ERRORS):
+            raise
         if isinstance(error, DAMAGED) or error.errno is None:
             reason, remedy = f"is packed, and damaged or truncated: {error}", "copy the file again"
         else:
@@ -130,8 +138,8 @@ def _wrong_encoding(path: Path, place: str, encoding: str, why: str = "") -> Inp
     )
 
 
-def _not_utf8(path: Path) -> InputError:
-    """Return the error for a file that is not in UTF-8. It names the first wrong line."""
+def _not_utf8(path: Path) -> InputError | None:
+    """Return the error for a file that is not in UTF-8, with the first wrong line; else None."""
     number = 0
     with _content(path) as content:
         head = content.peek(_HEAD)[:_HEAD]
@@ -142,6 +150,8 @@ def _not_utf8(path: Path) -> InputError:
             except UnicodeDecodeError as error:
                 before, wrong = line[: error.start].decode(), line[error.start]
                 break
+        else:
+            return None
     place = f"line {number}, column {len(before) + 1}"
     if (head + line).translate(None, _CONTROL) != head + line:
         reason = f"is not text in UTF-8: it holds the byte {wrong:02X}, and control characters"

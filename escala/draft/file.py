@@ -43,25 +43,26 @@ class Draft:
     settings : the settings of the experiment.
     notes : comments on keys of the file. They follow the comments of the schema.
     sentences : sentences on assumptions, and on settings that cannot be varied.
-    typed : if the strategy is guessed from the script, the draft of the command as it is typed.
+    as_typed : the draft that starts the command unchanged, as one process; None unless the strategy
+        of this draft is guessed from the script.
     """
 
     settings: dict[str, Any]
     notes: dict[str, str]
     sentences: list[str]
-    typed: Draft | None = None
+    as_typed: Draft | None = None
 
     @property
     def name(self) -> str:
         return self.settings["experiment"]
 
-    def content(self, file: Path, force: bool, other: str) -> str:
+    def content(self, file: Path, force: bool, name_option: str) -> str:
         """Return the text of the file, if the experiment is valid and the file may be written.
 
         Parameters
         ----------
         force : replace a file that exists.
-        other : the option of the command that sets another name.
+        name_option : the option of the command that sets another name.
 
         Raises
         ------
@@ -70,15 +71,17 @@ class Draft:
         """
         Experiment(self.settings, file)
         content = text(self)
-        there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else content
-        if there != content and not force:
+        present = file.read_text(encoding="utf-8", errors="replace") if file.exists() else content
+        if present != content and not force:
             reason = "exists, and differs from what these options give"
-            remedy = f"measure it as it is: {call('run -e', file)}; or add --force, or {other}"
+            remedy = (
+                f"measure it as it is: {call('run -e', file)}; or add --force, or {name_option}"
+            )
             raise InputError(file, file.name, reason, remedy)
         for owner in owners(self.name, Path()):
             if not (file.exists() and owner.samefile(file)):
                 reason = f"is the name of {owner}"
-                raise InputError(file, self.name, reason, f"choose another: {other}")
+                raise InputError(file, self.name, reason, f"choose another: {name_option}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=file.parent).close()
@@ -99,8 +102,8 @@ def compare_settings(
     ----------
     alone : the strategies of one process, each a reference.
     threads : threads of the one process that is compared with several; 1 leaves it out.
-    cores : of each of several processes.
-    base : the processes of the references, if one process does not work.
+    cores : cores of a process, if there are several.
+    base : number of processes of the references; above 1 if the program cannot run as one process.
     """
     variants = {PROCESSES: {"cores_per_process": cores}}
     variants |= {THREADS: {"cores_per_process": threads}} if threads > 1 else {}

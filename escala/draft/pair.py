@@ -22,7 +22,7 @@ def draft_side(command: Sequence[str], options: argparse.Namespace) -> Draft:
     InputError : as `escala.draft.program.draft`.
     """
     side = program.draft(command, options, sizes=False)
-    return side.typed or side
+    return side.as_typed or side
 
 
 def title_of(title: str, otherwise: str) -> str:

@@ -225,10 +225,10 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
         configurations=[{"strategy": strategy} | entry for entry in configurations],
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
-    typed = None
+    as_typed = None
     if reading.guessed and strategy != ONE and base == 1:
-        typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}), sizes)
-    return Draft(settings, notes, sentences, typed)
+        as_typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}), sizes)
+    return Draft(settings, notes, sentences, as_typed)
 
 
 def list_earlier_files(file: Path) -> list[str]:

@@ -59,8 +59,8 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
     """Record the marked runs of ended sessions as failed, and print a line on each.
 
     In three cases the run has not failed, and only the mark is removed: the job was cancelled or
-    lost a node; the settings of the run have changed; the whole call was killed. A call that goes
-    on records the runs of its session itself.
+    lost a node; the settings of the run have changed; the whole call was killed. If only the
+    session was killed, its call records the runs.
     """
     for planned in find_marks(runs):
         mark = read_json(_mark(planned))

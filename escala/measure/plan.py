@@ -25,7 +25,7 @@ from escala.workloads import WORKLOADS, program
 
 #: The format of a plan. Plans of other formats are refused.
 FORMAT = 2
-#: Complete repeats after which a session looks that decides when it stops.
+#: Numbers of complete repeats after which a `sequential` session looks at its runs.
 LOOKS = (7, 10, 14, 20, 30)
 #: The folder of all plans. Each plan has its own folder inside, because Snakemake remembers the
 #: content of a folder.
@@ -40,10 +40,10 @@ class PlannedRun:
     ----------
     request : everything that determines the result, besides the data and the code.
     data : the folder of the split that the run trains on.
-    seconds : its time limit.
+    seconds : the time limit of the run.
     turn : the place of the run in its repeat (`escala.experiment.expand.turns`); None for a run of
         a probe.
-    references : files of the runs that it is compared with. They are all in its group.
+    references : files of the runs that the run is compared with, all in the same group.
     place : the place of the run in the list of runs of the experiment.
     run : if the plan was read from a file, the `declared` of the run has only values from the
         request.
@@ -160,12 +160,12 @@ def cut_at_stop(plan: Plan) -> Plan:
 
 
 def looks_until(most: int) -> tuple[int, ...]:
-    """Return after how many repeats a session looks that makes at most so many."""
+    """Return the numbers of repeats after which a session of at most `most` repeats looks."""
     return (*(number for number in LOOKS if number < most), most)
 
 
 def looks_file(experiment: str) -> Path:
-    """Return the file with what a session that decides when it stops saw at its looks."""
+    """Return the file with the results of the looks of a `sequential` session."""
     return Path(f"results/{experiment}/looks.json")
 
 

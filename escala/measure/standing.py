@@ -78,7 +78,7 @@ def runs_left(
     Parameters
     ----------
     stored : file of a run -> its sessions in the store. They count like sessions on disk.
-    whole : if a run must be measured, all runs must be measured that this session has not measured.
+    whole : if a run must be measured, also return all runs that this session has not measured.
     """
     states = {
         planned.file: _State(planned, present, (stored or {}).get(planned.file))

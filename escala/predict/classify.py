@@ -1,6 +1,6 @@
 """Write a table of predictions for a user's data, and the familiarity of each item.
 
-How often a model is wrong about pieces of each length is measured here too, and flags items.
+The errors on pieces of each length are measured here too. They flag items that are too short.
 """
 
 from __future__ import annotations
@@ -59,19 +59,20 @@ def predict(
     classifier = model(run)
     data = classifier.description["data"]
     compute = classifier.probabilities
-    of_outputs: Callable[..., dict] = partial(mean_columns, classes=classifier.classes)
+    output_columns: Callable[..., dict] = partial(mean_columns, classes=classifier.classes)
     if classifier.columns:
-        compute, of_outputs = classifier.predictions, partial(classifier.columns, description=data)
-    of_evidence = familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
-    of_length = by_length or (lambda columns: {})
+        compute = classifier.predictions
+        output_columns = partial(classifier.columns, description=data)
+    evidence_columns = familiar(kind, familiarity, false_alarms) if familiarity else lambda _: {}
+    length_columns = by_length or (lambda columns: {})
     rows, tables = [], []
     for query, outputs in compute_together(compute, kind.load("arrays").queries(path, data)):
         rows.append(
             {
                 **query.columns,
-                **of_outputs(outputs),
-                **of_evidence(query.evidence),
-                **of_length(query.columns),
+                **output_columns(outputs),
+                **evidence_columns(query.evidence),
+                **length_columns(query.columns),
             }
         )
         if len(rows) == _ROWS:
@@ -175,7 +176,7 @@ def measure(
 ) -> list[ErrorAtLength]:
     """Classify test pieces of several lengths, shorter ones first, and write how many are wrong.
 
-    It ends at the first length of at least a model's row at which no familiar piece is wrong. The
+    The measurement ends at a length of at least a model's row without a wrong familiar piece. The
     list is empty for a model without classes. Arguments are as in `classify.predict`; `split` is
     the folder of the arrays that the model was trained on. The kind's `fragments` cut the pieces.
     """
@@ -188,8 +189,8 @@ def measure(
             queries, labels = zip(*pieces, strict=True)
             outputs = compute_together(classifier.probabilities, queries)
             wrong = [
-                output.mean(axis=0).argmax() != label
-                for (_, output), label in zip(outputs, labels, strict=True)
+                probabilities.mean(axis=0).argmax() != label
+                for (_, probabilities), label in zip(outputs, labels, strict=True)
             ]
             is_familiar = [
                 not columns_on(query.evidence)["unlike_anything_seen"] for query in queries
@@ -223,10 +224,10 @@ def least_letters(measured: list[ErrorAtLength], limit: float) -> float:
 
 
 def judge(measured: list[ErrorAtLength], limit: float) -> Callable[[Mapping[str, Any]], dict]:
-    """Return a function from an item's columns, with its `letters`, to its columns on its length.
+    """Return a function from the columns of an item, with `letters`, to columns on its length.
 
     `error_at_length` is the error at the longest measured length that the item reaches, or at the
-    shortest one if it reaches none. `too_short` tells whether its error may exceed `limit`.
+    shortest one if it reaches none. `too_short` tells whether the item's error may exceed `limit`.
     """
     least = least_letters(measured, limit)
 

@@ -203,7 +203,7 @@ def engine_of(description: Mapping[str, Any]) -> str:
 
 
 def make_functions(engine: str, description: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
-    """Return two functions: to the outputs of a network, and to its predictions.
+    """Return two functions of the inputs: one returns a network's outputs, one its predictions.
 
     `escala.engines.elsewhere` calls `make_functions` by its name, in a process of the engine.
 

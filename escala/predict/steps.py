@@ -13,7 +13,7 @@ from escala.workloads import WORKLOADS
 
 
 def _code(given: SimpleNamespace) -> Code:
-    """Return the code that decides a prediction; the model and the user's file are inputs."""
+    """Return the code that decides a prediction; `escala.cli.step` describes `given`."""
     base, kind, workload = project(), KINDS[given.kind], WORKLOADS[given.workload]
     return Code(
         {**base.paths, "kind": kind.folder, "workload": workload.folder},
@@ -80,8 +80,8 @@ def predict(
 ) -> None:
     """Classify the items of a user's file with the model of a run.
 
-    `familiarity` and `errors` (by length) are None for a kind of data without `learn` or
-    `fragments`.
+    `familiarity` and `errors` (by length) are None for a kind of data without the module of
+    `familiarity` or `fragments`.
     """
     from escala.predict.classify import judge, predict, read
 

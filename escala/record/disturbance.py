@@ -71,12 +71,12 @@ class Kernel:
             walls = ((core.wall for core in cores) for cores in kernels)
             self._times.append([1000 * min(core) for core in zip(*walls, strict=True)])
 
-    def judge(self, log: Path) -> dict[str, Any]:
+    def judge(self, times_file: Path) -> dict[str, Any]:
         """Return the part of a run.json on the kernel, and add its times to those of the session.
 
         Parameters
         ----------
-        log : the file with the times of the session, by the cores.
+        times_file : the file with the times of the session, by the cores.
 
         Returns
         -------
@@ -89,16 +89,16 @@ class Kernel:
         keys = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
         if self._unavailable:
             return dict.fromkeys(keys) | {"unavailable": self._unavailable}
-        times = read_json(log) if log.exists() else {}
-        earlier = times.setdefault(",".join(map(str, self._cores)), [])
+        times = read_json(times_file) if times_file.exists() else {}
+        earlier_times = times.setdefault(",".join(map(str, self._cores)), [])
         usual, slowdown = None, None
-        if len(earlier) >= _USUAL_FROM:
-            usual = np.median(earlier, axis=0)
-            usual_slowest = np.median(np.max(earlier / usual, axis=1))
+        if len(earlier_times) >= _USUAL_FROM:
+            usual = np.median(earlier_times, axis=0)
+            usual_slowest = np.median(np.max(earlier_times / usual, axis=1))
             slowdown = float(np.max(self._times / usual) / usual_slowest)
             usual = usual.tolist()
-        earlier += self._times
-        write_json(log, times, durable=False)
+        earlier_times += self._times
+        write_json(times_file, times, durable=False)
         values = list(self._cores), *self._times, usual, slowdown
         return dict(zip(keys, values, strict=True)) | {"unavailable": None}
 
@@ -128,8 +128,8 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
 
     Parameters
     ----------
-    processes : what each process measured, in the order of the processes: `node`, `host` and
-        `boot`, and `load` in the first process of each node.
+    processes : what each process measured, in their order: `node`, `host`, `boot`, and, in the
+        first process of each node, `load`: the `sums` of `escala.core.load.Load`.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def attempt(run: Mapping[str, Any]) -> dict:
 
 
 def earlier(run: Mapping[str, Any]) -> list[dict]:
-    """Return the attempts at a run that its measurement replaced, or that did not end ok."""
+    """Return the attempts at a run that the present measurement replaced."""
     return (run.get("disturbance") or {}).get("earlier", [])
 
 

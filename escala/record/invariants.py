@@ -22,7 +22,7 @@ from escala.training.process import Measurements, Plan
 from escala.training.shards import Shards, row_moments, total_moments
 
 
-class Planned(NamedTuple):
+class EpochRows(NamedTuple):
     """The rows that all ranks together train on in an epoch.
 
     Attributes
@@ -50,7 +50,7 @@ def placement_fault(plan: Plan, processes: list[dict]) -> str | None:
 
 
 def invariant_fault(
-    planned: Sequence[Planned],
+    planned: Sequence[EpochRows],
     ranks: list[dict],
     table: pd.DataFrame,
     test_rows: int,
@@ -83,7 +83,7 @@ def invariant_fault(
     return None
 
 
-def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
+def plan_epochs(plan: Plan, rank: dict) -> list[EpochRows]:
     """Return the rows that the plan gives the ranks to train on, for each epoch.
 
     Parameters
@@ -96,7 +96,7 @@ def plan_epochs(plan: Plan, rank: dict) -> list[Planned]:
         batches = Shards.of_plan(plan, rank["fractions"]).epoch_batches(number)
         # A row that several ranks take occurs several times.
         rows = np.concatenate([*chain.from_iterable(islice(batches, epoch["steps"]))])
-        epochs.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
+        epochs.append(EpochRows(len(rows), len(np.unique(rows)), row_moments(rows)))
     return epochs
 
 
@@ -178,7 +178,7 @@ def summarize_processes(reports: list[Measurements]) -> dict:
 
     Parameters
     ----------
-    reports : the report of each process that was started.
+    reports : the report of each started process; `ran` is by `escala.programs.processes.describe`.
     """
     ran = [report["ran"] for report in reports]
     places = _places(ran)

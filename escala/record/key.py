@@ -41,8 +41,8 @@ from escala.programs.program import Program
 from escala.strategies import STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
 
-#: Raise this number when a measurement of a run changes, or its meaning. All runs are then measured
-#: again.
+#: Raise this number when a measurement of a run, or its meaning, changes. Then all runs are
+#: measured again.
 RECORD = 2
 #: The key of a request that contains locations. Locations are no part of the cache key.
 WHERE = "start"
@@ -86,7 +86,7 @@ def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
 
 @cache
 def _entry(strategy: str) -> list[str]:
-    """Return the code of a strategy's declaration, wherever it stands, without words for people."""
+    """Return the code of the classes of a strategy, without words for people."""
     classes, texts = STRATEGIES[strategy].__mro__, []
     for declared in classes[: classes.index(Strategy)]:
         [tree] = ast.parse(inspect.getsource(declared)).body
@@ -137,7 +137,7 @@ def machine() -> dict:
     processes may not read each other's memory, MPI ranks exchange in another way.
     """
     described = hardware.describe()
-    # Machines of one kind are sold under several names, and virtual ones of several under one.
+    # Machines of one kind may have several names, and virtual machines of several kinds the same.
     del described["cpu"]
     installed = hardware.memory_gib(described.pop("memory_bytes"))
     return described | {"memory_gib": installed, "single_copy": proc.can_read_child()}
@@ -160,7 +160,7 @@ def find_changes(request: Mapping[str, Any], data: Path) -> list[str]:
 
 
 def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
-    """Yield notes on a program's run whose files changed, or that wrote new ones.
+    """Yield notes on the files of a program that changed or appeared during its run.
 
     Parameters
     ----------

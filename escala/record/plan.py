@@ -146,7 +146,7 @@ def resumption(plan: Plan, description: dict, folder: Path) -> dict:
 
     A checkpoint of other settings, data, code or environment is removed.
     """
-    determining = {key: value for key, value in plan.items() if key != "data"}
+    determining = {name: value for name, value in plan.items() if name != "data"}
     determining |= {
         "sha256": description["sha256"],
         "source": key.code_sha256(plan["workload"], plan["strategy"], plan["instrument"]),

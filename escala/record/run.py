@@ -219,14 +219,14 @@ class _Attempt:
             self.parts.append(outcome.measured)
             if outcome.status != "ok":
                 return outcome
-        with self._copy_of_program() as refused:
+        with self._copy_of_program() as why_end:
             with self._set_aside():
                 write_json(self._ranks / "plan.json", plan, durable=False)
                 here = all(same_host(node.host, socket.gethostname()) for node in choice.nodes)
                 cores = {core for place in plan["places"] for core in place["cores"]}
                 kernel = Kernel(sorted(cores) if here else None)
                 kernel.time()
-            outcome = supervise(request, plan, choice, self._ranks, limit_seconds, refused)
+            outcome = supervise(request, plan, choice, self._ranks, limit_seconds, why_end)
         stopped_seconds = outcome.stopped_seconds
         timeline.keep(self._ranks)
         if outcome.status == "ok":
@@ -269,8 +269,8 @@ class _Attempt:
                 copy = Copy(program, folder / COPY, folder.parent)
                 copy.make()
             start["copy"] = vars(copy.paths)
-            with copy.guard() as refused:
-                yield refused
+            with copy.guard() as why_end:
+                yield why_end
             with self._set_aside():
                 names = copy.list_written()
             if names:

@@ -50,7 +50,7 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
 
     Parameters
     ----------
-    request : also with `nodes`, the names of those that the run is given; empty without a choice.
+    request : also with `nodes`, the names of the nodes to use; empty to let the launcher select.
     links : controller of the links between nodes, None where they are real.
 
     Returns
@@ -98,18 +98,18 @@ def place_ranks(request: dict, plan: Plan, links: Links | None) -> tuple[Launch,
 
 
 def experiment_folder(request: dict, folder: Path) -> Path:
-    """Return the folder of the experiment of a run, or that of the run if it is outside."""
+    """Return the folder of the experiment of a run; outside of one, the folder of the run."""
     return next((path for path in folder.parents if path.name == request["experiment"]), folder)
 
 
 def set_links(request: dict, choice: Launch, links: Links | None, folder: Path) -> Outcome:
-    """Set the links between nodes to the requested rate, and measure it.
+    """Set the links between nodes to the requested rate, and measure one of them.
 
-    Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
+    Real links are measured once in a job, by TCP, and not if the network uses UCX.
 
     Parameters
     ----------
-    folder : of the run, in that of its experiment.
+    folder : the folder of the run, inside the folder of its experiment.
     """
     rate, hosts = request["link"]["rate"], [node.host for node in choice.nodes]
     if len(hosts) == 1:
@@ -139,7 +139,7 @@ _COMPONENTS = {"tcp": ("ob1", {"tcp"}), "ucx": ("ucx", set())}
 
 
 def check_transport(request: dict, folder: Path, interface: str | None) -> Outcome:
-    """Read how MPI ranks exchanged; fail if it is not the transport that the network names.
+    """Read by which transport MPI ranks exchanged; fail if the network names another one.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def supervise(
     choice: Launch,
     folder: Path,
     limit_seconds: float,
-    refused: Callable[[], str | None],
+    why_end: Callable[[], str | None],
 ) -> Outcome:
     """Run the ranks to their end, show rank 0's progress, and end every process that was started.
 
@@ -210,7 +210,7 @@ def supervise(
     plan : the run's knobs, and the place of each process.
     choice : the launcher and the nodes.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
-    refused : returns why the run must end, or None if the run may go on.
+    why_end : returns why the run must end, or None if the run may go on.
 
     Returns
     -------
@@ -251,7 +251,7 @@ def supervise(
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
                     return diagnose.timeout(limit_seconds, folder, plan)
-                if why := refused():
+                if why := why_end():
                     return Outcome("failed", why)
                 stops.wait()
                 progress.show()

@@ -133,7 +133,7 @@ def question_of(report: Report) -> str:
     on = "" if all_programs(report.tables) else f" on {datasets}"
     if not report.answers:
         return f"What does training {workloads}{on} in parallel take?"
-    there = {answer.there for answer in report.answers}
+    there = {answer.available for answer in report.answers}
     resources = there.pop().in_words if len(there) == 1 else "what is there"
     return f"What is the best use of {resources} for training {workloads}{on}?"
 

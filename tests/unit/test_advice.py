@@ -646,6 +646,12 @@ def test_a_best_use_holds_for_its_goal_and_limits_and_for_what_learns():
     assert answer["selected"]["strategy"] == "mirrored" and not answer["unpredicted"]
 
 
+def test_plans_that_all_train_another_model_are_all_refused():
+    plans = [planned(layout, knobs={"trained_module": "bare"}) for layout in ("1x2", "2x1")]
+    offered, refused = find_candidates(EXACT, plans, Training(ROWS["train"], EPOCHS, 0), draws=2)
+    assert (offered, len(refused)) == ([], 2)
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -91,6 +92,16 @@ def test_what_is_no_text_in_utf_8_is_refused_with_its_line_and_a_remedy(
     for name, reason in (("none", "no such file"), (".", "is a directory")):
         with pytest.raises(InputError, match=reason):
             read_text(tmp_path / name)
+
+
+def test_errors_of_other_files_in_the_block_pass_unchanged(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("a\n")
+    other = OSError(errno.ENOSPC, "full"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "wrong")
+    for error in (*other, FileNotFoundError(errno.ENOENT, "gone", "other.txt")):
+        with pytest.raises(type(error)) as raised, open_text(path):
+            raise error
+        assert raised.value is error
 
 
 SCALARS = {

@@ -18,7 +18,7 @@ from escala.analysis.cost_model.calibration import PRESETS, Gradient, Network, p
 from escala.analysis.cost_model.exchange import (
     CYCLE_SECONDS,
     Exchange,
-    Exchanged,
+    ExchangeWork,
     Message,
     compute_exposure,
     dense_exchange,
@@ -243,7 +243,7 @@ def test_what_was_not_calibrated_is_refused(ask, message):
 GRADIENTS = EXACT.works["cnn"].gradients
 
 
-def sent(rows: int = 32, ranks: int = 2, **knobs: object) -> Exchanged:
+def sent(rows: int = 32, ranks: int = 2, **knobs: object) -> ExchangeWork:
     return plan_exchange(GRADIENTS, rows, ranks, Exchange(**knobs))
 
 

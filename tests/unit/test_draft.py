@@ -435,7 +435,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
     assert any("train.py" in each and strategy in each for each in found.sentences) == (
         strategy != "single"
     )
-    assert (found.typed is not None) == (strategy != "single"), (
+    assert (found.as_typed is not None) == (strategy != "single"), (
         "what is compared is not as it is typed"
     )
     # What the user says is taken in any case.

@@ -10,7 +10,8 @@ from fixtures_runs import REFERENCES, FakeExperiment, changed, fair
 from pages import tabled
 from sentences import told
 
-from escala.analysis.verdicts import FASTER, NO_VERDICT
+from escala.analysis.comparable import Matched
+from escala.analysis.verdicts import FASTER, NO_VERDICT, leave_out_disturbed
 from escala.core.files import read_json, write_json
 from escala.record import disturbance as module
 from escala.record.disturbance import SLOWDOWN, Kernel, with_kernel
@@ -211,3 +212,9 @@ def test_what_shares_the_core_lengthens_the_wall_time_and_not_the_speed():
     shared = seconds_of_kernel([core, core])[0]
     assert shared.wall > 1.5 * shared.cpu
     assert shared.least < 1.25 * alone.least
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_too_few_matches_stay_disturbed_only_if_one_is_disturbed(disturbed):
+    matches = Matched([{"disturbance": {"disturbed": disturbed}}], [{}], [])
+    assert leave_out_disturbed(matches)[1:] == (disturbed, disturbed)

@@ -13,8 +13,8 @@ from scipy import stats
 
 from escala.analysis.rates import pool_rates, rate_differences, rate_interval
 from escala.analysis.statistics import (
-    CALL_DEVIATION,
-    CALLS,
+    SESSION_DEVIATION,
+    SESSIONS_OF_DEVIATION,
     VALUES_FOR_INTERVAL,
     Interval,
     combine_intervals,
@@ -146,11 +146,11 @@ def test_the_interval_of_next_time_holds_what_sessions_differ_by(degrees, quanti
 
 
 def test_how_sessions_differ_is_of_the_prior_and_of_what_was_measured():
-    assert deviation_of_sessions([[1.0], []]) == (CALL_DEVIATION, CALLS - 1)
+    assert deviation_of_sessions([[1.0], []]) == (SESSION_DEVIATION, SESSIONS_OF_DEVIATION - 1)
     ratios = np.exp([-0.2, 0.0, 0.2])
     found, degrees = deviation_of_sessions([ratios])
-    assert degrees == CALLS + 1
-    expected = (CALLS - 1) * CALL_DEVIATION**2 + 2 * 0.2**2
+    assert degrees == SESSIONS_OF_DEVIATION + 1
+    expected = (SESSIONS_OF_DEVIATION - 1) * SESSION_DEVIATION**2 + 2 * 0.2**2
     assert found**2 * degrees == pytest.approx(expected)
     # Of many sessions that hardly differ, the prior says little.
     assert deviation_of_sessions([[1.0] * 500])[0] < 0.01

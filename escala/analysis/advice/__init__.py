@@ -3,7 +3,7 @@
 | module | what it does |
 |---|---|
 | `candidates` | finds the seconds of each configuration, predicted or measured |
-| `measured` | reads the tables of an experiment; measured ratios count before predictions |
+| `measured` | reads the tables of an experiment; measured ratios replace predictions |
 | `choice` | selects a candidate for a goal within limits |
 | `changes` | finds what would have to change for several ranks to save much time |
 | `text` | writes an advice in words, as lines of a job script, and as advice.json |

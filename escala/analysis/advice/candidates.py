@@ -51,8 +51,8 @@ class Paired(NamedTuple):
     sessions: int | None = None
 
     @property
-    def counts(self) -> bool:
-        """Whether this ratio counts before a prediction."""
+    def overrides_prediction(self) -> bool:
+        """Whether this ratio is used in place of a prediction."""
         return self.verdict != NO_VERDICT
 
 
@@ -144,7 +144,7 @@ class Candidate:
 
     @property
     def basis(self) -> str:
-        """The source of the seconds: one of the constants above."""
+        """The source of the seconds: `MEASURED`, `PREDICTED`, `EXTRAPOLATED` or `BOUNDS`."""
         if self.paired is not None or self.calibration is None:
             return MEASURED
         if ONLY_BOUNDS in self.extrapolated:
@@ -152,7 +152,7 @@ class Candidate:
         return EXTRAPOLATED if self.extrapolated else PREDICTED
 
     def is_unpaired(self, other: Candidate) -> bool:
-        """Return whether this time was measured, but no paired runs compare it with `other`."""
+        """Return whether this time was measured by itself, and `other` was not computed from it."""
         if self is other or self.calibration is not None or self.paired is not None:
             return False
         return other.paired is None or other.paired.reference != self.configuration
@@ -178,7 +178,7 @@ class Candidate:
 
     @property
     def predicted_ranks(self) -> int:
-        """The ranks of the prediction; 1 for seconds that are measured, or are bounds."""
+        """The `ranks` for `interval`: 1 for measured seconds and bounds, which always have one."""
         return self.ranks if self.basis in (PREDICTED, EXTRAPOLATED) else 1
 
     @property
@@ -240,7 +240,7 @@ def _bound_candidate(
     row = bounds(calibration, {**plan, "rows": rows})
     ends = [row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high")]
     # Two candidates have draws in different orders, so their ends are combined in all four ways.
-    seconds = training.epochs * _order_of(configuration).permutation(np.resize(ends, draws))
+    seconds = training.epochs * _generator_of(configuration).permutation(np.resize(ends, draws))
     network = configuration.network
     return Candidate(
         configuration,
@@ -285,7 +285,7 @@ def draw(interval: Interval, number: int, configuration: Configuration) -> np.nd
     The logarithms of the draws are normal on either side of the median. Draws of two configurations
     are independent, because each configuration has its own order of draws.
     """
-    ranks = _order_of(configuration).permutation(np.linspace(0, 1, number))
+    ranks = _generator_of(configuration).permutation(np.linspace(0, 1, number))
     normal = stats.norm.ppf(np.clip(ranks, 0.5 / number, 1 - 0.5 / number))
     normal /= stats.norm.ppf((1 + LEVEL) / 2)
     median = interval.estimate
@@ -293,7 +293,7 @@ def draw(interval: Interval, number: int, configuration: Configuration) -> np.nd
     return median * np.exp(np.where(normal < 0, down, up) * normal)
 
 
-def _order_of(configuration: Configuration) -> np.random.Generator:
+def _generator_of(configuration: Configuration) -> np.random.Generator:
     """Return a generator for the order of draws, always the same one for a configuration."""
     return np.random.default_rng(zlib.crc32(str(configuration).encode()))
 
@@ -336,7 +336,7 @@ def find_candidates(
         configuration = configuration_of(plan)
         row = measured.get(tuple(plan[key] for key in CONFIGURATION))
         reason = plan["unavailable"] or NOT_MEASURED
-        if configuration not in same_model and (difference := other_model(plan, base)):
+        if configuration not in same_model and (difference := other_model(plan, base or plan)):
             refused[configuration] = f"it trains another model: {difference}"
             continue
         if calibration and not plan["unavailable"]:
@@ -368,10 +368,11 @@ def select_base(planned: Sequence[Mapping]) -> Mapping | None:
 
 
 def other_model(plan: Mapping, base: Mapping) -> str | None:
-    """Return why a plan, with the rows in a step of `base`, trains another model; or None."""
+    """Return why a plan trains another model than `base`, even with equal rows; or None."""
     rate, base_rate = plan.get("learning_rate"), base.get("learning_rate")
     if rate != base_rate:
         return f"another learning rate: {rate} and not {base_rate}"
+    # The keys of a measured run that `other_exchange` reads.
     return other_exchange(
         {
             "strategy": plan["strategy"],

@@ -74,7 +74,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate beside the baseline.
+    """A candidate, compared with the baseline.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def choose(
         amount = amounts[candidate.configuration]
         relative = amount / amounts[base.configuration]
         ratio, verdict, paired = _compare(candidate, base, relative, ratios if goal == TIME else {})
-        if paired and paired.counts:
+        if paired and paired.overrides_prediction:
             speedup = inverse(paired.ratio)
         else:
             speedup = _interval(base.seconds / candidate.seconds, candidate, base)
@@ -287,8 +287,8 @@ def _compare(
 ) -> tuple[Interval, str, Paired | None]:
     """Return the ratio of an amount to that of the baseline, its verdict, and its paired runs.
 
-    The paired runs are None if the ratio is from none. Too few paired runs count only if nothing is
-    predicted, and give no verdict.
+    The paired runs are None if the ratio is predicted. Too few paired runs give no verdict, and
+    their ratio is used only if nothing is predicted.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def _compare(
     """
     ratio = _interval(relative, candidate, base)
     paired = find_pair(ratios, candidate.configuration, base.configuration)
-    if paired and paired.counts:
+    if paired and paired.overrides_prediction:
         return paired.ratio, paired.verdict, paired
     if candidate.is_unpaired(base) or base.is_unpaired(candidate):
         return (paired.ratio if paired else ratio), NO_VERDICT, paired

@@ -1,4 +1,4 @@
-"""Read what was measured of an experiment, and let it count before predictions.
+"""Read what was measured of an experiment, and use it in place of predictions.
 
 If the goal is time, the table `best_use` decides. For other goals the ratio of two configurations
 in paired runs counts if it has a verdict. Two configurations without paired runs are compared by
@@ -45,7 +45,7 @@ class Measured:
     Attributes
     ----------
     best_uses : the best use of each task.
-    speedup : rows of the table `speedup` that decide by times of an epoch.
+    speedup : rows of the table `speedup` on times of an epoch, where these times decide.
     configurations : rows of the table `configurations`.
     memory : memory of the largest process, by dataset, workload and variant.
     """
@@ -188,7 +188,7 @@ def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candida
     before = {candidate.configuration: candidate for candidate in candidates}
     first_pair: dict[Configuration, Paired] = {}
     for (configuration, reference), paired in ratios.items():
-        if {configuration, reference} <= before.keys() and paired.counts:
+        if {configuration, reference} <= before.keys() and paired.overrides_prediction:
             first_pair.setdefault(configuration, paired)
     after: dict[Configuration, Candidate] = {}
 

@@ -350,11 +350,11 @@ def content(advice: Advice) -> dict[str, Any]:
         "partition": question.partition,
         "rules": advice.rules,
         "machine": advice.machine,
-        "answers": [_content(answer, advice) for answer in advice.answers],
+        "answers": [_answer_content(answer, advice) for answer in advice.answers],
     }
 
 
-def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
+def _answer_content(answer: Answer, advice: Advice) -> dict[str, Any]:
     choice, question, training = answer.choice, advice.question, answer.training
     base = choice and choice.baseline.candidate
     return {
@@ -368,7 +368,7 @@ def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
         "energy_source": advice.power.source if choice and question.goal == ENERGY else None,
         "distribute": choice and choice.distribute,
         "repeats": base and base.repeats,
-        "best_use": choice and choice.best_use and _best_use(choice.best_use),
+        "best_use": choice and choice.best_use and _best_use_content(choice.best_use),
         **{
             name: option and option.candidate.configuration._asdict()
             for name, option in (
@@ -378,7 +378,7 @@ def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
                 ("passed_over", choice and choice.passed_over),
             )
         },
-        "options": [_option(option) for option in choice.options] if choice else [],
+        "options": [_option_content(option) for option in choice.options] if choice else [],
         "changes": [
             change.candidate.configuration._asdict()
             | {"unit": changes.UNITS.get(change.change)}
@@ -403,7 +403,7 @@ def _to_json(source: object, *names: str) -> dict[str, Any]:
     }
 
 
-def _best_use(use: BestUse) -> dict[str, Any]:
+def _best_use_content(use: BestUse) -> dict[str, Any]:
     alternatives = []
     for alternative in use.alternatives:
         paired = _pair_of(alternative)
@@ -424,9 +424,9 @@ def _best_use(use: BestUse) -> dict[str, Any]:
     }
 
 
-def _option(option: Option) -> dict[str, Any]:
+def _option_content(option: Option) -> dict[str, Any]:
     candidate, paired = option.candidate, option.paired
-    # The paired runs from which the seconds are. Their reference may differ from the baseline.
+    # The seconds are from `candidate.paired`, whose reference may differ from the baseline.
     measured = candidate.paired or paired
     return {
         **candidate.configuration._asdict(),

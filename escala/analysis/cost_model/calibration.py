@@ -117,14 +117,14 @@ class StepTimes:
     rows : rows of a step.
     cores : cores of the process.
     means : mean seconds of a step, of shape (repeats,).
-    shape : seconds of each step divided by the mean of its repeat, in increasing order, of shape
-        (steps,).
+    relative_seconds : seconds of each step divided by the mean of its repeat, in increasing order,
+        of shape (steps,).
     """
 
     rows: int
     cores: int
     means: np.ndarray
-    shape: np.ndarray
+    relative_seconds: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -396,8 +396,8 @@ def _work(name: str, content: dict, where: object) -> WorkTimes:
     for times in content["steps"]:
         repeats = [np.array(seconds, float) for seconds in times["seconds"]]
         means = np.array([seconds.mean() for seconds in repeats])
-        shape = np.sort(np.concatenate([seconds / seconds.mean() for seconds in repeats]))
-        steps.append(StepTimes(times["rows"], times["cores"], means, shape))
+        relative = np.sort(np.concatenate([seconds / seconds.mean() for seconds in repeats]))
+        steps.append(StepTimes(times["rows"], times["cores"], means, relative))
     return WorkTimes(
         tuple(
             Gradient(**gradient | {"shape": tuple(gradient["shape"])})

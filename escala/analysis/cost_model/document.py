@@ -90,9 +90,9 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         for run in filter(None, [work_runs.clocks, *work_runs.collectives]):
             has_clocks = run["instrument"] == "clocks"
             steps = full_steps_of(run) if has_clocks else run["collectives"]["alone_seconds"]
-            timed = [np.mean(full_steps_of(timed)) for timed in work_runs.same_rows(run)]
-            if timed and steps:
-                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(timed)))))
+            means = [np.mean(full_steps_of(timed)) for timed in work_runs.same_rows(run)]
+            if means and steps:
+                drift.append(float(np.mean(steps) / np.exp(np.mean(np.log(means)))))
     return content | {
         "core": {
             name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
@@ -257,8 +257,8 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
     rows = []
     for runs in works:
         for run in runs.collectives:
-            one_process = np.mean([_around_steps(timed) for timed in runs.same_rows(run)])
-            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - one_process)]})
+            alone_seconds = np.mean([_around_steps(timed) for timed in runs.same_rows(run)])
+            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - alone_seconds)]})
     return _join(rows, "seconds")
 
 

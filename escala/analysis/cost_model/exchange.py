@@ -89,7 +89,7 @@ class Exchange:
         return tuple(limit / 2 for limit in limits) if self.fp16 else limits
 
     def across(self, nodes: int) -> Exchange:
-        """Return the settings for some nodes: on several, allreduce replaces shared memory."""
+        """Return the settings for `nodes` nodes: on several, allreduce replaces shared memory."""
         if nodes > 1 and self.dense == costs.SHARED_MEMORY:
             return replace(self, dense=costs.ALLREDUCE)
         return self
@@ -111,7 +111,7 @@ class Message:
 
 
 @dataclass
-class Exchanged:
+class ExchangeWork:
     """The additional work of a rank in a step because there are other ranks.
 
     Attributes
@@ -140,14 +140,14 @@ class Exchanged:
 
 def plan_exchange(
     gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
-) -> Exchanged:
+) -> ExchangeWork:
     """Return what a rank exchanges in a step, and what the rank computes for the exchange.
 
     Parameters
     ----------
     rows : per rank.
     """
-    sent = Exchanged()
+    sent = ExchangeWork()
     if ranks == 1 or not gradients:
         return sent
     ways = [dense_exchange(gradient, rows, ranks, exchange) for gradient in gradients]
@@ -192,7 +192,7 @@ def plan_exchange(
 
 
 def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Message]:
-    """Return the messages of PyTorch's buckets. Gradients fill these in the order they are known.
+    """Return the messages of PyTorch's buckets, which gradients fill in the order they are known.
 
     A bucket is full when its bytes reach its limit, so its last gradient may exceed the limit
     (`compute_bucket_assignment_by_size` in `torch/csrc/distributed/c10d/reducer.cpp`). Gradients

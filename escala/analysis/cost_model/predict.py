@@ -162,12 +162,12 @@ def predict(
     if setup.layout.ranks > VALIDATED_RANKS:
         notes.append(NOT_VALIDATED)
     nearest = _nearest_exchange(work, setup, notes)
-    rows = []
+    predicted = []
     for sample, _ in samples:
         terms = _terms(sample, setup, notes)
         if nearest is not None:
             terms["exchange"] = _with_residual(terms["exchange"], sample, setup, nearest)
-        rows.append(terms)
+        predicted.append(terms)
     overheads = None
     if work.overheads:
         work_overheads = [sample.works[setup.work].overheads for sample, _ in samples]
@@ -184,7 +184,7 @@ def predict(
     errors = np.exp([deviation * error for _, error in samples])
     return Prediction(
         setup,
-        {name: errors * np.array([row[name] for row in rows]) for name in TERMS},
+        {name: errors * np.array([terms[name] for terms in predicted]) for name in TERMS},
         overheads,
         tuple(dict.fromkeys(notes)),
         tuple(dict.fromkeys(start_notes)),
@@ -319,8 +319,8 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     slowdown = contention_factor(
         work.contention, setup.library, setup.layout, setup.cores, calibration.cores_per_node, notes
     )
-    shape = min(steps, key=lambda times: abs(times.rows - part_rows)).shape
-    slowest = computing * slowdown * mean_of_largest(shape, ranks)
+    nearest = min(steps, key=lambda times: abs(times.rows - part_rows))
+    slowest = computing * slowdown * mean_of_largest(nearest.relative_seconds, ranks)
     sent = plan_exchange(work.gradients, rows, ranks, exchange.across(setup.layout.nodes))
     network = calibration.network(setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)

@@ -105,7 +105,7 @@ def bounds(calibration: Calibration, plan: Mapping) -> dict:
     }
 
 
-class Predicted(NamedTuple):
+class PlanPrediction(NamedTuple):
     """The prediction of a planned configuration.
 
     Attributes
@@ -129,7 +129,7 @@ def predict_plan(
     train_rows: int,
     rows: int | None = None,
     draws: int = DRAWS,
-) -> Predicted:
+) -> PlanPrediction:
     """Predict a planned configuration.
 
     Parameters
@@ -167,7 +167,7 @@ def predict_plan(
     if plan["library"] and plan["other_knobs"]:
         others = ", ".join(plan["other_knobs"])
         notes.append(f"collectives were calibrated with another {others}")
-    return Predicted(calibration, prediction, seconds, notes)
+    return PlanPrediction(calibration, prediction, seconds, notes)
 
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

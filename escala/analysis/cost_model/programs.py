@@ -76,18 +76,18 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
                 steps_by_rows.setdefault(batch, []).append(
                     seconds / sum(epoch["steps"] for epoch in epochs)
                 )
-                # The hook counts rows only if the script reports rows. Otherwise it counts steps
-                # only.
+                # The hook in the program (`escala/hook`) counts rows only if the script reports
+                # rows. Otherwise it counts steps only.
                 epoch_rows.append(epochs[0]["rows"] or epochs[0]["steps"] * batch)
                 if gradient_bytes is None and training["parameters"]:
                     gradient_bytes = BYTES * training["parameters"]
-            shapes = []
+            relative_seconds = []
             for run in runs:
                 table = collect.read_steps(Path(run["file"]).parent / "ranks", 1)
                 seconds = (table["input_seconds"] + table["step_seconds"]).to_numpy()
-                shapes.append(seconds / seconds.mean())
-            shape = np.sort(np.concatenate(shapes))
-            exchanges = [_exchange(group, shape) for group in sums]
+                relative_seconds.append(seconds / seconds.mean())
+            ordered = np.sort(np.concatenate(relative_seconds))
+            exchanges = [_exchange(group, ordered) for group in sums]
         costs[name] = {
             "unavailable": reason,
             "steps": [
@@ -113,17 +113,17 @@ def _unavailable(runs: Sequence[Mapping], machines: Sequence[Sequence[Mapping]])
     return next(filter(None, (unlike_machines(machines[0], others) for others in machines)), None)
 
 
-def _exchange(group: Sequence[Mapping], shape: np.ndarray) -> dict:
+def _exchange(group: Sequence[Mapping], relative_seconds: np.ndarray) -> dict:
     """Return the times of sums on a layout, of all repeats.
 
     Parameters
     ----------
     group : the runs that timed the sums, one for each repeat.
-    shape : steps of one process, as in `calibration.StepTimes`.
+    relative_seconds : of the steps of one process, as in `calibration.StepTimes`.
     """
     layout, network = group[0]["layout"], group[0]["network"]
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]
-    repeats = [of_run for of_run in scores if any(name.startswith(_BESIDE) for name in of_run)]
+    repeats = [values for values in scores if any(name.startswith(_BESIDE) for name in values)]
     names = repeats[0] if repeats else {}
     sizes = sorted(int(match[1]) for name in names if (match := _SUM.fullmatch(name)))
     reason = None
@@ -141,7 +141,7 @@ def _exchange(group: Sequence[Mapping], shape: np.ndarray) -> dict:
             max(ratio for name, ratio in repeat.items() if name.startswith(_BESIDE))
             for repeat in repeats
         ],
-        "skew": mean_of_largest(shape, layout.ranks),
+        "skew": mean_of_largest(relative_seconds, layout.ranks),
     }
 
 

@@ -43,12 +43,12 @@ _CACHED_FITS = 2**13
 def traffic(library: str, operation: str, ranks: int, size: float) -> tuple[float, float]:
     """Return the number of messages that follow each other in a ring, and the sum of their bytes.
 
-    A sum takes 2(p-1) messages of n/p bytes, a gather p-1 messages of n bytes (R. Thakur,
-    R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, Int. J.
-    High Performance Computing Applications 19 (2005), 49-66). The time to add bytes is a part of
-    the time to send bytes. Ranks are numbered node by node, so the link of a node carries one
-    message of each round. Gloo sums in segments of at most 1 MiB, at least two for each rank
-    (`gloo/allreduce.cc`).
+    With p ranks and n = `size` bytes, a sum takes 2(p-1) messages of n/p bytes, a gather p-1
+    messages of n bytes (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective
+    communication operations in MPICH, Int. J. High Performance Computing Applications 19 (2005),
+    49-66). The time to add bytes is a part of the time to send bytes. Ranks are numbered node by
+    node, so the link of a node carries one message of each round. Gloo sums in segments of at most
+    1 MiB, at least two for each rank (`gloo/allreduce.cc`).
 
     Parameters
     ----------
@@ -191,6 +191,11 @@ class Transfers:
         return Transfer(seconds * costs.deviation, core_seconds * costs.deviation)
 
     def _costs_of(self, operation: str) -> _Costs:
+        """Return the costs of an operation, from the most similar calibrated times.
+
+        The most similar ones are of the same network, else of the fastest, else of one node; and
+        of the same layout, else of the nearest number of ranks.
+        """
         calibration, network, layout = self._calibration, self._network, self._layout
         calibrated = [
             times
@@ -199,7 +204,7 @@ class Transfers:
         ]
         on_one_node = [times for times in calibrated if times.layout.nodes == 1]
         on_several = [times for times in calibrated if times.layout.nodes > 1]
-        measured = on_one_node
+        measured, substitutes = on_one_node, calibrated
         if network:
             measured = [times for times in on_several if times.network == network.name]
             if on_several and not measured:
@@ -207,15 +212,15 @@ class Transfers:
                 fastest = min(
                     on_several, key=lambda times: networks[times.network].seconds_per_byte
                 )
-                calibrated = [times for times in on_several if times.network == fastest.network]
-        if not measured and not (network and calibrated):
+                substitutes = [times for times in on_several if times.network == fastest.network]
+        if not measured and not (network and substitutes):
             raise InputError(
                 "collectives",
                 f"{self._library} {operation}",
                 f"is not among the calibrated times for {layout}",
                 "calibrate it",
             )
-        base = self._nearest(measured or calibrated, layout.ranks)
+        base = self._nearest(measured or substitutes, layout.ranks)
         if base.layout.ranks < layout.ranks:
             ranks = f"{base.layout.ranks} ranks, not {layout.ranks}"
             self._note(f"collectives were calibrated with {ranks}")

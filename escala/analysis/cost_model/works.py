@@ -311,7 +311,7 @@ def plan_works(works: Works) -> list[dict]:
 def plans(works: Works) -> dict:
     """Return the plans of an experiment for advice, in JSON's types, without numbers of rows.
 
-    In a study of weak scaling, `rules` are None if they are only on the same input for all sizes.
+    In a study of weak scaling, `rules` are None if they require the same input for all sizes.
     """
     settings, configurations = works.base.settings, plan_works(works)
     scaling = settings.get("scaling")

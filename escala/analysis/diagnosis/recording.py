@@ -124,6 +124,7 @@ class Recording:
         self._negotiated: dict[int, int] = defaultdict(int)
 
     def add(self, event: dict) -> None:
+        """Keep the values of an event. Its `ph` is B or E at the begin or end of a phase."""
         kind = event["ph"]
         self.events += kind not in "Mi"
         if kind == "B":
@@ -163,7 +164,7 @@ class Recording:
         if phase.startswith("NEGOTIATE_"):
             if negotiation := self._negotiations.get(pid):
                 negotiation.end = end
-                self._wait(self._tensor(pid), negotiation.ready)
+                self._add_wait(self._tensor(pid), negotiation.ready)
             return
         negotiation = self._negotiations.pop(pid, _Negotiation(_UNKNOWN))
         size = timeline.tensor_bytes(event.get("args"))
@@ -183,7 +184,7 @@ class Recording:
     def _name(self, pid: int | str) -> str:
         return self._names.get(pid, f"tensor {pid}")
 
-    def _wait(self, tensor: int, ready: dict[int, float]) -> None:
+    def _add_wait(self, tensor: int, ready: dict[int, float]) -> None:
         """Add a row on the last rank of a negotiation, and the seconds that the first rank waited.
 
         The first negotiation on a tensor is left out, because it contains the start. With its

@@ -76,7 +76,7 @@ def best_uses(report: Report) -> Iterator[Finding]:
 
 def first_line(answer: BestUse, names: Names) -> str:
     """Return the clause that names the best use, or says why it is not known."""
-    there, rival = answer.there.in_words, answer.closest
+    there, rival = answer.available.in_words, answer.closest
     best, other = names(answer.label), names(rival.label)
     if answer.verdict == UNAVAILABLE:
         why = quote(str(rival.row["reason"]))

@@ -103,7 +103,7 @@ class Report:
     @cached_property
     def shown(self) -> set[tuple]:
         """The configurations that findings describe: best uses, and others that answers name."""
-        return set().union(*(answer.behind for answer in self.answers))
+        return set().union(*(answer.evidence for answer in self.answers))
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:

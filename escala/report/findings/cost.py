@@ -122,7 +122,7 @@ def _what_to_use(answer: BestUse, names: Names) -> str:
 def _how_to_decide(answer: BestUse, report: Report) -> str:
     """Return how to decide an open answer; empty for a decided answer."""
     rival, label = answer.closest, report.names(answer.label)
-    has_failed = not answer.behind.isdisjoint(names_of_rows(without_result(report)))
+    has_failed = not answer.evidence.isdisjoint(names_of_rows(without_result(report)))
     retry = retry_phrase(report.name) if has_failed else ""
     if answer.verdict == UNAVAILABLE:
         remedy = f"remove what prevented the comparison, and {retry or 'repeat the call'}"
@@ -130,7 +130,7 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
     needed, matches = int(rival.row["needed"]), rival.ratio.matches
-    disturbed = among(runs_for_times(report), answer.behind)["disturbed"].fillna(False).any()
+    disturbed = among(runs_for_times(report), answer.evidence)["disturbed"].fillna(False).any()
     if matches >= needed and (rival.row["stays_disturbed"] or disturbed):
         return (
             f"leave the machine idle and measure {label} again: `--again` in the call of `escala`, "

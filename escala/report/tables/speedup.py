@@ -35,12 +35,12 @@ from escala.analysis.statistics import (
     SESSIONS_FOR_INTERVAL,
     VALUES_FOR_INTERVAL,
     Interval,
-    arm_of_sessions,
     deviation_of_sessions,
     fewest_matches,
     inverse,
     next_time_interval,
     ratio_interval,
+    session_half_width,
     sessions_interval,
 )
 from escala.analysis.tables import records
@@ -261,7 +261,7 @@ class Judgement(NamedTuple):
         `stays_disturbed`.
     level : of the intervals.
     in_session : the ratio of the newest matches, with the interval of their session alone.
-    between : the result of `arm_of_sessions`.
+    between : the result of `session_half_width`.
     matches_to_decide : about how many matches of one session would give a verdict at this ratio;
         None if there is one, or if it is too near 1 for one session.
     """
@@ -377,7 +377,7 @@ class Judge:
         estimates = [ratio_interval(session[0], session[-1]).estimate for session in enough]
         newest = np.atleast_2d(ratios(compared.newest))
         of_session = ratio_interval(newest[0], newest[-1], level)
-        between = arm_of_sessions(*self.deviation, level)
+        between = session_half_width(*self.deviation, level)
         over_sessions = len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates
         stays_disturbed = compared.stays_disturbed and not over_sessions
         if over_sessions:
