@@ -30,15 +30,15 @@ ASK_SECONDS = 30 * 60
 _QUIET = ("--", "--quiet", "rules", "reason")
 
 
-def add_options(parser: Parser) -> None:
-    """Add the options of a command that measures a program."""
+def add_options(parser: Parser, sizes: bool = True) -> None:
+    """Add the options of a command that measures a program; for `sizes` see `draft.program`."""
     parser.set_defaults(extra=[])
-    draft_program.add_options(parser)
+    draft_program.add_options(parser, sizes)
     parser.add_argument(
         "--profile",
         metavar="FOLDER",
-        help="Snakemake's profile; default with --nodes: all runs in one job, which this call "
-        "submits and waits for. sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION and others",
+        help="Snakemake's profile; default with several nodes: all runs in one job, which this "
+        "call submits and waits for. sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION and others",
     )
     parser.add_argument(
         "--dry", action="store_true", help="show what each configuration would start, and end"
@@ -88,13 +88,15 @@ def begin(
     if arguments.dry:
         print("\n".join(trial.describe_starts(experiment)))
         return None
+    if arguments.nodes > 1 and not (arguments.profile or slurm.job_number()):
+        slurm.require_controller()
     drafted.content(file, force, "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
     for sentence in (*trial.describe_isolation(experiment), trial.describe_variables(experiment)):
         say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
     here = " on this machine, and not on a node" if on_nodes else ""
-    first = experiment.runs[0]
+    first = trial.first_run(experiment)
     fewest = layout_in_words(first.layout, first.strategy)
     say(f"One run of {fewest}{here}, to see whether the command works.")
     return experiment

@@ -146,6 +146,13 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
         file = None if has_environment else find_program(words[0])
         python = (file and interpreter_of(Path(file))) or "python"
         reading = _without_launcher(words, strategy, python)
+        if _program_name(reading.command) in {*_LAUNCHERS, *_STARTERS}:
+            # A job step, of `srun torchrun …`, starts another launcher on each node.
+            launched = " ".join(words[: len(words) - len(reading.command)])
+            reading = read(reading.command, named, folder)
+            reading.sentences.insert(0, f"{launched} is left out.")
+            reading.command[:0] = before
+            return reading
         script = find_script(reading.command, folder)
         if program == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
             # The option has two spellings. A script knows one of them.
@@ -261,6 +268,7 @@ def _find_program_word(words: Sequence[str], first: int, strategy: str | None) -
             PYTHON.fullmatch(file.name)
             or WRAPPERS.fullmatch(file.name)
             or file.suffix == ".py"
+            or (not is_value and file.name in _LAUNCHERS)
             or ("/" in word and (is_missing or shutil.which(word)))
             or (not is_value and find_program(word))
         ):

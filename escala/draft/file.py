@@ -146,7 +146,7 @@ def _lines(settings: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[st
                 for part, content in inner.items():
                     yield from _comment(part, described.get(part, {}), notes, 4)
                     yield f"    {part}: {_flow(content)}"
-        elif key == "variants":
+        elif key in ("variants", "scaling"):
             yield f"{key}:"
             yield from (f"  {name}: {_flow(inner)}" for name, inner in value.items())
         elif isinstance(value, list):

@@ -28,6 +28,7 @@ from escala.draft.divide import describe as describe_division
 from escala.draft.file import PROCESSES, THREADS, Draft, compare_settings
 from escala.programs.program import PYTHON, Program, count_wrappers, find_binding
 from escala.programs.program import words as words_of
+from escala.runtime import slurm
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.workloads import WORKLOADS
@@ -50,8 +51,13 @@ _BUSY = 0.5
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options on a program that `draft` takes."""
+def add_options(parser: argparse.ArgumentParser, sizes: bool = True) -> None:
+    """Add the options on a program that `draft` takes.
+
+    Parameters
+    ----------
+    sizes : whether the options also name the sizes that are compared, and how long.
+    """
     how = parser.add_argument_group(
         "how the program's processes find each other"
     ).add_mutually_exclusive_group()
@@ -64,26 +70,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
     )
     size = parser.add_argument_group("what is compared")
-    for option, default, text in (
-        (
-            "--processes",
-            None,
-            "most processes, and threads of one; default: the GPUs of this machine, or its cores",
-        ),
-        ("--baseline", 1, "processes to compare with, if the program needs several; default: 1"),
-        ("--nodes", 1, "also compare so many nodes of a cluster"),
+    text = "most processes of a node, and threads of one; default: its GPUs, or its cores"
+    numbers = [
+        ("--processes", None, text),
         ("--epochs", None, f"number of epochs, for {{epochs}}; default: {EPOCHS}"),
         ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
-    ):
+    ]
+    if sizes:
+        text = "processes to compare with, if the program needs several; default: 1"
+        numbers.append(("--baseline", 1, text))
+        numbers.append(("--nodes", 1, "also compare so many nodes of a cluster"))
+        until = size.add_mutually_exclusive_group()
+        text = "begin no further repeat after so many minutes, counted from the first run"
+        until.add_argument(
+            "--minutes", type=above_zero, default=MINUTES, metavar="N",
+            help=f"{text}; default: {MINUTES}. It stops before, if the answer is decided",
+        )  # fmt: skip
+        text = "repeats of each configuration, whatever the answer; default: until it is decided"
+        until.add_argument("--repeats", type=whole_number, metavar="N", help=text)
+    for option, default, text in numbers:
         size.add_argument(option, type=whole_number, default=default, metavar="N", help=text)
-    until = size.add_mutually_exclusive_group()
-    text = "begin no further repeat after so many minutes, counted from the first run"
-    until.add_argument(
-        "--minutes", type=above_zero, default=MINUTES, metavar="N",
-        help=f"{text}; default: {MINUTES}. It stops before, if the answer is decided",
-    )  # fmt: skip
-    text = "repeats of each configuration, whatever the answer; default: until it is decided"
-    until.add_argument("--repeats", type=whole_number, metavar="N", help=text)
     about = parser.add_argument_group("the program")
     example = "'epoch \\d+ loss (?P<loss>\\S+)'"
     about.add_argument(
@@ -175,9 +181,9 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
     base = options.baseline
     if strategy == ONE and base > 1:
         reason = "needs to know how the processes of the command find each other"
-        raise InputError("--baseline", base, reason, f"add one of {_name_ways()}")
+        raise InputError("--baseline", base, reason, f"add one of {name_ways()}")
     processes, threads, cores = _numbers(
-        options, reading.processes, draft_command.may_use_gpus(words, folder), sentences
+        options, reading.processes, draft_command.may_use_gpus(words, folder), sentences, sizes
     )
     if sizes and options.nodes == 1 and threads == 1:
         reason = f"one process on one core can be compared with nothing ({cores} available)"
@@ -374,21 +380,31 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
 
 
 def _numbers(
-    options: argparse.Namespace, of_command: int | None, uses_gpus: bool, sentences: list[str]
+    options: argparse.Namespace,
+    of_command: int | None,
+    uses_gpus: bool,
+    sentences: list[str],
+    sizes: bool,
 ) -> tuple[int, int, int]:
     """Return the processes of a node, the threads of one process, and the cores of each of several.
 
     With GPUs, there is a process for each GPU, and the processes share the cores. Else there is one
-    for each physical core: two hardware threads of one core share its units.
+    for each physical core: two hardware threads of one core share its units. Of a cluster, the
+    smallest node counts; without an answer of SLURM, this machine does.
 
     Parameters
     ----------
     of_command : the processes that the launcher of the command names. One is not compared.
     uses_gpus : whether the program may use GPUs.
+    sizes : as in `draft`. If it is false, processes on several nodes share all cores of a node.
     """
-    available, gpus, quota = available_cores(), len(available_gpus()), cpu_quota()
-    cores, physical = len(available), len({tuple(hardware_threads(core)) for core in available})
-    load = os.getloadavg()[0]
+    if options.nodes > 1 and (node := slurm.smallest_node()):
+        place, load, quota = "A node of the cluster", 0.0, None
+        physical, cores, gpus = node
+    else:
+        place, load, quota = "This machine", os.getloadavg()[0], cpu_quota()
+        available, gpus = available_cores(), len(available_gpus())
+        cores, physical = len(available), len({tuple(hardware_threads(core)) for core in available})
     parts = [with_noun(physical, "core")]
     parts += [with_noun(cores, "hardware thread")] if cores > physical else []
     parts += [f"a quota of {quota:.3g} cores"] if quota else []
@@ -396,7 +412,7 @@ def _numbers(
         [with_noun(gpus, "GPU") + ("" if uses_gpus else " that no script names")] if gpus else []
     )
     busy = f"; others make a load of {load:.1f}" if load > _BUSY else ""
-    sentences.append(f"This machine has {', '.join(parts)}{busy}.")
+    sentences.append(f"{place} has {', '.join(parts)}{busy}.")
     gpus = gpus if uses_gpus else 0
     processes = options.processes or gpus or (physical if physical > 1 else cores)
     if not options.processes and (of_command or 1) > 1 and of_command < processes:
@@ -407,7 +423,9 @@ def _numbers(
             sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
         processes = cores
     threads = cores if gpus or processes == 1 < options.nodes else processes
-    return processes, threads, max(1, cores // processes) if gpus and processes > 1 else 1
+    if gpus and processes > 1:
+        return processes, threads, max(1, cores // processes)
+    return processes, threads, 1 if sizes or options.nodes == 1 else max(1, physical // processes)
 
 
 def _limits(
@@ -420,7 +438,7 @@ def _limits(
             yield lines
         yield (
             "Escala compares one process on one core with one process on several cores. To compare "
-            f"several processes, say how they find each other: {_name_ways()}, or {{rank}} and "
+            f"several processes, say how they find each other: {name_ways()}, or {{rank}} and "
             "{ranks} in the command."
         )
         if options.nodes > 1:
@@ -436,7 +454,7 @@ def _limits(
         )
 
 
-def _name_ways() -> str:
+def name_ways() -> str:
     return ", ".join(option.name for option in OPTIONS.values())
 
 

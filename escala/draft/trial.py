@@ -19,7 +19,7 @@ from escala.analysis import comparable
 from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, temporary_folder
-from escala.core.hardware import available_gpus
+from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import duration, in_words, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
@@ -40,7 +40,7 @@ from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.record.schema import read_result
 from escala.runtime import launch
-from escala.runtime.layout import EXTRA_PORTS, Launch, places, processes_per_node
+from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, places, processes_per_node
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import OPTIONS
 from escala.strategies.base import Place
@@ -130,7 +130,8 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
     """
     began, request = time.time(), experiment.request(run)
     epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
-    request["training"] = request["training"] | {"epochs": epochs}
+    # The trial shows whether the command works. Its times do not count.
+    request |= {"training": request["training"] | {"epochs": epochs}, "oversubscribe": True}
     program = _program(request)
     with temporary_folder("escala-try") as temporary:
         data, output = temporary / "data", temporary / "run" / "run.json"
@@ -222,12 +223,31 @@ def _cut_trial(run: Run, seconds: float, program: Program, ranks: Path, last: st
     )  # fmt: skip
 
 
+def first_run(experiment: Experiment) -> Run:
+    """Return the run with the fewest processes, of which this machine may have cores for some.
+
+    A node of a cluster may have more cores than the machine that submits its jobs.
+    """
+    run = experiment.runs[0]
+    if _fits_here(experiment, run):
+        return run
+    fit = len(available_cores()) // run.declared.variant["cores_per_process"]
+    return replace(run, layout=Layout(1, max(1, fit)))
+
+
 def find_largest(experiment: Experiment) -> Run | None:
-    """Return the run with the most processes on one node; None if all runs have one process."""
-    layouts = ((run.layout, run) for run in experiment.runs)
-    on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
-    most, run = max(on_one, key=lambda pair: pair[0])
-    return run if most > 1 else None
+    """Return the run with the most processes on one node that fits this machine.
+
+    None if all these runs have one process.
+    """
+    runs = [run for run in experiment.runs if run.layout.nodes == 1]
+    fitting = [run for run in runs if run.layout.processes > 1 and _fits_here(experiment, run)]
+    return max(fitting, key=lambda run: run.layout.processes, default=None)
+
+
+def _fits_here(experiment: Experiment, run: Run) -> bool:
+    """Return whether this machine has the cores of a run, or processes may share cores."""
+    return experiment.settings["oversubscribe"] or run.cores <= len(available_cores())
 
 
 class NeedsSeveral(InputError):
@@ -332,7 +352,7 @@ def try_as_typed(
     NeedsSeveral : as `try_together`; or the fewest processes fail, and several do not.
     InputError : as `try_once` and `try_together`; both fail.
     """
-    alone, first, run = None, guess.runs[0], find_largest(guess)
+    alone, first, run = None, first_run(guess), find_largest(guess)
     if run and run.layout.processes == first.layout.processes:
         run = None
     if typed:

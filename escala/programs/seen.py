@@ -23,6 +23,8 @@ INTERRUPTED = 5.0
 #: The steps of an epoch if their number is unknown. A loader with more steps than the second number
 #: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
+#: The note on an epoch of unknown steps.
+ASSUMED_EPOCH = f"the number of steps of an epoch is not known: {UNKNOWN_EPOCH} is assumed"
 #: The beginning of the note on the steps of a window.
 PROJECTED = "an epoch is projected from a window of its steady steps"
 
@@ -208,7 +210,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         )
     notes = [PROJECTED]
     if not known:
-        notes.append(f"the number of steps of an epoch is not known: {UNKNOWN_EPOCH} is assumed")
+        notes.append(ASSUMED_EPOCH)
     if interrupted:
         spent = sum(by_process[0][number].seconds for number in interrupted)
         notes.append(

@@ -95,7 +95,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     if fault := placement_fault(plan, reports) or fault:
         return Outcome("failed", fault)
     same_epochs = zip(*(report["epochs"] for report in training), strict=True)
-    epochs = [_join_epochs(list(same)) for same in same_epochs]
+    epochs = [_join_epochs(list(same), bool(first["epoch_steps"])) for same in same_epochs]
     if is_program:
         scores = {}
         for report in reversed(training):
@@ -166,8 +166,16 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     return Outcome("ok", measured=measured)
 
 
-def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an epoch of the whole run from the reports of the same epoch by all processes."""
+def _join_epochs(same: list[dict[str, Any]], is_window: bool) -> dict[str, Any]:
+    """Return an epoch of the whole run from the reports of the same epoch by all processes.
+
+    Parameters
+    ----------
+    is_window : whether the epoch holds some steady steps, of which processes may count different
+        numbers. Their seconds and rows are then for the number of steps of the first process.
+    """
+    if is_window:
+        same = [_scale(epoch, same[0]["steps"] / epoch["steps"]) for epoch in same]
     joined = {key: value for key, value in same[0].items() if key not in _FOR_CHECKS}
     for name in ("loss", "accuracy", "validation_accuracy", "validation_loss"):
         joined[name] = next((epoch[name] for epoch in same if epoch[name] is not None), None)
@@ -175,6 +183,12 @@ def _join_epochs(same: list[dict[str, Any]]) -> dict[str, Any]:
         joined[name] = max(epoch[name] for epoch in same)
     rows = [epoch["rows"] for epoch in same]
     return joined | {"rows": None if None in rows else sum(rows)}
+
+
+def _scale(epoch: dict[str, Any], factor: float) -> dict[str, Any]:
+    """Return an epoch with the seconds and rows of another number of steps."""
+    rows = epoch["rows"] and round(factor * epoch["rows"])
+    return epoch | {"train_seconds": factor * epoch["train_seconds"], "rows": rows}
 
 
 def _score(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from escala.core import console, variables
 from escala.core.children import capture
@@ -353,6 +354,38 @@ def srun(job: str, nodes: int, tasks: int, names: Sequence[str] = ()) -> list[st
         "--export=ALL",
         *([f"--nodelist={','.join(names)}"] if names else []),
     ]
+
+
+class NodeSize(NamedTuple):
+    """The physical cores, the hardware threads and the GPUs of a node."""
+
+    cores: int
+    threads: int
+    gpus: int
+
+
+#: A node in the output of `sinfo`: its partition, with `*` if that is the default one; its sockets,
+#: cores of a socket and threads of a core; and its devices, such as `gpu:a100:4(S:0-1)`.
+_NODE = re.compile(r"(\S+?)(\*?)\|(\d+):(\d+):(\d+)\|(.*)")
+_GPUS = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)")
+
+
+def smallest_node() -> NodeSize | None:
+    """Return the size of the smallest node of the partition of jobs; None if SLURM does not tell.
+
+    The partition is that of the job of this process, or the one that sbatch takes from its
+    variable, or the default one.
+    """
+    names = (os.environ.get(name) for name in ("SLURM_JOB_PARTITION", "SBATCH_PARTITION"))
+    named = next(filter(None, names), None)
+    sizes = []
+    for line in ask(["sinfo", "--noheader", "--format=%P|%z|%G"]).splitlines():
+        if match := _NODE.fullmatch(line.strip()):
+            partition, is_default, sockets, cores, threads, devices = match.groups()
+            if partition == named if named else is_default:
+                physical, gpus = int(sockets) * int(cores), map(int, _GPUS.findall(devices))
+                sizes.append(NodeSize(physical, physical * int(threads), sum(gpus)))
+    return min(sizes, default=None)
 
 
 def require_host() -> None:

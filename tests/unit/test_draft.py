@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from escala.command import parse
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.draft import data, pair, program
+from escala.draft import data, pair, program, study
 from escala.draft.data import SIMULATED, recognise
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
@@ -32,6 +33,7 @@ from escala.experiment import Experiment
 from escala.measure.plan import words_of
 from escala.programs.marks import OutputSearch
 from escala.programs.program import Program
+from escala.runtime import slurm
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
@@ -268,6 +270,8 @@ def drafted(tmp_path, monkeypatch):
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: list(range(4)))
     monkeypatch.setattr("escala.draft.program.hardware_threads", lambda core: [core])
     monkeypatch.setattr("escala.draft.program.available_gpus", list)
+    monkeypatch.setattr("escala.draft.study.available_cores", lambda: list(range(4)))
+    monkeypatch.setattr(slurm, "smallest_node", lambda: None)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     monkeypatch.setenv(CALLERS_PATH, path)
@@ -276,9 +280,82 @@ def drafted(tmp_path, monkeypatch):
 
     def make(call: str):
         options, _, command = call.partition("-- ")
+        if "--sizes" in options:
+            words = ["study", *shlex.split(options)]
+            monkeypatch.setattr(sys, "argv", ["escala", *words])
+            arguments = parse(words)[1]
+            arguments.nodes = study.count_nodes(arguments.sizes)
+            return study.draft(shlex.split(command), arguments)
         return program.draft(shlex.split(command), parser.parse_args(shlex.split(options)))
 
     return make
+
+
+TORCHRUN = "torchrun --nnodes 2 --nproc-per-node 2 train.py"
+
+
+@pytest.mark.parametrize(
+    ("call", "layouts", "cores"),
+    [
+        # All cores of the smallest node, or as many processes as the launcher is told.
+        ("--sizes 4,1,2 --torch -- python train.py", ["1x8", "2x8", "4x8"], 1),
+        (f"--sizes 1,2 -- {TORCHRUN}", ["1x2", "2x2"], 4),
+        (f"--sizes 1,2 -- srun --ntasks-per-node 1 {TORCHRUN}", ["1x2", "2x2"], 4),
+        ("--sizes 1,2 --processes 4 --torch -- python train.py", ["1x4", "2x4"], 2),
+        ("--sizes 1x1,2x4,1x4 --torch -- python train.py", ["1x1", "1x4", "2x4"], 2),
+        # This machine has four cores.
+        ("--sizes 1x1,1x4 --torch -- python train.py", ["1x1", "1x4"], 1),
+    ],
+)
+def test_a_study_has_its_sizes_on_whole_nodes(call, layouts, cores, drafted, monkeypatch):
+    monkeypatch.setattr(slurm, "smallest_node", lambda: slurm.NodeSize(8, 16, 0))
+    found = drafted(call)
+    experiment = Experiment(found.settings, file_of(found.name))
+    runs = [run for run in experiment.runs if run.repeat == 1]
+    assert [run.layout for run in runs] == layouts
+    assert {run.strategy for run in runs} == {"torch-ddp"}
+    assert {run.declared.variant["cores_per_process"] for run in runs} == {cores}
+    assert {run.declared.workload.program().command for run in runs} == {("python", "train.py")}
+    assert yaml.safe_load(text_of_draft(found)) == found.settings
+    # The smallest size is what the others are compared with.
+    references = {run.layout: [one.layout for one in experiment.references_of(run)] for run in runs}
+    assert references == {name: layouts[:1] * (name != layouts[0]) for name in layouts}
+    # A rule of whole runs would judge nothing where runs end after some steps.
+    times = ("steps", drafted(call.replace("--sizes", "--whole --sizes")).settings["scaling"])
+    assert found.settings["scaling"]["rules"]["time"] == times[0] and "rules" not in times[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "refused"),
+    [
+        ("--sizes 1,2 -- python train.py", "--torch"),
+        ("--sizes 1x1,1x9 --torch -- python train.py", "1x9"),
+    ],
+)
+def test_a_study_that_cannot_be_made_is_refused(call, refused, drafted):
+    with pytest.raises(InputError) as error:
+        drafted(call)
+    assert refused in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["2", "1,1", "1,0", "1,two", "1,2x", ""])
+def test_sizes_of_a_study_are_two_numbers_or_layouts(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        study.parse_sizes(text)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [(None, (4, 8, 0)), ("gpu", (16, 16, 3)), ("missing", None)],
+)
+def test_the_smallest_node_is_that_of_the_partition_of_jobs(named, expected, monkeypatch):
+    lines = ["cpu*|2:4:2|(null)", "cpu*|1:4:2|", "gpu|1:16:1|gpu:a100:2(S:0),gpu:1", "no answer"]
+    monkeypatch.setattr(slurm, "ask", lambda words: "\n".join(lines))
+    for name in ("SLURM_JOB_PARTITION", "SBATCH_PARTITION"):
+        monkeypatch.delenv(name, raising=False)
+    if named:
+        monkeypatch.setenv("SBATCH_PARTITION", named)
+    assert slurm.smallest_node() == expected
 
 
 def compared(found) -> list[tuple[str, str, str]]:

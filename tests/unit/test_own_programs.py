@@ -23,7 +23,7 @@ from escala.programs.processes import FileUse, file_use, list_unlisted
 from escala.programs.program import HOOK, Program
 from escala.record.collect import collect
 from escala.record.schema import Outcome
-from escala.training.process import PARTS, Measurements
+from escala.training.process import PARTS, STEP_COLUMNS, Measurements
 
 
 def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):
@@ -526,6 +526,22 @@ def test_rows_are_known_if_every_process_tells_of_them(tmp_path: Path, other, ro
     assert [epoch["rows"] for epoch in result["epochs"]] == [rows]
     assert result["seconds"]["train"] == seconds
     assert result["samples_per_second"] == (rows and rows / seconds)
+
+
+def test_processes_whose_windows_differ_are_timed_by_their_steps(tmp_path: Path):
+    """A step takes 0.3 s in both processes, of which one counts five steps and one nine."""
+
+    def window(steps: int) -> dict:
+        process = told("seen", 8 * steps, 0.3 * steps)
+        process["epochs"][0]["steps"] = steps
+        return process | {"epoch_steps": 100}
+
+    for number in range(2):
+        (tmp_path / f"rank{number}.steps.csv").write_text(",".join(STEP_COLUMNS) + "\n")
+    found = collected(planned(), [window(5), window(9)], tmp_path).measured
+    [epoch] = found["epochs"]
+    assert epoch["train_seconds"] / epoch["steps"] == pytest.approx(0.3)
+    assert epoch["rows"] / epoch["steps"] == 2 * 8
 
 
 def test_a_process_that_says_nothing_beside_one_that_tells_is_no_unknown_run(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import FakeExperiment, rewritten
+from fixtures_runs import FakeExperiment, as_program, rewritten
 from pages import Parsed, drawn, table_of, tabled
 from test_scaling import as_weak
 
@@ -251,6 +251,68 @@ def test_the_parts_of_a_whole_run_add_up(tmp_path):
     assert after[["set_up_seconds", "closing_seconds"]].isna().all(axis=None)
     more = after["unaccounted_seconds"].to_numpy() - rows["unaccounted_seconds"].to_numpy()
     assert more == pytest.approx([0.5 + 0.7] * 3)
+
+
+#: The steps of a window and of an epoch of one rank, the rows of a step of a rank, and the epochs.
+WINDOW, STEPS, ROWS, EPOCHS = 20, 100, 32, 5
+
+
+def windows(folder: Path, epochs: int | None, rows: int = ROWS) -> FakeExperiment:
+    """Return runs of a program that were ended after a window of steps; four nodes take `rows`."""
+
+    def cut(run: dict) -> None:
+        nodes, epoch = int(run["layout"][0]), run["epochs"][0]
+        as_program(run, "seen", ("epochs",) if epochs else ())
+        train = epoch["train_seconds"] * WINDOW * nodes / STEPS
+        of_step = nodes * (rows if nodes == 4 else ROWS)
+        window = {"steps": WINDOW, "rows": WINDOW * of_step, "train_seconds": train}
+        run["epochs"] = [run["epochs"][0] | window]
+        run["training"] |= {
+            "steps_per_epoch": STEPS // nodes, "epochs_done": 1, "epochs_asked": epochs
+        }  # fmt: skip
+        run["seconds"] |= {"train": train, "startup": 3.0}
+        run |= {"wall_seconds": train + 14, "samples_per_second": WINDOW * of_step / train}
+        validate_run(run)
+
+    made = experiment(folder)
+    rewritten(made.runs, cut)
+    return made
+
+
+@pytest.mark.parametrize("epochs", [EPOCHS, None])
+def test_a_whole_run_is_projected_from_a_window_or_unknown(tmp_path, epochs):
+    frames = tabled(windows(tmp_path, epochs), scaling=settings())
+    rows = frames["scaling"].set_index("layout")
+    whole = {layout: seconds * 1.035 for layout, seconds in SECONDS.items()}
+    assert rows["seconds_per_epoch"].to_dict() == pytest.approx(whole)
+    assert rows["efficiency"].to_dict() == pytest.approx({"1x1": 1, "2x1": 6 / 7, "4x1": 3 / 5})
+    assert rows["global_batch"].to_dict() == {"1x1": ROWS, "2x1": 2 * ROWS, "4x1": 4 * ROWS}
+    # A rule of whole runs judges none that was cut.
+    assert rows[["passes", "whole_speedup", "validation_seconds"]].loc["2x1":].isna().all(axis=None)
+    assert set(rows["set_up_seconds"]) == {3.0}
+    [series] = study.study(frames, "T", settings(), []).series
+    projected = ["An epoch is projected from" in note for note in series.notes]
+    assert sum(projected) == 1 and ("projected to take" in series.statement) == bool(epochs)
+    if epochs:
+        trained = {layout: epochs * seconds for layout, seconds in whole.items()}
+        assert rows["train_seconds"].to_dict() == pytest.approx(trained)
+        walls = {layout: seconds + 14 for layout, seconds in trained.items()}
+        assert rows["wall_seconds"].to_dict() == pytest.approx(walls)
+        assert rows["unaccounted_seconds"].to_list() == pytest.approx([14 - 3] * 3)
+    else:
+        unknown = ["train_seconds", "wall_seconds", "node_hours", "unaccounted_seconds"]
+        assert rows[unknown].isna().all(axis=None)
+        assert "The time of a whole run is unavailable." in series.statement
+
+
+def test_sizes_of_other_work_are_named(tmp_path):
+    other = windows(tmp_path / "other", None, rows=2 * ROWS)
+    for made, named in ((windows(tmp_path, None), False), (other, True)):
+        [series] = study.study(tabled(made, scaling=settings()), "T", settings(), []).series
+        notes = [note for note in series.notes if note.startswith("Not the same work")]
+        assert bool(notes) == named
+    assert f"four processes on four nodes {2 * ROWS * STEPS}" in notes[0]
+    assert f"{ROWS * STEPS}" in notes[0]
 
 
 def test_counts_of_nodes_and_the_shortest_run_are_checked(tmp_path):

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.comparable import CONFIGURATION, SAME_ROWS
 from escala.analysis.tables import records
 from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.readable import UNAVAILABLE, in_percent, number, size, with_noun
 from escala.experiment.runs import MAIN, NATIVE, layout_in_words, strategy_in_words
-from escala.experiment.scaling import BASELINE, RUN, WEAK
+from escala.experiment.scaling import BASELINE, WEAK
+from escala.programs.seen import ASSUMED_EPOCH
 from escala.report.findings.words import Tables, join_words, span
 from escala.report.study.statement import (
     EMULATED,
@@ -111,7 +112,8 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     epoch_or_run = unit(tables, first["workload"])
     weak = "weak " if settings["kind"] == WEAK else ""
     against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
-    judged = f"efficiency of {'whole runs' if rule['time'] == RUN else 'steps'} {against}"
+    judged_times = "whole runs" if "run" in (rule["time"], epoch_or_run) else "steps"
+    judged = f"efficiency of {judged_times} {against}"
     lines = []
     for row in records(rows):
         is_baseline = row["layout"] == row["baseline"]
@@ -230,6 +232,30 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
         )
     configurations = tables["configurations"].merge(rows[list(CONFIGURATION)])
     runs = tables["runs"].merge(rows[list(CONFIGURATION)])
+    if (measured["kind"] == "estimated").any():
+        whole = "Whole runs are projected from these and the time before them."
+        if measured["wall_seconds"].isna().any():
+            whole = (
+                "The time of whole runs is not known: let the command name {epochs}, or measure "
+                "whole runs (--whole, or window: 0)."
+            )
+        yield (
+            "An epoch is projected from some of its steps, without what comes between epochs, such "
+            f"as an evaluation. {whole}"
+        )
+    if runs["program_notes"].fillna("").str.contains(ASSUMED_EPOCH, regex=False).any():
+        yield (
+            f"{ASSUMED_EPOCH[0].upper()}{ASSUMED_EPOCH[1:]}. So sizes are compared for equal "
+            "numbers of steps, whatever rows these hold."
+        )
+    rows_of_epoch = (measured["samples_per_second"] * measured["seconds_per_epoch"]).dropna()
+    is_strong = not rows["scaling"].eq(WEAK).any()
+    if is_strong and rows_of_epoch.max() > (1 + SAME_ROWS) * rows_of_epoch.min():
+        least, most = (
+            f"{in_words(records(measured.loc[[place]])[0])} {rows_of_epoch[place]:.0f}"
+            for place in (rows_of_epoch.idxmin(), rows_of_epoch.idxmax())
+        )
+        yield f"Not the same work: the rows of an epoch are on {least}, and on {most}."
     if disturbed := int((runs["disturbed"].eq(True) & runs["current"]).sum()):
         yield f"Other work disturbed {with_noun(disturbed, 'run')} of {int(runs['current'].sum())}."
     for row in records(rows[rows["shares_cores"].astype(bool)]):

@@ -20,7 +20,7 @@ from escala.analysis.tables import records
 from escala.core.readable import UNAVAILABLE, number, with_interval, with_noun
 from escala.core.readable import in_words as number_in_words
 from escala.experiment.runs import layout_in_words, strategy_in_words
-from escala.experiment.scaling import BASELINE, RUN, WEAK
+from escala.experiment.scaling import BASELINE, WEAK
 from escala.report.findings.words import Tables, a, join_words
 from escala.report.tables.scaling import PASSES
 from escala.report.tables.views import unit
@@ -83,9 +83,9 @@ def largest_passing(rows: pd.DataFrame) -> dict | None:
     return records(sizes[np.logical_and.accumulate(passed)])[-1]
 
 
-def rule_in_words(rule: Mapping) -> str:
-    """Return in words what a rule requires."""
-    times = "whole runs" if rule["time"] == RUN else "training steps"
+def rule_in_words(rule: Mapping, unit: str = "epoch") -> str:
+    """Return in words what a rule requires; `unit` is `escala.report.tables.views.unit`."""
+    times = "whole runs" if "run" in (rule["time"], unit) else "training steps"
     needed = rule["efficiency"]
     if rule["against"] == BASELINE:
         return (

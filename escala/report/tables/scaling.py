@@ -285,16 +285,24 @@ def _costs(runs: Sequence[Measurement], timed: Sequence[Measurement], row: Mappi
     timed : the runs whose times count. If there are none, the times are unknown.
     row : of the table `configurations`.
     """
-    run, wall = next(iter(timed), runs[0]), row["wall_seconds"]
+    run = next(iter(timed), runs[0])
+    is_program, is_cut = "program" in run, any(map(base.is_cut, timed))
+    train = _median([*map(_train_seconds, timed)])
+    wall = _median([*map(_wall_seconds, timed)]) if is_cut else row["wall_seconds"]
     hours = None if wall is None else wall / _SECONDS_PER_HOUR
     counts = {
         "node": run["layout"].nodes, "core": base.cores_of(run), "gpu": base.gpus_of(run)
     }  # fmt: skip
-    set_up, closing = ([row[f"{part}_seconds"] for part in parts] for parts in (SET_UP, _AFTER))
-    train = _median([run["seconds"]["train"] for run in timed])
-    validation = _median(
-        [sum(epoch["validation_seconds"] or 0 for epoch in run["epochs"]) for run in timed]
+    # Of a program, only the time until its first step is known, and not what it does after steps.
+    set_up, closing = (
+        [row[f"{part}_seconds"] for part in parts]
+        for parts in (SET_UP[:1] if is_program else SET_UP, _AFTER)
     )
+    validation = None
+    if not is_program:
+        validation = _median(
+            [sum(epoch["validation_seconds"] or 0 for epoch in run["epochs"]) for run in timed]
+        )
     parts = [*set_up, train, validation, row["checkpoint_seconds"], *closing]
     known = [seconds for seconds in parts if seconds is not None]
     return {
@@ -307,13 +315,34 @@ def _costs(runs: Sequence[Measurement], timed: Sequence[Measurement], row: Mappi
         "unaccounted_seconds": None if wall is None else wall - sum(known),
         "loading_seconds": row["loading_seconds"],
         **{f"{resource}_hours": hours and hours * count for resource, count in counts.items()},
-        "global_batch": run["training"]["global_batch"],
+        "global_batch": run["training"]["global_batch"] or _rows_of_step(run),
         **{f"samples_per_second{end}": row[f"samples_per_second{end}"] for end in _ENDS},
     }
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return float(np.median(values)) if values else None
+def _train_seconds(run: Measurement) -> float | None:
+    """Return the training seconds of a whole run, projected if it was cut; None if unknown."""
+    if not base.is_cut(run):
+        return run["seconds"]["train"]
+    epochs = run["training"]["epochs_asked"]
+    return epochs and epochs * base.seconds_per_epoch(run)
+
+
+def _wall_seconds(run: Measurement) -> float | None:
+    """Return the seconds of a whole run, projected if it was cut; None if unknown."""
+    train = _train_seconds(run)
+    return None if train is None else run["wall_seconds"] - run["seconds"]["train"] + train
+
+
+def _rows_of_step(run: Measurement) -> float | None:
+    """Return the mean rows of a step of all ranks, as they were seen; None if unknown."""
+    rows, steps = ([epoch[key] for epoch in run["epochs"]] for key in ("rows", "steps"))
+    return sum(rows) / sum(steps) if rows and None not in (*rows, *steps) else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """Return the median of values; None if one is unknown, or there is none."""
+    return float(np.median(values)) if values and None not in values else None
 
 
 def _resources(runs: Sequence[Measurement]) -> dict:
