@@ -15,9 +15,11 @@ from escala.core.readable import UNAVAILABLE, in_percent, number, size, with_nou
 from escala.experiment.runs import MAIN, NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, WEAK
 from escala.programs.seen import ASSUMED_EPOCH
+from escala.report.findings.answer import KNOWN
 from escala.report.findings.words import Tables, join_words, span
 from escala.report.study.statement import (
     EMULATED,
+    case_in_words,
     in_words,
     interval,
     layout,
@@ -26,6 +28,7 @@ from escala.report.study.statement import (
     statement,
     units,
 )
+from escala.report.tables.base import is_cut
 from escala.report.tables.views import level, unit
 
 #: Limits of sites: the fewest different numbers of nodes, the largest fraction of a run before its
@@ -105,7 +108,7 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     first, rule = rows.iloc[0], settings["rules"]
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
-        f"{first['scaling'].capitalize()} scaling of {first['workload']} on {first['dataset']}: "
+        f"{first['scaling'].capitalize()} scaling of {case_in_words(first)}: "
         f"{strategy_in_words(first['study_strategy'])}, variant {first['variant']}{network}"
     )
     has_gpus = rows["gpus"].fillna(0).max() > 0
@@ -133,16 +136,19 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
                 f"≥ {rule['efficiency']:.0%}": "baseline" if is_baseline else passes,
             }
         )
-    return Series(
-        heading,
-        statement(rows, tables, settings),
-        {
-            "Time and efficiency": pd.DataFrame(lines),
-            "What a run takes": _cost_table(rows, settings, has_gpus),
-            "Scores, and predicted times": _further_table(rows, tables),
-        },
-        list(_notes(rows, tables)),
-    )
+    tables_of_text = {
+        "Time and efficiency": pd.DataFrame(lines),
+        "What a run takes": _cost_table(rows, settings, has_gpus),
+        "Scores, and predicted times": _further_table(rows, tables),
+    }
+    notes, unknown = list(_notes(rows, tables)), []
+    for caption, table in tables_of_text.items():
+        columns = table.columns[table.eq(UNAVAILABLE).all()]
+        tables_of_text[caption] = table.drop(columns=columns)
+        unknown.extend(columns)
+    if unknown:
+        notes.append(f"Unavailable for all sizes: {join_words(unknown)}.")
+    return Series(heading, statement(rows, tables, settings), tables_of_text, notes)
 
 
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
@@ -335,6 +341,14 @@ def provenance(
             f"{name} {span(values)}" for name, values in parts.items() if len(values)
         )
         yield f"case: {workload}", next(iter(rows["command"].dropna()), network)
+        if ways := [clause for way, clause in KNOWN.items() if rows["known_by"].eq(way).any()]:
+            windows = pd.Series(
+                sum(epoch["steps"] for epoch in run["epochs"])
+                for run in ok
+                if run["workload"] == workload and is_cut(run)
+            )
+            of_run = f"; {span(windows)} steady steps of each run" if len(windows) else ""
+            yield f"timed: {workload}", join_words(ways) + of_run
     strategies = ", ".join(
         f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
     )

@@ -21,7 +21,7 @@ from escala.core.readable import UNAVAILABLE, number, with_interval, with_noun
 from escala.core.readable import in_words as number_in_words
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, WEAK
-from escala.report.findings.words import Tables, a, join_words
+from escala.report.findings.words import Tables, join_words
 from escala.report.tables.scaling import PASSES
 from escala.report.tables.views import unit
 
@@ -41,6 +41,11 @@ def in_words(row: Mapping) -> str:
     if row["strategy"] == row["study_strategy"] or text == layout_in_words("1x1"):
         return text
     return f"{text} ({strategy_in_words(row['strategy'])})"
+
+
+def case_in_words(row: Mapping) -> str:
+    """Return the workload of a row and its dataset, which a program may lack."""
+    return row["workload"] + f" on {row['dataset']}" * (row["dataset"] != "none")
 
 
 def interval(row: Mapping, name: str, unit: str = "") -> str:
@@ -117,7 +122,7 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
     environment.globals |= {
         function.__name__: function
         for function in (
-            a,
+            case_in_words,
             with_noun,
             interval,
             join_words,

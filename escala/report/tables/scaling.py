@@ -37,6 +37,8 @@ from escala.report.tables.speedup import Comparison, Judge, runs_for_ratios
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _AFTER = ("averaging", "evaluation", "save")
 PASSES, FAILS, NOT_DECIDED = "passes", "fails", "not decided"
+#: Why runs have no ratio of the times of whole runs.
+_CUT = "its runs were ended after some steps, and are no whole runs"
 _SECONDS_PER_HOUR = 3600
 _ENDS = ("", "_low", "_high")
 _PREDICTED = [f"predicted{end}_seconds_per_epoch" for end in _ENDS]
@@ -145,9 +147,8 @@ def _times(
     if smaller is None:
         return columns | {"gain_reason": "its processes share cores"}
     if not smaller:
-        one = Interval(1.0, None, None)
-        gains = [one.columns(name) for name in ("speedup", "efficiency", "whole_speedup")]
-        return columns | {"baseline": layout} | gains[0] | gains[1] | gains[2]
+        known = ["speedup", "efficiency", *["whole_speedup"] * (not any(map(base.is_cut, runs)))]
+        return columns | {"baseline": layout} | dict.fromkeys(known, 1.0)
     baseline, next_smaller = smaller[0], smaller[-1]
     return {
         **columns,
@@ -186,7 +187,9 @@ def _gains(over_baseline: Comparison, over_smaller: Comparison, judge: Judge) ->
         **efficiency_of(gain.factor, cores_to_baseline).columns("efficiency"),
         **whole.factor.columns("whole_speedup"),
         **of_doubling.columns("doubling_efficiency"),
-        "gain_reason": gain.reason or gain_of_doubling.reason or whole.reason,
+        "gain_reason": gain.reason
+        or gain_of_doubling.reason
+        or (None if whole.reason == _CUT else whole.reason),
         **efficiency.columns("rule_efficiency"),
         "rule_matches": judged.matches,
         **verdict(efficiency, judged.matches, study, judged.reason, judged.stays_disturbed),
@@ -259,7 +262,9 @@ def _gain(compared: Comparison, judge: Judge, ratios: Callable[[Matched], np.nda
     ratios : as in `Judge.decide`.
     """
     judged, reason = judge.decide(compared, ratios, judge.evidence.level), None
-    if not judged.matches and compared.newest.runs:
+    if not judged.matches and any(map(base.is_cut, compared.newest.runs)):
+        reason = _CUT
+    elif not judged.matches and compared.newest.runs:
         reason = "no two whole runs of the same epochs share session and repeat"
     elif not judged.matches:
         reason = compared.newest.why_none()
