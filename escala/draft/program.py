@@ -80,6 +80,9 @@ def add_options(parser: argparse.ArgumentParser, sizes: bool = True) -> None:
         text = "processes to compare with, if the program needs several; default: 1"
         numbers.append(("--baseline", 1, text))
         numbers.append(("--nodes", 1, "also compare so many nodes of a cluster"))
+    for option, default, text in numbers:
+        size.add_argument(option, type=whole_number, default=default, metavar="N", help=text)
+    if sizes:
         until = size.add_mutually_exclusive_group()
         text = "begin no further repeat after so many minutes, counted from the first run"
         until.add_argument(
@@ -88,8 +91,6 @@ def add_options(parser: argparse.ArgumentParser, sizes: bool = True) -> None:
         )  # fmt: skip
         text = "repeats of each configuration, whatever the answer; default: until it is decided"
         until.add_argument("--repeats", type=whole_number, metavar="N", help=text)
-    for option, default, text in numbers:
-        size.add_argument(option, type=whole_number, default=default, metavar="N", help=text)
     about = parser.add_argument_group("the program")
     example = "'epoch \\d+ loss (?P<loss>\\S+)'"
     about.add_argument(
