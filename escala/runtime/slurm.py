@@ -379,7 +379,7 @@ def smallest_node() -> NodeSize | None:
     names = (os.environ.get(name) for name in ("SLURM_JOB_PARTITION", "SBATCH_PARTITION"))
     named = next(filter(None, names), None)
     sizes = []
-    for line in ask(["sinfo", "--noheader", "--format=%P|%z|%G"]).splitlines():
+    for line in ask(["sinfo", "--noheader", "--exact", "--format=%P|%z|%G"]).splitlines():
         if match := _NODE.fullmatch(line.strip()):
             partition, is_default, sockets, cores, threads, devices = match.groups()
             if partition == named if named else is_default:
