@@ -16,7 +16,7 @@ from escala.runtime.layout import Layout
 #: Repeats of each size: the fewest for a verdict of the rule.
 REPEATS = 6
 #: The rule of a study that times windows of steps. Rules of sites mostly ask for whole runs.
-_RULE = {"name": "this draft, to be replaced by your site's", "efficiency": 0.75, "time": STEPS}
+_RULE = {"name": "this draft (replace it by your site's)", "efficiency": 0.75, "time": STEPS}
 
 
 def parse_sizes(text: str) -> list[int | Layout]:

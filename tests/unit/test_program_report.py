@@ -110,16 +110,24 @@ def test_what_runs_say_of_a_program_is_told_and_failed_ones_are_gaps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "text"),
+    ("rows", "part", "text"),
     [
-        (3150, "An epoch of `train` has 3150 rows, in every configuration."),
-        (6300, "Not the same work: an epoch of `torch-ddp 1x2` has 6300 rows, and one of "
-               "`single 1x1` 3150."),
+        (3150, 1, "An epoch of `train` has 3150 rows, in every configuration."),
+        # A third of the steps of an epoch was timed.
+        (1050, 3, "An epoch of `train` has 3150 rows, in every configuration."),
+        (6300, 1, "Not the same work: an epoch of `torch-ddp 1x2` has 6300 rows, and one of "
+                  "`single 1x1` 3150."),
     ],
 )  # fmt: skip
-def test_ranks_that_each_do_all_of_the_work_are_named(tmp_path, rows, text):
+def test_ranks_that_each_do_all_of_the_work_are_named(tmp_path, rows, part, text):
+    def change(run: dict) -> None:
+        for epoch in run["epochs"]:
+            epoch["rows"] = rows
+        run["samples_per_second"] = rows * len(run["epochs"]) / run["seconds"]["train"]
+        run["training"]["steps_per_epoch"] = part * epoch["steps"] if part > 1 else None
+
     experiment = program(tmp_path)
-    change_two(experiment, lambda run: [epoch.update(rows=rows) for epoch in run["epochs"]])
+    change_two(experiment, change)
     frames = frames_of(experiment, tmp_path / "tables")
     first, *more = told(frames, "answer")
     assert text in more and ("another model" in first) == (rows == 6300)

@@ -279,7 +279,7 @@ def describe_programs(report: Report) -> Iterator[Finding]:
         for text, first in _describe_program(workload, ok, report.tables["scores"]):
             yield Finding(text, "runs", first=first and workload in answering)
         if ok["ranks"].max() > 1:
-            yield Finding(_compare_rows(workload, report), "epochs")
+            yield Finding(_compare_rows(workload, report), "runs")
 
 
 def _describe_program(
@@ -312,10 +312,12 @@ def _describe_program(
 
 def _compare_rows(workload: str, report: Report) -> str:
     """Compare the rows of an epoch of one process with those of several processes, if known."""
-    epochs = report.table("epochs")
-    epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
-    rows = epochs[epochs["current"]].groupby("label", sort=False)["rows"].median().dropna()
-    if len(rows) < epochs["label"].nunique() or rows.empty:
+    runs = report.table("runs")
+    runs = runs[(runs["workload"] == workload) & (runs["status"] == "ok")]
+    # The table `epochs` holds the rows of a window of steps, and not of the whole epoch.
+    of_epoch = (runs["samples_per_second"] * runs["train_seconds_per_epoch"])[runs["current"]]
+    rows = of_epoch.groupby(runs["label"], sort=False).median().dropna()
+    if len(rows) < runs["label"].nunique() or rows.empty:
         return (
             f"whether several processes divide the work of {quote(workload)}, or each do all of "
             "it, is unavailable"

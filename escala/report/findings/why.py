@@ -323,10 +323,9 @@ def memory(report: Report) -> Iterator[Finding]:
             "configurations",
         )
     if is_program.any():
-        variables = [
-            variable for engine in ENGINES.values() for variable in engine.keep_memory.items()
-        ]
-        lines = " ".join(f"{name}={value}" for name, value in variables)
+        memory = [engine.keep_memory for engine in ENGINES.values()]
+        variables = {name: value for kept in memory for name, value in kept.items()}
+        lines = " ".join(f"{name}={value}" for name, value in variables.items())
         yield Finding(
             f"to keep the memory of a program's tensors, call `export {lines}` before it",
             "configurations",

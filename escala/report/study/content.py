@@ -147,7 +147,7 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
         tables_of_text[caption] = table.drop(columns=columns)
         unknown.extend(columns)
     if unknown:
-        notes.append(f"Unavailable for all sizes: {join_words(unknown)}.")
+        notes.append(f"Unavailable for all sizes: {'; '.join(unknown)}.")
     return Series(heading, statement(rows, tables, settings), tables_of_text, notes)
 
 
