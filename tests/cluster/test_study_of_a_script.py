@@ -6,7 +6,6 @@ import os
 
 import pandas as pd
 import pytest
-import yaml
 
 from escala.core.files import read_json
 from escala.engines import interpreter
@@ -40,10 +39,13 @@ def test_one_call_makes_the_document_of_a_script(put_up, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["study", "--sizes", "1,2", "--repeats", "2", "--python", interpreter("torch")]
     words += ["--yes", "--json", "answer.json", "--", "torchrun", "--nproc-per-node", "1"]
-    done = python(
-        "-m", "escala.command", *words, "train.py", cwd=tmp_path, timeout=500,
-        variables={"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"},
-    )  # fmt: skip
+
+    def call():
+        path = f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"
+        command = ["-m", "escala.command", *words, "train.py"]
+        return python(*command, cwd=tmp_path, timeout=500, variables={"PYTHONPATH": path})
+
+    done = call()
     assert done.returncode == 0, done.stderr
     results = tmp_path / "results" / "train-study"
     runs = [read_json(file) for file in results.glob("runs/**/rep*/run.json")]
@@ -72,5 +74,6 @@ def test_one_call_makes_the_document_of_a_script(put_up, tmp_path):
     assert answer["sentences"] and all(text in document for text in answer["sentences"])
     assert (tmp_path / answer["files"]["study"]).is_file()
     # The same call again has nothing to measure, and refuses nothing.
-    settings = yaml.safe_load((tmp_path / "escala-train-study.yaml").read_text())
-    assert settings["scaling"]["layouts"] == ["1x1", "2x1"]
+    again = call()
+    assert again.returncode == 0 and "Submitted" in done.stderr, again.stderr
+    assert "Submitted" not in again.stderr
