@@ -89,7 +89,12 @@ def begin(
         print("\n".join(trial.describe_starts(experiment)))
         return None
     if arguments.nodes > 1 and not (arguments.profile or slurm.job_number()):
-        slurm.require_controller()
+        try:
+            slurm.require_controller()
+        except InputError as error:
+            reason = f"are those of a cluster of SLURM, and here {error.value} {error.reason}"
+            remedy = "make the call on a login node or in a job, or name no nodes but processes"
+            raise InputError("nodes", arguments.nodes, reason, remedy) from None
     drafted.content(file, force, "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
     for sentence in (*trial.describe_isolation(experiment), trial.describe_variables(experiment)):

@@ -17,6 +17,7 @@ from escala.commands import flow, submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.core.readable import duration, size
+from escala.draft import program
 from escala.experiment import Experiment, Run, load, read
 from escala.measure import estimate
 from escala.measure.estimate import sentence
@@ -223,6 +224,18 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
     }
     done = called(folder, "small.yaml", "--now", "--wait", **others)
     assert done.returncode == 75 and "4 of 24 runs measured" in done.stderr, done.stderr
+
+
+def test_nodes_without_slurm_are_refused_before_anything_starts(folder, monkeypatch):
+    (folder / "train.py").touch()
+    _, arguments = parse(["try", "--nodes", "2", "--torch", "--", "python", "train.py"])
+    drafted = program.draft(arguments.extra, arguments)
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(InputError, match=r"nodes: 2: .*SLURM.*sbatch.*login node"):
+        flow.begin(drafted, folder / "escala-train.yaml", arguments, False)
+    assert not (folder / "escala-train.yaml").exists()
 
 
 def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
