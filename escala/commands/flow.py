@@ -125,6 +125,8 @@ def measure(
         one = replace(one, patterns={})
     [workload] = drafted.settings["workloads"].values()
     workload.update(one.patterns)
+    if one.patterns and all(tried.is_short for tried in filter(None, trials)):
+        workload.pop("window", None)
     experiment = Experiment(drafted.settings, file)
     for sentence in trial.report(one, several, experiment):
         say(sentence)

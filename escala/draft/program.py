@@ -100,8 +100,8 @@ def add_options(parser: argparse.ArgumentParser, sizes: bool = True) -> None:
     about.add_argument("--step-ends", metavar="REGEX", help="finds the line that ends a step")
     about.add_argument(
         "--whole", action="store_true",
-        help="time whole runs if its steps are not known; default: some seconds of steps that are "
-        "seen, or guess by which lines it tells of steps",
+        help="let each run go on to its end; default: end it after some seconds of steps that are "
+        "seen, or that its lines tell of, which are guessed",
     )  # fmt: skip
     about.add_argument(
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"
@@ -289,7 +289,7 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
     for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
             settings[key] = value
-    if not (options.whole or options.epoch_ends or options.step_ends):
+    if not options.whole and (options.step_ends or not options.epoch_ends):
         settings["window"] = WINDOW_SECONDS
     return settings
 

@@ -53,6 +53,8 @@ LIMIT_SECONDS = 60.0
 PATIENCE = 10
 #: The epochs of a trial. In the first epoch the framework may compile code.
 EPOCHS = 2
+#: A program that ends within this time is measured to its end, if lines tell of its steps.
+SOON_SECONDS = 10.0
 #: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
 #: The least core time from which the work can be judged.
@@ -116,6 +118,11 @@ class Trial:
     result: dict | None = None
     window_steps: int | None = None
     patterns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the program ended so soon that its runs need no window."""
+        return self.ended and self.seconds < SOON_SECONDS
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -498,11 +505,10 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
         yield from _compare(alone, several)
     program = _program(experiment.request(alone.run))
     if alone.window_steps:
-        yield (
-            f"Its steps are seen as it makes them: {span(alone.epoch_seconds / alone.steps)} each. "
-            f"Each run ends after {program.window:g} s of steady steps; with --whole it goes on "
-            "to its end."
-        )
+        how = {marks.SEEN: "seen as it makes them", marks.HOOK: "known by its hook"}
+        how = how.get(alone.known_by, "known by lines of its output")
+        each = f"{span(alone.epoch_seconds / alone.steps)} each"
+        yield f"Its steps are {how}: {each}. {_describe_window(program)}"
     elif alone.known_by != marks.WHOLE:
         how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
         how = "its steps, which are seen" if alone.known_by == marks.SEEN else how
@@ -517,7 +523,7 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
         yield (
             "Lines of its output seem to end its steps or epochs, and are timed: "
             f"{as_options(alone.patterns)}. If that is wrong, give other patterns, or --whole to "
-            "compare whole runs."
+            f"compare whole runs. {_describe_window(program) * bool(program.window)}".rstrip()
         )
     else:
         yield (
@@ -566,6 +572,13 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"{runs} runs follow. That is {how}: a run that does not end within {limit} minutes "
             "(time_limit_minutes) is ended, and is no result. Give it fewer epochs or steps."
         )
+
+
+def _describe_window(program: Program) -> str:
+    return (
+        f"Each run ends after {program.window:g} s of steady steps; with --whole it goes on to its "
+        "end."
+    )
 
 
 def _describe(trial: Trial) -> str:
@@ -624,6 +637,8 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
             more = max(0, epochs - like.epochs) * (like.epoch_seconds or 0.0)
             more = 0.0 if like.window_steps else more
             shortest = longest = like.whole_seconds + more
+        elif like.patterns and _program(experiment.request(run)).window:
+            pass  # A run ends at the latest where its trial was ended.
         elif like.epochs and "epochs" in like.placeholders:
             shortest = longest = like.seconds * epochs / like.epochs
         else:

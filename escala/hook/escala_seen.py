@@ -8,10 +8,12 @@
   Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is
   unknown. If `taken` is above 0, the loop has already taken so many batches and goes on after
   another loop, such as an evaluation.
-- `["step", time, steps, batches, waited]`: a step ended. Totals until now: steps of the process,
-  batches of this loop, and seconds in which all loops waited for batches.
+- `["step", time, steps, batches, waited, rows]`: a step ended. Totals until now: steps of the
+  process, batches of this loop, and seconds in which all loops waited for batches. The rows of the
+  step, if the script tells them.
 - `["steady", time, steps]`: after this step, step times are steady.
 - `["epoch", time, {name: score}]`: an epoch of Keras ended.
+- `["told", time]`: the script tells of its steps by `escala_steps`; the lines before do not count.
 
 If `ESCALA_WINDOW` is a number of seconds, the *window* is this time of steady steps. After the
 window, all processes of a run end at the same step. The file `window.json`, beside the folders of
@@ -39,64 +41,111 @@ _FEWEST = 5
 _AHEAD = 2
 
 
+class Rule:
+    """When step times are steady, and when a window of steady steps is over.
+
+    Escala applies this rule to lines of an output, too.
+
+    Attributes
+    ----------
+    fewest : the least steps of a window.
+    steady : the number of the step after which step times are steady; None if they never were.
+    began : the time of its end; before that, the time of the first beginning or step.
+    """
+
+    def __init__(self, fewest=_FEWEST):
+        self.fewest, self.steady, self.began = fewest, None, None
+        self._last, self._times = None, []
+
+    def begin(self, since):
+        """Note the time since which the next step runs; None if it is not known."""
+        self._last = since
+        if self.began is None:
+            self.began = since
+
+    def step(self, now, made, total):
+        """Note that `made` steps ended, `total` until now; return whether they are steady now."""
+        last, self._last = self._last, now
+        if self.began is None:
+            self.began = now
+        if last is None or self.steady is not None:
+            return False
+        # The mean of many steps stands for so many times as are compared.
+        self._times += [(now - last) / made] * min(made, _COMPARED)
+        if len(self._times) < _FIRST + _COMPARED:
+            return False
+        before, later = self._times[-2 * _COMPARED : -_COMPARED], self._times[-_COMPARED:]
+        is_steady = abs(sum(later) - sum(before)) <= _DIFFERENCE * sum(before)
+        if is_steady or now - self.began > _MOST_SECONDS:
+            self.steady, self.began = total, now
+        return self.steady is not None
+
+    def is_over(self, now, total, seconds):
+        return (
+            self.steady is not None
+            and total >= self.steady + self.fewest
+            and now - self.began >= seconds
+        )
+
+
+def end_window(path, last):
+    """Write the file that ends the window, unless another process has ended it.
+
+    `last` is the step at which processes end by themselves; None: Escala ends them.
+    """
+    partial = "%s.%d" % (path, os.getpid())
+    with _open(partial, "w") as file:
+        json.dump({"last": last}, file)
+    try:
+        os.link(partial, path)  # The first process decides for all.
+    except FileExistsError:
+        pass
+    os.unlink(partial)
+
+
 class _Steps:
     """The steps of this process."""
 
     def __init__(self):
         self.made, self.batches, self.waited = 0, 0, 0.0
+        #: The steps of an epoch, as the script tells; None if it may tell them later.
+        self.length = 0
         #: The iterator of a loader that serves the steps. If a loop has begun since the last step:
         #: the time since which the iterator serves steps, and the batches taken from it before.
         self.iterator, self.since, self.taken = None, None, 0
-        self._last, self._times, self._began, self._steady = None, [], 0.0, None
+        self._rule = Rule()
         self._lines, self._written, self._process = [], 0.0, os.getpid()
 
     def begin(self, since, batches=None, rows=None, samples=None, taken=0):
-        self._last, self.since = since, None
+        self.since = None
+        self._rule.begin(since)
         self._write(["begin", since, batches, rows, samples, taken])
 
-    def step(self, made=1):
+    def step(self, made=1, rows=None):
         """Note that steps ended; end the process at the last step of the window."""
         now = time.monotonic()
         self.made += made
-        self._write(["step", now, self.made, self.batches, self.waited])
-        if self._steady is None:
-            self._find_steady(now)
-        self._last = now
+        self._write(["step", now, self.made, self.batches, self.waited, rows])
+        if self._rule.step(now, made, self.made):
+            self._write(["steady", now, self.made])
         if _SECONDS and self._is_over(now):
             self.flush()
             raise SystemExit(0)
 
+    def forget(self, now):
+        """Forget what was seen, because the script tells of its steps; `now` is the time."""
+        self.length = None
+        self._write(["told", now])
+
     def epoch(self, scores):
         self._write(["epoch", time.monotonic(), scores])
-
-    def _find_steady(self, now):
-        if self._last is None:
-            self._began = now
-            return
-        self._times.append(now - self._last)
-        if len(self._times) < _FIRST + _COMPARED:
-            return
-        before, later = self._times[-2 * _COMPARED : -_COMPARED], self._times[-_COMPARED:]
-        is_steady = abs(sum(later) / sum(before) - 1) <= _DIFFERENCE
-        if is_steady or now - self._began > _MOST_SECONDS:
-            self._steady, self._began = self.made, now
-            self._write(["steady", now, self.made])
 
     def _is_over(self, now):
         if os.path.exists(_WINDOW):
             with _open(_WINDOW) as file:
                 return self.made >= json.load(file)["last"]
-        if self._steady is None or self.made < self._steady + _FEWEST:
-            return False
-        if now - self._began >= _SECONDS:
-            partial = "%s.%d" % (_WINDOW, os.getpid())
-            with _open(partial, "w") as file:
-                json.dump({"last": self.made + _AHEAD}, file)
-            try:
-                os.link(partial, _WINDOW)  # The first process decides for all.
-            except FileExistsError:
-                pass
-            os.unlink(partial)
+        if self.length is not None and self._rule.is_over(now, self.made, _SECONDS):
+            end_window(_WINDOW, self.made + _AHEAD)
         return False
 
     def _write(self, line):
@@ -109,29 +158,55 @@ class _Steps:
         self._written = time.monotonic()
         if self._lines:
             lines, self._lines = self._lines, []
-            with _open("%s/%d.seen" % (_FOLDER, self._process), "a") as file:
-                file.write("".join(json.dumps(line) + "\n" for line in lines))
+            try:
+                with _open("%s/%d.seen" % (_FOLDER, self._process), "a") as file:
+                    file.write("".join(json.dumps(line) + "\n" for line in lines))
+            except Exception:  # The training goes on.
+                pass
 
 
-_steps = _Steps()
+#: The steps of this process, and whether its script tells of them.
+_steps, _is_told = _Steps(), False
 
 
 def _begin_fork():
-    global _steps
-    _steps = _Steps()
+    global _steps, _is_told
+    _steps, _is_told = _Steps(), False
 
 
 def _harmless(function):
-    """Return a function that raises no error, except the `SystemExit` at the end of the window."""
+    """Return a function that sees steps, and does nothing once the script tells of them.
+
+    It raises no error, except the `SystemExit` at the end of the window.
+    """
 
     @functools.wraps(function)
     def call(*arguments, **named):
         try:
-            return function(*arguments, **named)
+            return None if _is_told else function(*arguments, **named)
         except Exception:
             return None
 
     return call
+
+
+def tell(event, now, values):
+    """Take an event of `escala_steps`, for the window; its steps replace those that are seen."""
+    global _steps, _is_told
+    if not _is_told:
+        _steps, _is_told = _Steps(), True
+        _steps.forget(now)
+    if event == "step":
+        _steps.batches += 1
+        _steps.step(rows=values.get("rows"))
+    elif event == "begin":
+        if values.get("steps"):
+            _steps.length, _steps.batches = values["steps"], 0
+        _steps.begin(now, _steps.length, taken=_steps.batches)
+    elif _steps.batches:
+        # If the script does not tell how many steps an epoch has, its first epoch tells it.
+        _steps.length, _steps.batches = _steps.length or _steps.batches, 0
+        _steps.begin(now, _steps.length)
 
 
 def _after(owner, name, tell):
@@ -263,5 +338,5 @@ MODULES = {
 }
 
 if _FOLDER:
-    atexit.register(_harmless(lambda: _steps.flush()))
+    atexit.register(lambda: _steps.flush())
     os.register_at_fork(after_in_child=_begin_fork)

@@ -3,7 +3,8 @@
 `for batch in steps(loader)` counts turns, and rows if the loader is PyTorch's or you tell them
 (`rows=32`, `rows=len`); so do `begin()` first and `step(rows=32)` each time. Then
 `epoch(loss=0.5)`, and at the end `score(f1=0.8)`. Callbacks: `keras()`, `lightning()`, …
-Nothing here ends a training. A value that is no number is left out, and Escala says so.
+Nothing here ends a training; only Escala's window does, by `SystemExit` at the end of a step.
+A value that is no number is left out, and Escala says so.
 """
 
 import json
@@ -14,6 +15,7 @@ from importlib import import_module
 
 _FOLDER = os.environ.get("ESCALA_STEPS")
 _TRACE = os.environ.get("ESCALA_TRACE")
+_WINDOW = os.environ.get("ESCALA_WINDOW")
 #: The file of marks of each process: a fork has its own file.
 _files = {}
 #: Marks that could not be written.
@@ -52,7 +54,7 @@ class steps:
         self._loader, self._row_count, self._turns = loader, rows, None
 
     def __iter__(self):
-        begin()
+        begin(steps=_length(self._loader))
         for number, batch in enumerate(self._loader):
             turn = {"rows": _rows(self._loader, number, self._row_count, batch)}
             _open[:] = [turn]
@@ -95,6 +97,14 @@ def _rows(loader, number, rows=None, batch=None):
         return None if rows is None else ()
 
 
+def _length(loader):
+    """Return how many batches a loader has; None if it does not tell."""
+    try:
+        return len(loader)
+    except Exception:
+        return None
+
+
 def _mark(event, *values):
     """Write a mark with the time and the numbers in `values`; never raise."""
     try:
@@ -121,6 +131,10 @@ def _write(event, now, arguments):
     if process not in _files:
         _files[process] = open("%s/%d.jsonl" % (_FOLDER, process), "a", buffering=1)
     _files[process].write(json.dumps([event, now, numbers]) + "\n")
+    if _WINDOW and event != "score":
+        import escala_seen
+
+        escala_seen.tell(event, now, numbers)
 
 
 def _number(value):
@@ -152,7 +166,9 @@ def keras(module="keras.callbacks"):
     """Return a callback of Keras."""
     return _callback(
         import_module(module).Callback,
-        on_epoch_begin=lambda self, number, logs=None: begin(),
+        on_epoch_begin=lambda self, number, logs=None: begin(
+            steps=(getattr(self, "params", None) or {}).get("steps")
+        ),
         on_train_batch_end=lambda self, batch, logs=None: step(step=batch),
         on_epoch_end=lambda self, number, logs=None: epoch(logs),
     )
@@ -162,7 +178,9 @@ def lightning(module="lightning.pytorch"):
     """Return a callback of Lightning."""
     return _callback(
         import_module(module).Callback,
-        on_train_epoch_start=lambda self, trainer, model: begin(),
+        on_train_epoch_start=lambda self, trainer, model: begin(
+            steps=getattr(trainer, "num_training_batches", None)
+        ),
         on_train_batch_end=lambda self, trainer, model, outputs, batch, batch_idx: step(
             rows=_rows(trainer.train_dataloader, batch_idx)
         ),

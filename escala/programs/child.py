@@ -22,13 +22,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 from escala.core import children, proc
 from escala.core.errors import Failed
+from escala.core.files import read_json
 from escala.core.proc import Usage
 from escala.core.readable import size
+from escala.hook.escala_seen import end_window
 from escala.programs import printed, processes
 from escala.programs.marks import OutputSearch
 from escala.programs.program import Program
@@ -132,6 +135,29 @@ class Execution:
                 self.places |= set(places)
 
 
+class WindowEnd(NamedTuple):
+    """When the window of a run is over (`escala/hook/escala_seen.py`).
+
+    Attributes
+    ----------
+    file : once it is there, the program ends by itself at a step, or it is ended.
+    is_over : whether the lines of this program end the window.
+    """
+
+    file: Path
+    is_over: Callable[[], bool]
+
+    def ends_program(self) -> bool:
+        """Write the file if the window is over; return whether the program is to be ended."""
+        if not self.file.exists():
+            if not self.is_over():
+                return False
+            end_window(self.file, None)
+        ends_by_itself = read_json(self.file)["last"] is not None
+        over = time.time() - self.file.stat().st_mtime
+        return not ends_by_itself or over > WINDOW_GRACE_SECONDS
+
+
 def run(
     program: Program,
     command: list[str],
@@ -140,7 +166,7 @@ def run(
     output: Output,
     tell: Callable[[Execution], None] = lambda _: None,
     rank_variables: Collection[tuple[str, str]] = (),
-    window: Path | None = None,
+    window: WindowEnd | None = None,
 ) -> Execution:
     """Run a command to its end, without input. All its processes end with this process.
 
@@ -149,7 +175,6 @@ def run(
     mark : a variable in the environment of this program only. Its value is different in each rank.
     tell : is called with the `Execution` after some seconds, and then at doubling intervals.
     rank_variables : see `Execution`.
-    window : a file; once it is there, the program ends by itself at a step, or it is ended.
 
     Raises
     ------
@@ -268,7 +293,7 @@ def _read_all(
     execution: Execution,
     environment: Mapping[str, str],
     tell: Callable[[Execution], None],
-    window: Path | None,
+    window: WindowEnd | None,
 ) -> float:
     """Read the output of a program until the program ends; return the time of its end.
 
@@ -305,10 +330,8 @@ def _read_all(
                 if now - execution.started > due:
                     due *= 2
                     tell(execution)
-                if window and window.exists():
-                    over = time.time() - window.stat().st_mtime
-                    if over > WINDOW_GRACE_SECONDS:
-                        children.stop([child])
+                if window and window.ends_program():
+                    children.stop([child], GRACE_SECONDS)
             if source in ready and not read():
                 sources.remove(source)
             if end in ready:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from escala.core import readable
 from escala.core.errors import Failed
 from escala.programs import printed
-from escala.programs.printed import better, is_score, read_counters
+from escala.programs.printed import better, is_score, read_counters, read_total
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
@@ -48,6 +48,7 @@ class Mark(NamedTuple):
     number : the number of the step or the epoch; None if unknown.
     made : the number of steps that end here; None if unknown.
     bar : the steps or rows that a progress bar counts as done; None without a bar.
+    total : the number that the last step of its epoch has, or the last epoch; None if unknown.
     left_out : names of reported values that are not numbers.
     lost : the number of earlier marks that could not be written.
     """
@@ -60,6 +61,7 @@ class Mark(NamedTuple):
     bar: float | None = None
     left_out: tuple[str, ...] = ()
     lost: float = 0
+    total: float | None = None
 
 
 @dataclass
@@ -212,7 +214,6 @@ class OutputSearch:
 
     Attributes
     ----------
-    marks : the marks in complete lines.
     notes : sentences on output that was not searched or not read. They are complete after `end`.
     """
 
@@ -220,7 +221,7 @@ class OutputSearch:
         # A line that ends an epoch may end its last step.
         by_event = {STEP: step_ends, EPOCH: epoch_ends}
         self.patterns = {event: re.compile(text) for event, text in by_event.items() if text}
-        self.marks: list[Mark] = []
+        self._marks: list[Mark] = []
         self.notes: list[str] = []
         self._lines, self._numbers = printed.Lines(), printed.Numbers(_COUNTS)
         self._first_nan, self._nans = "", 0
@@ -235,12 +236,6 @@ class OutputSearch:
         for line, ended in self._lines.end():
             self._search(line, ended)
         self.notes = self._numbers.settle()
-        self.marks = [
-            mark._replace(number=mark.values[mark.event], made=1)
-            if mark.event in mark.values
-            else mark
-            for mark in self.marks
-        ]
         if cut := self._lines.cut:
             self.notes.append(
                 f"{readable.with_noun(cut, 'line')} of its output had more than "
@@ -252,6 +247,16 @@ class OutputSearch:
                 f"{readable.with_noun(self._nans, 'line')} of its output said nan where no number "
                 f"is read; the first: {self._first_nan.strip()[:80]!r}"
             )
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The marks in complete lines."""
+        return [
+            mark._replace(number=mark.values[mark.event], made=1)
+            if mark.event in mark.values
+            else mark
+            for mark in self._marks
+        ]
 
     def _search(self, line: str, time: float) -> None:
         says_nan = bool(_NAN.search(line))
@@ -268,7 +273,9 @@ class OutputSearch:
                     number = number if inner is None else inner
                 if number is None and event == STEP:  # A bar counts steps, or rows.
                     number, made = bar, 1 if bar is None else None
-                self.marks.append(Mark(event, time, values, number, made, bar))
+                place = values.get(event, number)
+                total = None if place is None else read_total(line, place, event == EPOCH)
+                self._marks.append(Mark(event, time, values, number, made, bar, total=total))
                 says_nan &= not any(_NAN.search(number.text) for number in numbers.values())
         if says_nan:
             self._first_nan = self._first_nan or line

@@ -399,6 +399,8 @@ _PART_OF_EPOCHS = re.compile(r"(?i)(?<![a-z0-9])epoch[\W_]{0,4}\d+(\s*/\s*\d+)?"
 _BAR = re.compile(
     r"(?<![\d/.:-])(\d+)\s*/\s*\d+(?=\s*[\[|━╸])|\[\s*(\d+)\s*/\s*\d+(?=\]|\s+\(\d+%\)\])"
 )
+#: A number and the number of all: 3/10. It is no date and no path.
+_PARTS = re.compile(r"(?<![\w./])(\d+)\s*/\s*(\d+)(?![\w/]|\.\d)")
 #: Words in the name of a score whose lower, or whose higher, values are better.
 _LOWER = re.compile(
     r"loss|error|cost|perplexity|\b(err|ppl|r?mse|mae|mape|nll|[wc]er|fid|deviance)\b"
@@ -442,6 +444,13 @@ def read_counters(line: str) -> Counters:
     )
     texts = (match and next(filter(None, match.groups())) for match in matches)
     return Counters(*(float(text.replace(",", "")) if text else None for text in texts))
+
+
+def read_total(line: str, number: float, epoch: bool) -> float | None:
+    """Return the number of all epochs, or of all steps, beside the number of one: 3/10."""
+    text = line if epoch else _PART_OF_EPOCHS.sub("", line)
+    totals = (float(all) for one, all in _PARTS.findall(text) if float(one) == number)
+    return next((total for total in totals if total >= max(1, number)), None)
 
 
 def is_score(name: str) -> bool:

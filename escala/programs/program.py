@@ -159,6 +159,11 @@ class Program:
                 raise InputError(f"{self.where}.command", f"{{{name}}}", reason, remedy)
 
     @property
+    def has_patterns(self) -> bool:
+        """Whether its steps or epochs are known by lines of its output."""
+        return bool(self.epoch_ends or self.step_ends)
+
+    @property
     def placeholders(self) -> frozenset[str]:
         """The placeholders that the command names."""
         matches = (match for word in self.command for match in _PLACEHOLDER.finditer(word))

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from statistics import median
+from statistics import median, mode
 from typing import NamedTuple
 
 from escala.core.readable import with_noun
-from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark
+from escala.hook.escala_seen import Rule
+from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, differences
 
 #: The file, in the folder of the ranks, with the number of the step at which all processes end.
 WINDOW_FILE = "window.json"
@@ -25,6 +26,8 @@ INTERRUPTED = 5.0
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
 #: The note on an epoch of unknown steps.
 ASSUMED_EPOCH = f"the number of steps of an epoch is not known: {UNKNOWN_EPOCH} is assumed"
+#: The least epochs of a window, after the first, if steps are not known.
+FEWEST_EPOCHS = 2
 #: The beginning of the note on the steps of a window.
 PROJECTED = "an epoch is projected from a window of its steady steps"
 
@@ -56,6 +59,7 @@ class Loop:
     steps : for each note of a step, its end and the number of steps until then.
     taken : for each note, the batches of the loop that were taken until then.
     scores : the scores of Keras at the end of the loop; None if the loop did not end.
+    row_counts : the rows of each note of a step, if they do not follow from the loader.
     """
 
     began: float | None
@@ -67,6 +71,7 @@ class Loop:
     steps: list[tuple[float, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     scores: dict[str, float] | None = None
+    row_counts: list[int | None] = field(default_factory=list)
 
     @property
     def steps_in_all(self) -> float | None:
@@ -77,7 +82,7 @@ class Loop:
     def rows_of_steps(self) -> list[int | None]:
         """Return the rows of each note of steps; None for unknown rows."""
         if self.rows is None or self.samples is None:
-            return [None] * len(self.steps)
+            return self.row_counts or [None] * len(self.steps)
         taken = [self.taken_before, *self.taken]
         ends = [min(self.rows * batches, self.samples) for batches in taken]
         return [end - before for before, end in pairwise(ends)]
@@ -99,6 +104,16 @@ class Process:
     @property
     def made(self) -> int:
         return self.loops[-1].steps[-1][1]
+
+    @property
+    def notes(self) -> int:
+        """How many times steps were noted."""
+        return sum(len(loop.steps) for loop in self.loops)
+
+    @property
+    def has_length(self) -> bool:
+        """Whether the steps of an epoch are known."""
+        return bool(self.loops[-1].batches)
 
     def steps_between(self, first: int, last: int) -> Iterator[Steps]:
         """Yield the steps after the number `first`, up to `last`."""
@@ -124,11 +139,14 @@ def read(folder: Path) -> list[Process]:
             if event == "begin":
                 loops.append(Loop(time, *values, made))
             elif event == "step":
-                made, taken, _ = values
+                made, taken, _, rows = values
                 loops[-1].steps.append((time, made))
                 loops[-1].taken.append(taken)
+                loops[-1].row_counts.append(rows)
             elif event == "steady":
                 steady = values[0]
+            elif event == "told":
+                loops, made, steady = [Loop(None)], 0, None
             else:
                 loops[-1].scores = values[0]
         loops = [loop for loop in loops if loop.steps]
@@ -151,6 +169,61 @@ def marks_of(process: Process) -> list[Mark]:
         if loop.began is not None and not goes_on:
             marks.append(Mark(EPOCH, loop.steps[-1][0], loop.scores or {}))
     return marks
+
+
+def steps_of(marks: Sequence[Mark], has_ended: bool) -> tuple[Process, Rule] | None:
+    """Return the steps of a process from its marks, and the rule of the window after the last.
+
+    If only epochs are marked, and numbered, each of them is a step, and an epoch has one. Else the
+    first epoch that has ended tells how many steps an epoch has, if no mark tells it.
+
+    Parameters
+    ----------
+    has_ended : whether the process ended by itself. If not, the last mark may end no epoch.
+
+    Returns
+    -------
+    None if the marks do not tell how many steps were made.
+    """
+    event = STEP if any(mark.event == STEP for mark in marks) else EPOCH
+    chosen = [mark for mark in marks if mark.event == event]
+    numbers = [mark.number for mark in chosen]
+    are_numbered = None not in numbers and all(float(number).is_integer() for number in numbers)
+    if not chosen or not (are_numbered or (event == STEP and all(mark.made for mark in chosen))):
+        return None
+    usual = mode([n for n in differences(chosen) if n > 0] or [1]) if are_numbered else 1
+    loops, made, number, length = [Loop(None)], 0, None, None
+    for mark in marks if has_ended or marks[-1].event == event else marks[:-1]:
+        if mark.event == BEGIN:
+            loops.append(Loop(mark.time, made_before=made))
+        elif mark.event == event:
+            growth = mark.number - number if are_numbered and number is not None else usual
+            if growth < 0:  # Another epoch.
+                growth = usual
+                if loops[-1].steps:
+                    loops.append(Loop(None, made_before=made))
+            number, made, loop = mark.number, made + int(growth), loops[-1]
+            if loop.steps and loop.steps[-1][0] == mark.time:  # Lines that arrive together.
+                del loop.steps[-1], loop.taken[-1], loop.row_counts[-1]
+            loop.steps.append((mark.time, made))
+            loop.taken.append(made - loop.made_before)
+            loop.row_counts.append(mark.values.get(ROWS) if growth == 1 else None)
+            loop.batches = 1 if event == EPOCH else loop.batches or mark.total
+        elif mark.event == EPOCH and loops[-1].steps:
+            length = length or made - loops[-1].made_before
+            loops.append(Loop(None, made_before=made))
+    loops, before = [loop for loop in loops if loop.steps], 0
+    rule = Rule() if event == STEP else Rule(FEWEST_EPOCHS)
+    for loop in loops:
+        loop.batches = loop.batches or length
+        rule.begin(loop.began)
+        for ended, made in loop.steps:
+            if made > before:
+                rule.step(ended, made - before, made)
+            before = made
+    if event == EPOCH:
+        rule.began, rule.steady = loops[0].steps[0]
+    return Process(loops, rule.steady), rule
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class _Report(NamedTuple):
     epochs : of each process that tells of some.
     unread : how many lines among the marks cannot be read.
     notes : on marks of its output, for the user.
-    seen : the processes whose steps were seen.
+    timed : the processes whose steps were seen, or, for a window, whose marks tell of steps.
     window : of their steps, if only a window is timed.
     """
 
@@ -69,7 +69,7 @@ class _Report(NamedTuple):
     epochs: list[list[Epoch]]
     unread: int
     notes: list[str]
-    seen: list[seen.Process]
+    timed: list[seen.Process]
     window: seen.Window | None
 
     @property
@@ -85,21 +85,30 @@ class _Report(NamedTuple):
         marks_folder: Path,
         output: child.Output,
         execution: child.Execution,
+        has_ended: bool,
     ) -> _Report:
         """Read what a program reported by its hook; without steps there, what was seen or printed.
 
-        The user's patterns of its output come before what was seen.
+        The user's patterns of its output come before what was seen. `has_ended`: by itself, and not
+        after a window.
         """
         by_process, unread = marks.read_files(marks_folder)
-        known_by, notes, training = marks.HOOK, [], []
+        known_by, notes, timed = marks.HOOK, [], []
         has_steps = any(mark.event in (marks.STEP, marks.EPOCH) for mark in chain(*by_process))
-        if not (has_steps or program.epoch_ends or program.step_ends):
-            training = seen.read(marks_folder)
-        if training:
-            known_by, by_process = marks.SEEN, [*map(seen.marks_of, training), *by_process]
+        if not (has_steps or program.has_patterns):
+            timed = seen.read(marks_folder)
+        if has_steps and not has_ended:
+            timed = seen.read(marks_folder)
+        elif timed:
+            known_by, by_process = marks.SEEN, [*map(seen.marks_of, timed), *by_process]
         elif not has_steps:
-            epochs = plan["epochs"] if "epochs" in program.placeholders else None
-            all_lines, notes = lines.marks_of(output.marks.marks, len(place.ranks), epochs)
+            all_lines, notes = _read_lines(program, plan, place, output)
+            told = program.window and seen.steps_of(all_lines, has_ended)
+            # The epoch of an unknown length is `seen.UNKNOWN_EPOCH`, also of a program that ends.
+            if told and told[0].notes > 1 and not (has_ended and told[0].has_length):
+                timed = [told[0]]
+                if has_ended:
+                    timed[0].steady = timed[0].steady or timed[0].loops[0].steps[0][1]
             timed_lines = lines.drop_buffered_steps(all_lines)
             known_by, by_process = marks.OUTPUT, [timed_lines, *by_process]
             if len(timed_lines) < len(all_lines):
@@ -109,12 +118,22 @@ class _Report(NamedTuple):
         sequences = marks.join_sequences(filter(None, by_process))
         sequences = [marks.count_steps(sequence) for sequence in sequences]
         epochs = marks.epochs_by_process(sequences, execution.started)
-        window = seen.window_of(training) if program.window else None
+        window = seen.window_of(timed) if program.window else None
         if window:
             epochs, sequences = window.epochs, []
             notes.extend(window.notes)
+        elif not has_ended:
+            epochs, sequences = [], []
         known_by = known_by if epochs else marks.WHOLE
-        return cls(known_by, by_process, sequences, epochs, unread, notes, training, window)
+        return cls(known_by, by_process, sequences, epochs, unread, notes, timed, window)
+
+
+def _read_lines(
+    program: Program, plan: Mapping, place: Place, output: child.Output
+) -> tuple[list[Mark], list[str]]:
+    """Return the marks of the training that a program has printed, and notes on them."""
+    epochs = plan["epochs"] if "epochs" in program.placeholders else None
+    return lines.marks_of(output.marks.marks, len(place.ranks), epochs)
 
 
 def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
@@ -147,16 +166,28 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         with suppress(OSError):  # A full disk ends no training.
             write_json(so_far, describe(execution), durable=False)
 
-    window_file = folder / seen.WINDOW_FILE
-    execution = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS, window_file)
+    def is_over() -> bool:
+        """Return whether the window of steps is over that the lines tell of."""
+        if not (program.window and program.has_patterns) or any(marks_folder.glob("*.jsonl")):
+            return False
+        told = seen.steps_of(_read_lines(program, plan, place, output)[0], has_ended=False)
+        # Without a total in its lines, the first epoch tells how many steps an epoch has.
+        if not told or (program.epoch_ends and not told[0].has_length):
+            return False
+        process, rule = told
+        return rule.is_over(process.loops[-1].steps[-1][0], process.made, program.window)
+
+    window = child.WindowEnd(folder / seen.WINDOW_FILE, is_over)
+    execution = child.run(program, words, given, MARKS, output, write_so_far, _NUMBERS, window)
     so_far.unlink(missing_ok=True)
     load.end()
     output.close()
     try:
-        report = _Report.read(program, plan, place, marks_folder, output, execution)
-        if not window_file.exists():
+        has_ended = not window.file.exists()
+        report = _Report.read(program, plan, place, marks_folder, output, execution, has_ended)
+        if has_ended:
             _require_success(execution, output, report)
-        elif report.seen and not report.window:  # Escala ended it, and it is no whole run.
+        elif report.timed and not report.window:  # Escala ended it, and it is no whole run.
             raise Failed(
                 "the program was ended after a window of steps, and one of its processes made no "
                 "steady steps. Remedy: let it run to its end: --whole, or window: 0"
@@ -237,7 +268,7 @@ def _require_sound(report: _Report, execution: child.Execution) -> None:
     started, ended = execution.started, execution.at
     if report.known_by == marks.HOOK:
         marks.require_order(report.by_process, started, ended)
-    elif report.known_by == marks.OUTPUT:
+    elif report.known_by == marks.OUTPUT and not report.window:
         marks.require_order(report.by_process, started, None)
         report.notes.extend(lines.require_ends(report.all_marks, started, ended))
 
@@ -265,7 +296,7 @@ def _require_rows(program: Program, plan: Mapping, place: Place, report: _Report
     """Refuse other rows of a step than the command names; the last step may have fewer."""
     epochs = report.epochs
     if report.known_by == marks.SEEN:  # A step may take several batches.
-        batches = (loop.rows for process in report.seen for loop in process.loops)
+        batches = (loop.rows for process in report.timed for loop in process.loops)
         rows_taken = list(filter(None, batches))
     else:
         rows_taken = [max(filter(None, e.rows)) for e in chain(*epochs) if any(e.rows)]
@@ -489,7 +520,7 @@ def variables(
     # 0 leaves the number to the library.
     result |= {name: str(number) for name, number in numbers.items() if number}
     result |= {MARKS: str(folder), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
-    if program.window:
+    if program.window and not program.has_patterns:  # Its lines end the window.
         result[WINDOW] = str(program.window)
     if place.process == 0 and plan["instrument"] and TRACED in os.environ:
         result[TRACED] = os.environ[TRACED]

@@ -410,7 +410,9 @@ def test_the_hook_marks_steps_rows_and_epochs_of_each_process(tmp_path):
     first, forked = hooked(tmp_path, SCRIPT)
     told = [(mark.event, mark.values) for mark in first]
     rows = [(STEP, {"rows": float(number)}) for number in (3, 2, 4)]
-    assert told[:2] == [(BEGIN, {"parameters": 12.0}), (BEGIN, {})] and told[2:5] == rows
+    assert (
+        told[:2] == [(BEGIN, {"parameters": 12.0}), (BEGIN, {"steps": 3.0})] and told[2:5] == rows
+    )
     assert told[5:] == [(EPOCH, {"loss": 0.5}), (SCORE, {"f1": 1.0})]
     assert [mark.event for mark in forked] == [STEP]
     assert sorted(mark.time for mark in first) == [mark.time for mark in first]

@@ -8,9 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 
 import psutil
 import pytest
@@ -25,6 +28,7 @@ from escala.experiment.runs import NAMES
 from escala.measure.plan import Plan, PlannedRun
 from escala.programs import copy as program_copy
 from escala.programs.environment import identity
+from escala.programs.seen import UNKNOWN_EPOCH
 from escala.record.run import measure
 from escala.record.schema import Outcome
 from escala.report.tables.base import is_cut, kind, seconds_per_epoch
@@ -469,3 +473,89 @@ def test_a_run_that_a_window_ended_is_never_taken_for_a_whole_one(run):
         layout="1x1", window=0.5,
     )  # fmt: skip
     assert (ended.outcome.status, "--whole" in ended.said) == ("failed", True), ended.said
+
+
+#: It ends as it should in a test, if nobody ends it before: one rank prints, and notes what it saw.
+LINES = """
+import os, sys, time
+ends = open("{log}", "a", buffering=1)
+for epoch in range(1, 100):
+    for step in range(1, {steps} + 1):
+        time.sleep(0.02 if step > 3 or epoch > 1 else 0.2)
+        if os.environ["RANK"] == "0":
+            ends.write(f"{{time.monotonic()}}\\n")
+            {line}
+        if step == {steps} and os.environ["RANK"] == "0":
+            print(f"epoch {{epoch}} loss 0.5")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "steps", "patterns", "steps_per_epoch"),
+    [
+        ("print(f'step {step}/400 loss 0.5')", 400, ["step_ends"], 400),
+        ("step % 10 or print(f'epoch {epoch} [{step}/400] loss 0.5')", 400, ["step_ends"], 400),
+        ("print(f'iter {400 * (epoch - 1) + step} loss 0.5')", 400, ["step_ends"], UNKNOWN_EPOCH),
+        # The first epoch tells how many steps an epoch has.
+        ("print(f'step {step} loss 0.5')", 30, ["step_ends", "epoch_ends"], 30),
+        # Each epoch is a step.
+        ("pass", 20, ["epoch_ends"], 1),
+    ],
+)
+def test_a_window_of_lines_ends_all_ranks_and_projects_an_epoch(
+    tmp_path, run, line, steps, patterns, steps_per_epoch
+):
+    log = tmp_path / "ends"
+    before = time.monotonic()
+    known = {"step_ends": r"(step|iter|\[)\W*\d+", "epoch_ends": r"^epoch \d+ loss"}
+    result = run(
+        LINES.format(log=log, line=line, steps=steps), "{python} train.py", "1x2", window=1,
+        **{name: known[name] for name in patterns},
+    ).result  # fmt: skip
+    assert (result["status"], result["program"]["known_by"]) == ("ok", "output"), result["reason"]
+    assert time.monotonic() - before < 60 and not with_marks(tmp_path)
+    assert is_cut(result) and result["training"]["steps_per_epoch"] == steps_per_epoch
+    times = [*map(float, log.read_text().split())]
+    # The slow first steps are left out.
+    later = [b - a for a, b in pairwise(times[10:])]
+    seconds = seconds_per_epoch(result) / (steps if steps_per_epoch == 1 else steps_per_epoch)
+    assert seconds == pytest.approx(mean(later), rel=0.1)
+
+
+#: As the hook tells of steps, each process notes the end of its steps, and that it ended.
+HOOKED = """
+import os, time
+from escala_steps import begin, epoch, step, steps
+log = open("{log}" + os.environ["RANK"], "a", buffering=1)
+def train():
+    time.sleep(0.02)
+    log.write(f"{{time.monotonic()}}\\n")
+try:
+    for number in range(1, 100):
+        {loop}
+        epoch(loss=0.5)
+finally:
+    log.write("ended\\n")
+"""
+LOOPS = {
+    "a loader": ("for _ in steps([0] * 400, rows=8): train()", 400),
+    # Only the end of the first epoch tells how many steps it has.
+    "a loop of its own": ("for _ in range(80): train(); step(rows=8)", 80),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_hook_ends_all_ranks_after_the_same_step_of_a_window(tmp_path, run, loop):
+    log, (lines, steps_per_epoch) = tmp_path / "ends", LOOPS[loop]
+    code = HOOKED.format(log=log, loop=lines)
+    result = run(code, "{python} train.py", "1x2", window=1).result
+    assert (result["status"], result["program"]["known_by"]) == ("ok", "hook"), result["reason"]
+    assert is_cut(result) and result["training"]["steps_per_epoch"] == steps_per_epoch
+    written = [Path(f"{log}{rank}").read_text().split() for rank in range(2)]
+    assert [lines[-1] for lines in written] == ["ended", "ended"], "it cleans up"
+    [epoch] = result["epochs"]
+    assert len(written[0]) == len(written[1]) >= epoch["steps"]
+    assert epoch["rows"] == 2 * 8 * epoch["steps"]
+    times = [*map(float, written[0][:-1])]
+    usual = mean(b - a for a, b in pairwise(times[10:]))
+    assert seconds_per_epoch(result) / steps_per_epoch == pytest.approx(usual, rel=0.1)
