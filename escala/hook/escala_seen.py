@@ -1,8 +1,9 @@
 """See the steps of a training whose script imports nothing of Escala.
 
 `sitecustomize` imports this module. A step is an update of an optimizer of PyTorch, a batch of
-`fit` of Keras, or a round of XGBoost or LightGBM. Each process that makes steps writes the file
-`PID.seen`. A line is a JSON list. Times are times of the monotonic clock. The lines are:
+`fit` or a `train_on_batch` of Keras, or a round of XGBoost or LightGBM. Each process that makes
+steps writes the file `PID.seen`. A line is a JSON list. Times are times of the monotonic clock. The
+lines are:
 
 - `["begin", time, batches, rows, samples, taken]`: a loop over a loader of PyTorch, or an epoch of
   Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is
@@ -222,10 +223,23 @@ def _after(owner, name, tell):
     setattr(owner, name, call)
 
 
+#: What has made updates since the last step: optimizers, or models.
+_stepped = set()
+
+
+def _is_step(updater):
+    """Return whether an update is a step. If several take turns, the first one makes the step."""
+    is_first = not _stepped or id(updater) in _stepped
+    if is_first:
+        _stepped.clear()
+    _stepped.add(id(updater))
+    return is_first
+
+
 # --- PyTorch
 
-#: The optimizers that have made updates since the last step, and the depth of nested updates.
-_stepped, _depth = set(), [0]
+#: The depth of nested updates.
+_depth = [0]
 
 
 def _optimizers(module):
@@ -234,19 +248,16 @@ def _optimizers(module):
 
     @_harmless
     def leave(optimizer, *_):
-        # An optimizer may call another optimizer. If several take turns, the first one makes the
-        # step.
+        # An optimizer may call another optimizer.
         _depth[0] = max(0, _depth[0] - 1)
         if _depth[0]:
             return
-        if not _stepped or id(optimizer) in _stepped:
-            _stepped.clear()
+        if _is_step(optimizer):
             if _steps.iterator is not None:
                 if _steps.since is not None:
                     _begin_loop()
                 _steps.batches = _steps.iterator._escala_batches
             _steps.step()
-        _stepped.add(id(optimizer))
 
     module.register_optimizer_step_pre_hook(enter)
     module.register_optimizer_step_post_hook(leave)
@@ -320,6 +331,17 @@ def _keras(module):
     _after(callbacks, "on_epoch_end", end)
 
 
+def _batches(module):
+    @_harmless
+    def step(_, model, *__, **___):
+        if _is_step(model):
+            _steps.step()
+
+    for trainer in vars(module).values():
+        if "train_on_batch" in getattr(trainer, "__dict__", ()):  # `fit` does not call it.
+            _after(trainer, "train_on_batch", step)
+
+
 # --- XGBoost and LightGBM
 
 
@@ -333,6 +355,10 @@ MODULES = {
     "torch.utils.data.dataloader": _loaders,
     "keras.src.callbacks.callback_list": _keras,
     "keras.src.callbacks": _keras,
+    "keras.src.engine.training": _batches,
+    "keras.src.backend.tensorflow.trainer": _batches,
+    "keras.src.backend.jax.trainer": _batches,
+    "keras.src.backend.torch.trainer": _batches,
     "xgboost.core": _rounds,
     "lightgbm.basic": _rounds,
 }

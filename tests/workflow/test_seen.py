@@ -176,3 +176,26 @@ def test_all_ranks_end_at_the_same_step_and_the_script_cleans_up(tmp_path):
     # A step that the machine interrupted is left out of the epoch, but not of the window.
     windows = (process.steps_between(process.steady, last) for process in processes)
     assert max(sum(steps.seconds for steps in steady) for steady in windows) >= 0.5
+
+
+KERAS = """
+import numpy, keras
+data = numpy.ones((6, 1)), numpy.ones((6, 1))
+one, other = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
+for model in (one, other):
+    model.compile("sgd", "mse")
+one.fit(*data, batch_size=2, epochs=2, verbose=0)
+for _ in range(5):
+    one.train_on_batch(*data)
+    other.train_on_batch(*data)
+"""
+
+
+@pytest.mark.tensorflow
+def test_batches_of_keras_are_steps_in_fit_and_in_a_loop_of_the_script(tmp_path):
+    done, processes = start(KERAS, tmp_path, "tensorflow")
+    assert done.returncode == 0, done.stderr
+    [process] = processes
+    # `fit` calls no `train_on_batch`, and models that take turns make one step.
+    assert [loop.batches for loop in process.loops] == [3, 3]
+    assert [len(loop.steps) for loop in process.loops] == [3, 3 + 5]
