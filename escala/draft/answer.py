@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import pandas as pd
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches, ratio_interval
 from escala.analysis.tables import read_table, records
+from escala.core.readable import span
 from escala.experiment import Experiment
-from escala.experiment.runs import Configuration
+from escala.experiment.runs import Configuration, layout_in_words
 from escala.programs.marks import WHOLE
 
 FORMAT = 1
@@ -39,7 +40,7 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "question": experiment.title,
-        "sentences": read_sentences(results / "summary.md"),
+        "sentences": [*read_sentences(results / "summary.md"), *_whole(configurations, runs)],
         "configurations": [
             {
                 **{part: row[part] for part in _PARTS},
@@ -48,6 +49,7 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
                 "seconds_low": row["train_low_seconds_per_epoch"],
                 "seconds_high": row["train_high_seconds_per_epoch"],
                 "seconds_of": "run" if (current["known_by"] == WHOLE).any() else "epoch",
+                "whole_seconds": row["projected_seconds"],
                 "reason": row["reason"],
             }
             for row in records(configurations)
@@ -78,6 +80,22 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
             "tables": str(results / "tables"),
         },
     }
+
+
+def _whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence on the time of the whole training, if all configurations have one."""
+    rows = configurations[configurations["kind"] != "unavailable"]
+    if rows.empty or rows["projected_seconds"].isna().any():
+        return
+    cores = runs.drop_duplicates([*CONFIGURATION]).set_index([*CONFIGURATION])["cores"]
+    times = []
+    for row in records(rows):
+        threads = cores[tuple(row[key] for key in CONFIGURATION)].partition(";")[0].count(",") + 1
+        words = layout_in_words(row["layout"], row["strategy"], threads)
+        if rows.groupby(["layout", "variant"]).ngroups > 1 == rows["layout"].nunique():
+            words += f" ({row['variant']})"
+        times.append(f"about {span(row['projected_seconds'])} with {words}")
+    yield f"The whole training, {rows['projected_from'].iloc[0]}: {', '.join(times)}."
 
 
 def _interval_of_session(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[float | None]:

@@ -31,6 +31,8 @@ BEST = "best_"
 _COUNTS = {ROWS, EPOCH, STEP}
 #: The word for a value that is not a number.
 _NAN = re.compile(r"(?<!\w)nan(?!\w)", re.IGNORECASE)
+#: The number of all epochs.
+_OF_EPOCHS = re.compile(r"(?i)(?<![a-z0-9])epoch[\W_]{0,4}\d+\s*/\s*(\d+)(?![\w/])")
 #: A step that a loop left by `break` counts if it took at least this fraction of the shortest other
 #: step.
 _MADE = 0.1
@@ -215,6 +217,7 @@ class OutputSearch:
     Attributes
     ----------
     notes : sentences on output that was not searched or not read. They are complete after `end`.
+    epochs : the number of all epochs, if a line tells it; else None.
     """
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
@@ -223,6 +226,7 @@ class OutputSearch:
         self.patterns = {event: re.compile(text) for event, text in by_event.items() if text}
         self._marks: list[Mark] = []
         self.notes: list[str] = []
+        self.epochs: int | None = None
         self._lines, self._numbers = printed.Lines(), printed.Numbers(_COUNTS)
         self._first_nan, self._nans = "", 0
 
@@ -260,6 +264,8 @@ class OutputSearch:
 
     def _search(self, line: str, time: float) -> None:
         says_nan = bool(_NAN.search(line))
+        if self.epochs is None and (match := _OF_EPOCHS.search(line)):
+            self.epochs = int(match[1])
         for event, pattern in self.patterns.items():
             match = printed.search(pattern, line)
             if match is not None:

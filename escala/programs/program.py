@@ -61,6 +61,11 @@ _WRAPPER_WORDS = re.compile(
     r"|taskset)|-.*|0x[\da-f]+|[\d.,:-]+[smhd]?|\w+=.*",
     re.DOTALL,
 )
+#: A number of epochs among the words of a command.
+_EPOCHS = re.compile(
+    r"(?:^|\s)(?:--?|[\w.]*\.)?(?:(?:num|n|max|nb|total|train|num_train)[-_])?epochs?"
+    r"[= ](\d+)(?=\s|$)"
+)
 #: The exit code if one of `Program.lines` fails.
 LINE_FAILED = 96
 
@@ -168,6 +173,12 @@ class Program:
         """The placeholders that the command names."""
         matches = (match for word in self.command for match in _PLACEHOLDER.finditer(word))
         return frozenset(match[2] for match in matches if not match[1])
+
+    @property
+    def epochs(self) -> int | None:
+        """The number of epochs that its command names without a placeholder."""
+        match = _EPOCHS.search(" ".join(self.command))
+        return int(match[1]) if match else None
 
     @property
     def interpreter(self) -> str | None:

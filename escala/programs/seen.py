@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from statistics import median, mode
+from statistics import mean, median, mode
 from typing import NamedTuple
 
 from escala.core.readable import with_noun
@@ -235,11 +235,48 @@ class Window:
     epochs : for each process, one `Epoch` with the steps of the window.
     epoch_steps : the steps of a whole epoch.
     notes : sentences on the window.
+    made, ended : the number of the last step of the first process, and the time of its end.
+    rest_seconds : the time of an epoch outside of its steps, as far as the first process has shown
+        it; None if the steps of an epoch are not known.
     """
 
     epochs: list[list[Epoch]]
     epoch_steps: int
     notes: list[str]
+    made: int
+    ended: float
+    rest_seconds: float | None
+
+    def project(self, epochs: int, started: float) -> float | None:
+        """Return the seconds of a training of some epochs, which `started` by the monotonic clock.
+
+        Until the end of the window they are measured. None if the steps of an epoch are not known,
+        or the window has more than all of them.
+        """
+        left = epochs * self.epoch_steps - self.made
+        if self.rest_seconds is None or left < 0:
+            return None
+        step = max(e.train_seconds / e.count for [e] in self.epochs)
+        return self.ended - started + left * (step + self.rest_seconds / self.epoch_steps)
+
+
+def _rest_seconds(process: Process, step: float) -> tuple[float, float]:
+    """Return the mean seconds between two epochs, and the seconds for each step within epochs.
+
+    Parameters
+    ----------
+    step : the seconds of a step.
+    """
+    between, within, before = [], 0.0, process.loops[0]
+    for loop in process.loops[1:]:
+        (first, made), (ended, made_before) = loop.steps[0], before.steps[-1]
+        began = first - step * (made - made_before) if loop.began is None else loop.began
+        rest, before = max(0.0, began - ended), loop
+        if loop.taken_before:
+            within += rest
+        else:
+            between.append(rest)
+    return mean(between or [0.0]), within / process.made
 
 
 def window_of(processes: Sequence[Process]) -> Window | None:
@@ -291,4 +328,10 @@ def window_of(processes: Sequence[Process]) -> Window | None:
             f"evaluation, took {spent:.3g} s, and are left out"
         )
     epoch_steps = max(1, round(known)) if known else UNKNOWN_EPOCH
-    return Window([[epoch] for epoch in epochs], epoch_steps, notes)
+    usual, last = medians[0], by_process[0][-1]
+    between, within = _rest_seconds(processes[0], usual)
+    long = (by_process[0][number] for number in interrupted)
+    within += sum(s.seconds - usual * s.made for s in long) / sum(s.made for s in by_process[0])
+    rest_seconds = between + within * epoch_steps if known else None
+    made = first + sum(steps.made for steps in by_process[0])
+    return Window([[epoch] for epoch in epochs], epoch_steps, notes, made, last.ended, rest_seconds)

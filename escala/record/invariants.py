@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -167,10 +167,17 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         "known_by": known_by,
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
+        "projected": _slowest(process["projected"] for process in training),
         "notes": notes,
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),
     }
+
+
+def _slowest(projected: Iterable[dict | None]) -> dict | None:
+    """Return the projection of the process that takes longest; None if one has none."""
+    projections = [*projected]
+    return None if None in projections else max(projections, key=operator.itemgetter("seconds"))
 
 
 def summarize_processes(reports: list[Measurements]) -> dict:

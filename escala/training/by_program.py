@@ -219,6 +219,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     _write_steps(folder / f"rank{place.process}.steps.csv", epochs[0])
     return _measure(epochs, execution.started, report.window) | {
         "known_by": report.known_by,
+        "projected": report.window and _project(report, program, plan, output, execution),
         "parameters": marks.value_at_begin(report.all_marks, marks.PARAMETERS),
         "whole_seconds": execution.at - execution.started,
         # Those of the first process that reports a number: several ranks may be in it.
@@ -410,6 +411,27 @@ def _measure(epochs: list[list[Epoch]], started: float, window: seen.Window | No
         "first_epoch": first[0].train_seconds if skipped else None,
         "seconds": {"startup": first[0].began - started if first[0].marked else None},
     }
+
+
+def _project(
+    report: _Report,
+    program: Program,
+    plan: Mapping,
+    output: child.Output,
+    execution: child.Execution,
+) -> dict | None:
+    """Return the time of the whole training (`program.projected` of run.json); None if unknown."""
+    told = marks.value_at_begin(report.all_marks, "epochs")
+    ways = {
+        "its command": plan["epochs"] if "epochs" in program.placeholders else program.epochs,
+        "its hook": told and int(told),
+        "its lines": output.marks.epochs,
+    }
+    for source, epochs in ways.items():
+        if epochs and (seconds := report.window.project(epochs, execution.started)):
+            steps = report.window.epoch_steps
+            return {"seconds": seconds, "epochs": epochs, "steps": steps, "told_by": source}
+    return None
 
 
 def _usage(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | None:

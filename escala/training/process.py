@@ -79,10 +79,11 @@ class Measurements(TypedDict):
     seconds: dict[str, float | None]
     first_epoch: float | None
     #: How the steps of a program are known (`escala.programs.marks`); the steps of a whole epoch,
-    #: if only some steps are timed; and the program's whole time.
+    #: if only some steps are timed; the program's whole time; and the whole training's, projected.
     known_by: str | None
     epoch_steps: int | None
     whole_seconds: float | None
+    projected: dict[str, Any] | None
     #: The number of all ranks; threads and GPUs of this process; and each rank's part of a batch.
     ranks: int
     threads: dict[str, int]

@@ -39,8 +39,10 @@ _TRAINING = (
 IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 _WITHOUT_INTERVAL = (
     *(f"{part}_seconds" for part in base.PARTS),
-    "first_epoch_seconds", "program_seconds", "wall_seconds", *IN_KERNEL,
+    "first_epoch_seconds", "program_seconds", "projected_seconds", "wall_seconds", *IN_KERNEL,
 )  # fmt: skip
+#: What the time of a whole training is projected from.
+_PROJECTED = "{epochs} epochs of {steps} steps, as {told_by} says"
 #: The separator of notes on a program.
 NOTES_APART = "; "
 
@@ -121,7 +123,7 @@ def _program(run: Measurement) -> dict:
     program = run.get("program")
     if not program:
         return {}
-    notes = list(program["notes"])
+    notes, projected = list(program["notes"]), program.get("projected") or {}
     if read := program.get("read"):
         notes.append(
             f"it read {name_first(read)}, which are not among its files, so a change in them "
@@ -142,6 +144,8 @@ def _program(run: Measurement) -> dict:
         "program_variables": ";".join(program.get("variables", ())) or None,
         "first_epoch_seconds": program["first_epoch_seconds"],
         "program_seconds": program["whole_seconds"],
+        "projected_seconds": projected.get("seconds"),
+        "projected_from": _PROJECTED.format(**projected) if projected else None,
         "program_notes": NOTES_APART.join(notes) or None,
     }
 
@@ -207,6 +211,7 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             **base.median_of("accuracy", ok, level).columns("accuracy"),
             **median_to_target(timed, level),
             **{key: base.median_of(key, timed).estimate for key in _WITHOUT_INTERVAL},
+            "projected_from": next(iter(timed["projected_from"].dropna()), None),
             **{key: group[key].iloc[0] for key in base.ABOUT},
         }
 
