@@ -638,7 +638,8 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
             more = 0.0 if like.window_steps else more
             shortest = longest = like.whole_seconds + more
         elif like.patterns and _program(experiment.request(run)).window:
-            pass  # A run ends at the latest where its trial was ended.
+            # A run ends at the latest where its trial was ended.
+            shortest = min(SOON_SECONDS, like.seconds)
         elif like.epochs and "epochs" in like.placeholders:
             shortest = longest = like.seconds * epochs / like.epochs
         else:
