@@ -40,7 +40,10 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "question": experiment.title,
-        "sentences": [*read_sentences(results / "summary.md"), *_whole(configurations, runs)],
+        "sentences": [
+            *read_sentences(results / "summary.md"),
+            *describe_whole(configurations, runs),
+        ],
         "configurations": [
             {
                 **{part: row[part] for part in _PARTS},
@@ -82,19 +85,31 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
     }
 
 
-def _whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on the time of the whole training, if all configurations have one."""
+def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence on the time of the whole training, if all that were measured have one.
+
+    Parameters
+    ----------
+    configurations, runs : the tables.
+    """
     rows = configurations[configurations["kind"] != "unavailable"]
     if rows.empty or rows["projected_seconds"].isna().any():
         return
     cores = runs.drop_duplicates([*CONFIGURATION]).set_index([*CONFIGURATION])["cores"]
-    times = []
-    for row in records(rows):
-        threads = cores[tuple(row[key] for key in CONFIGURATION)].partition(";")[0].count(",") + 1
-        words = layout_in_words(row["layout"], row["strategy"], threads)
-        if rows.groupby(["layout", "variant"]).ngroups > 1 == rows["layout"].nunique():
-            words += f" ({row['variant']})"
-        times.append(f"about {span(row['projected_seconds'])} with {words}")
+    words = [
+        layout_in_words(
+            row["layout"],
+            row["strategy"],
+            cores[tuple(row[key] for key in CONFIGURATION)].partition(";")[0].count(",") + 1,
+        )
+        for row in records(rows)
+    ]
+    if len(set(words)) < len(words):  # Two commands.
+        words = [f"`{variant}`" for variant in rows["variant"]]
+    times = (
+        f"about {span(seconds)} with {name}"
+        for seconds, name in zip(rows["projected_seconds"], words, strict=True)
+    )
     yield f"The whole training, {rows['projected_from'].iloc[0]}: {', '.join(times)}."
 
 

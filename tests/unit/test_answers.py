@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from escala.analysis.statistics import (
     sessions_interval,
 )
 from escala.core.files import read_json, write_json
+from escala.draft.answer import describe_whole
 from escala.experiment import Run
 from escala.experiment.runs import Declared
 from escala.measure import estimate
@@ -328,3 +330,26 @@ def test_an_answer_that_cannot_be_given_ends_nothing(so_far, monkeypatch):
     one, other = so_far.after(*EVERY_RUN[:4])
     assert one == "escala: small: no answer so far: run.json is damaged"
     assert other.startswith("escala: small, after 2 of 7 repeats: about ")
+
+
+def test_the_whole_training_is_told_only_if_it_is_known_of_all_that_was_measured():
+    about = {"dataset": "none", "workload": "train", "strategy": "single", "network": "native"}
+    rows = pd.DataFrame(
+        [
+            about | {"layout": "1x1", "variant": "a", "cores": "0", "projected_seconds": 7200.0},
+            about | {"layout": "1x2", "variant": "a", "cores": "0;1", "projected_seconds": 4800.0},
+            about | {"layout": "1x1", "variant": "b", "cores": "0,1", "projected_seconds": 6000.0},
+        ]
+    ).assign(kind="estimated", projected_from="10 epochs of 938 steps by its lines")
+    [sentence] = describe_whole(rows, rows)
+    assert re.findall(r"\d+ h \d+ min", sentence) == ["2 h 0 min", "1 h 20 min", "1 h 40 min"]
+    assert re.findall("one process with two threads|one process|two processes", sentence) == [
+        "one process", "two processes", "one process with two threads",
+    ]  # fmt: skip
+    # Two commands are told apart by their variants.
+    commands = rows.iloc[[0, 2]].assign(cores="0")
+    assert re.findall("`(.)`", *describe_whole(commands, commands)) == ["a", "b"]
+    rows.loc[1, "projected_seconds"] = None
+    assert list(describe_whole(rows, rows)) == []
+    rows.loc[1, "kind"] = "unavailable"
+    assert len(list(describe_whole(rows, rows))) == 1

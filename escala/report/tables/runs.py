@@ -42,7 +42,7 @@ _WITHOUT_INTERVAL = (
     "first_epoch_seconds", "program_seconds", "projected_seconds", "wall_seconds", *IN_KERNEL,
 )  # fmt: skip
 #: What the time of a whole training is projected from.
-_PROJECTED = "{epochs} epochs of {steps} steps, as {told_by} says"
+_PROJECTED = "{epochs} epochs of {steps} steps by {told_by}"
 #: The separator of notes on a program.
 NOTES_APART = "; "
 
