@@ -125,7 +125,7 @@ def measure(
         one = replace(one, patterns={})
     [workload] = drafted.settings["workloads"].values()
     workload.update(one.patterns)
-    if one.patterns and all(tried.is_short for tried in filter(None, trials)):
+    if one.is_short or (several and several.is_short):
         workload.pop("window", None)
     experiment = Experiment(drafted.settings, file)
     for sentence in trial.report(one, several, experiment):

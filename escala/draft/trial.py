@@ -121,8 +121,9 @@ class Trial:
 
     @property
     def is_short(self) -> bool:
-        """Whether the program ended so soon that its runs need no window."""
-        return self.ended and self.seconds < SOON_SECONDS
+        """Whether the program ended before a window of its steps, so that its runs need none."""
+        by_marks = self.known_by in (marks.HOOK, marks.OUTPUT) and not self.window_steps
+        return self.ended and (by_marks or bool(self.patterns and self.seconds < SOON_SECONDS))
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
