@@ -76,9 +76,11 @@ def _main() -> int | None:
         argcomplete.autocomplete(parser, always_complete_options=False)
     words = sys.argv[1:] or ["--help"]
     module, arguments = parse(words)
-    # A shell that starts may call `completion` in any folder. A job inherits the prepared
-    # environment.
-    if words[0] != "completion" and not getattr(arguments, "in_call", False):
+    # A shell that starts may call `completion` in any folder.
+    if getattr(arguments, "in_call", False):
+        # A job inherits the prepared environment: its ranks find the code of its project.
+        environment.prepend("PYTHONPATH", ROOT)
+    elif words[0] != "completion":
         os.environ.pop(environment.SESSION_VARIABLE, None)
         folder = Path.cwd()
         root = folder if is_project(folder) else ROOT

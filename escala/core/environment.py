@@ -136,10 +136,10 @@ def prepare(root: Path) -> None:
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
     os.environ.setdefault(CALLERS_VARIABLES, ",".join(sorted(os.environ)))
     os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
-    _prepend("PATH", Path(sys.executable).parent)
+    prepend("PATH", Path(sys.executable).parent)
     os.environ["PYTHONSAFEPATH"] = "1"
     drop_shadowing_paths(root)
-    _prepend("PYTHONPATH", root)
+    prepend("PYTHONPATH", root)
     home = Path(os.environ.get("HOME") or os.devnull)
     if not (home.is_dir() and _is_writable(home)):
         home = Path.cwd() / HOME
@@ -233,7 +233,8 @@ def session() -> str:
     return os.environ[SESSION_VARIABLE]
 
 
-def _prepend(variable: str, folder: Path) -> None:
+def prepend(variable: str, folder: Path) -> None:
+    """Put a folder first in a variable of this process that lists folders."""
     current = os.environ.get(variable)
     os.environ[variable] = os.pathsep.join(filter(None, [str(folder), current]))
 

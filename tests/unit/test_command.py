@@ -116,16 +116,24 @@ def test_the_printed_call_is_made_in_place_of_the_command(tmp_path):
 
 def test_only_a_job_of_a_call_has_its_session_and_its_environment(monkeypatch):
     """A name of a session that a user exported is none of a call, and changes nothing."""
-    prepared, sessions = [], []
+    prepared, sessions, paths = [], [], []
     monkeypatch.setattr(environment, "drop_shadowing_paths", lambda root: None)
     monkeypatch.setattr(environment, "prepare", prepared.append)
-    monkeypatch.setattr(measure, "run", lambda arguments: sessions.append(environment.session()))
+
+    def run(arguments):
+        sessions.append(environment.session())
+        paths.append(os.environ["PYTHONPATH"].split(os.pathsep))
+
+    monkeypatch.setattr(measure, "run", run)
     for option in ("--lost", "--in-call"):
         monkeypatch.setenv(environment.SESSION_VARIABLE, "exported")
+        monkeypatch.setenv("PYTHONPATH", "/modules")
         monkeypatch.setattr(sys, "argv", ["escala", "measure", "plan.json", option])
         assert command._main() is None
     assert len(prepared) == 1
     assert sessions[0] != sessions[1] == "exported"
+    # The ranks of the job run the code of this clone, whatever another environment holds.
+    assert paths == [["/modules"], [str(ROOT), "/modules"]]
 
 
 def test_ctrl_c_while_snakemake_is_imported_ends_the_call_without_a_traceback(tmp_path):
