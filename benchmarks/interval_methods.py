@@ -12,7 +12,8 @@ methods    order statistics, signed ranks (Hodges and Lehmann) and Student's int
 next       the interval of the question "next time": that of signed ranks in one session, widened by
            how sessions differ; with matches that follow each other independently, or correlated.
 looks      a session that decides when it stops (`repeats: {decide: true}`): verdicts and paired
-           runs, beside those of 20 paired runs at 95 %; of one session alone, and of "next time".
+           runs, beside those of 20 paired runs at 95 %; of one session alone, also with a threshold
+           of 5 % (`faster` is below 1.05), and of "next time".
 best       the best of k equal configurations, by its estimates, at the simultaneous level: how
            often it *pays*, is falsely quicker than a given other, and than any other.
 sessions   sessions whose true ratios differ: Student's interval over the estimates of sessions, the
@@ -70,6 +71,7 @@ NOISE = (0.02, 0.05, 0.1)
 TWO_SPEEDS, STEADY = 0.3, 0.01
 DISTURBED = (0.0, 0.05, 0.1, 0.2)
 LONGER = (0.15, 0.9)
+LOOKED_AT = (1.0, 1.05, 1.1, 0.9, 0.8, 0.65)
 RATIOS = (0.97, 0.9, 0.8, 0.65, 0.5, 1.2)
 COMPARED = (2, 3, 5, 10)
 #: Of the logarithms of successive ratios.
@@ -227,23 +229,27 @@ def looks(random: np.random.Generator, draws: int) -> Iterator[dict]:
         shape = draws, LOOKS[-1]
         equal = times(random, shape, noise, share) - times(random, shape, noise, share)
         apart = random.normal(0, APART, (draws, 1))
-        for is_next, ratio in product((False, True), (1.0, 0.9, 0.8, 0.65)):
-            logs = equal + np.log(ratio) + apart * is_next
+        for of, ratio in product(("session", "5 %", "next time"), LOOKED_AT):
+            is_next, allowed = of == "next time", 0.05 if of == "5 %" else 0.0
+            logs = equal + np.log(ratio / (1 + allowed)) + apart * is_next
             used, kind = np.full(draws, LOOKS[-1]), np.full(draws, "open", object)
             for number in LOOKS:
                 own = by_signed_ranks(logs[:, :number], LOOK_LEVEL)
                 judged = widened(own, LOOK_LEVEL) if is_next else own
-                ended = np.where(faster(judged), "faster", np.where(slower(judged), "slower", None))
-                ends = zip(*np.exp(own), strict=True)
+                below, above = faster(judged), slower(judged)
+                if not is_next:  # In a session alone, ends are not rounded.
+                    below, above = own.high < 0, own.low > 0
+                ended = np.where(below, "faster", np.where(above, "slower", None))
+                ends = () if allowed else zip(*np.exp(own), strict=True)
                 futile = [futility(Interval(*each), "as much", arm * is_next) for each in ends]
-                ended = np.where(ended == None, futile, ended)  # noqa: E711
+                ended = np.where(ended == None, futile or None, ended)  # noqa: E711
                 now = (kind == "open") & (ended != None)  # noqa: E711
                 kind[now], used[now] = ended[now], number
             fixed = by_signed_ranks(logs[:, :20])
             fixed = widened(fixed) if is_next else fixed
             yield {
-                "noise": noise, "disturbed": share, "of": "next time" if is_next else "session",
-                "ratio": ratio, "faster": (kind == "faster").mean(),
+                "noise": noise, "disturbed": share, "of": of, "ratio": ratio,
+                "faster": (kind == "faster").mean(),
                 "slower": (kind == "slower").mean(), "open": (kind == "open").mean(),
                 "matches": used.mean(), "faster with 20": faster(fixed).mean(),
                 "slower with 20": slower(fixed).mean(),

@@ -7,8 +7,11 @@ runs, so five looks at `LOOK_LEVEL` give less than five times 1.57 % (docs/decis
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
-from escala.analysis.statistics import LEVEL, Interval
+from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, fewest_matches
+from escala.analysis.verdicts import NO_VERDICT, verdict
 
 #: The level of each look. Seven paired runs are the fewest whose range reaches it.
 LOOK_LEVEL = 1 - 0.0157
@@ -23,6 +26,27 @@ LESS_THAN_SESSIONS = "no more than sessions differ by"
 def level_of(sequential: object) -> float:
     """Return the level of the intervals of an experiment, by whether its session decides."""
     return LOOK_LEVEL if sequential else LEVEL
+
+
+def judge_session(row: Mapping[str, Any], threshold: float = 0.0) -> str:
+    """Return whether a time is above or below 1 + `threshold` of another, in this session alone.
+
+    Parameters
+    ----------
+    row : of the table `speedup`.
+    threshold : 0.05 is 5 %.
+
+    Returns
+    -------
+    `SLOWER` or `FASTER` if the whole interval is above or below, `NOT_DISTINGUISHABLE`, or
+    `NO_VERDICT` if paired runs are too few for the level, or too many stay disturbed.
+    """
+    needed = max(VALUES_FOR_INTERVAL, fewest_matches(row["level"]))
+    if row["stays_disturbed"] or row["matches"] < needed:
+        return NO_VERDICT
+    ends = (row[f"session_ratio{end}"] for end in ("", "_low", "_high"))
+    ratio = Interval(*(end and end / (1 + threshold) for end in ends))
+    return verdict(ratio, row["matches"]).kind
 
 
 def futility(in_session: Interval, uses: str, between: float) -> str | None:

@@ -1,13 +1,15 @@
 """Compare two commands: which of them takes less time, by how much, and is that certain?
 
 Write the first command after --, and the second after ---. Both are started as they are typed, in
-the working directory and on the same cores. Their runs take turns. The first is the reference.
+the working directory and on the same cores. Their runs take turns. The first is the reference. It
+stops when the interval of their ratio in this session lies above or below 1.
 """
 
 from __future__ import annotations
 
 import argparse
 
+from escala.analysis.verdicts import FASTER, SLOWER
 from escala.commands import flow
 from escala.core import console
 from escala.core.arguments import Parser
@@ -63,5 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
         return console.DONE
     code, content = flow.measure(drafted, file, trial.try_pair(experiment), arguments)
     if content:
+        [compared] = content["comparisons"]
+        verdict = {
+            SLOWER: "In this session b takes more time than a",
+            FASTER: "In this session b takes less time than a",
+        }.get(compared["verdict_of_session"], "Whether a or b takes less time is not decided")
+        content["sentences"] = [pair.describe(compared, verdict), *content["sentences"]]
         flow.print_answer(content, arguments)
     return code

@@ -112,8 +112,13 @@ def measure(
     file: Path,
     trials: tuple[trial.Trial, trial.Trial | None],
     arguments: argparse.Namespace,
+    threshold: float = 0.0,
 ) -> tuple[int, dict | None]:
     """Measure a draft that was tried; return an exit code, and the answer if there is one.
+
+    Parameters
+    ----------
+    threshold : see `escala.analysis.looks.judge_session`.
 
     Returns
     -------
@@ -123,10 +128,10 @@ def measure(
     one, several = trials
     if arguments.whole or (several and several.patterns != one.patterns):
         one = replace(one, patterns={})
-    [workload] = drafted.settings["workloads"].values()
-    workload.update(one.patterns)
-    if one.is_short or (several and several.is_short):
-        workload.pop("window", None)
+    for workload in drafted.settings["workloads"].values():
+        workload.update(one.patterns)
+        if one.is_short or (several and several.is_short):
+            workload.pop("window", None)
     experiment = Experiment(drafted.settings, file)
     for sentence in trial.report(one, several, experiment):
         say(sentence)
@@ -149,7 +154,7 @@ def measure(
     if not summary.is_file() or (code and summary.stat().st_mtime < began):
         say("No answer, for the reason above. To go on, make the same call again.")
         return code, None
-    return code, answer.read(experiment, file if file.parent == Path() else None)
+    return code, answer.read(experiment, file if file.parent == Path() else None, threshold)
 
 
 def print_answer(content: dict, arguments: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from escala.analysis import verdicts
 from escala.commands import flow
 from escala.core import console
 from escala.core.arguments import Parser
@@ -23,13 +24,15 @@ from escala.core.children import capture
 from escala.core.console import say
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import temporary_folder, write_text
-from escala.core.readable import in_percent, name_first
+from escala.core.readable import name_first
 from escala.draft import pair, trial
 
 SIDES = BASE, HEAD = "base", "head"
 #: What is concluded, with the exit code.
 SLOWER, NOT_SLOWER, UNDECIDED = "slower", "not slower", "undecided"
 CODES = {NOT_SLOWER: console.DONE, SLOWER: console.FAILED, UNDECIDED: console.UNDECIDED}
+#: What a verdict of the session concludes; others conclude nothing.
+_OUTCOMES = {verdicts.SLOWER: SLOWER, verdicts.FASTER: NOT_SLOWER}
 #: A job of each forge.
 _FORGES = Path(__file__).with_name("forges")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?(%?)")
@@ -45,11 +48,15 @@ exit codes:
   0   not slower by more than the threshold
   1   slower by more than the threshold
   2   an option, a commit or the command cannot be used
-  3   undecided: the interval holds the threshold, other work disturbed the runs, or some failed
+  3   undecided: after --minutes the interval holds the threshold, or other work disturbed the runs,
+      or too many failed
 
-The interval is that of the paired runs of this call. The page has a wider one, which also covers
-how other sessions would differ. Data that git does not track are not in a work tree: name them by
---data NAME=PATH. Results are in results/NAME/ of the working directory.
+It stops when the whole interval is above or below the threshold. The interval is that of the paired
+runs of this call. The page has a wider one, which also covers how other sessions would differ. Of
+100 commits that are exactly as slow as the threshold, about three are called slower.
+
+Data that git does not track are not in a work tree: name them by --data NAME=PATH. Results are in
+results/NAME/ of the working directory.
 """
 
 
@@ -112,7 +119,7 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
         f"Is {names[HEAD]} slower than {names[BASE]}, by {' '.join(arguments.extra)}?",
         "Is the second of two commits slower?",
     )
-    drafted = pair.pair(dict.fromkeys(SIDES, side), name, title)
+    drafted = pair.pair(dict.fromkeys(SIDES, side), name, title, arguments.threshold)
     [workload] = drafted.settings["workloads"].values()
     del workload["files"]  # They are what git tracks there.
     with work_trees(top, commits) as trees:
@@ -125,7 +132,7 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
             return console.DONE
         trials = trial.try_pair(experiment)
         _require_of_trees(top, trials)
-        code, content = flow.measure(drafted, file, trials, arguments)
+        code, content = flow.measure(drafted, file, trials, arguments, arguments.threshold)
     if not content:
         return code if code != console.FAILED else console.UNDECIDED
     [compared] = content["comparisons"]
@@ -133,7 +140,7 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
         "commits": commits,
         "names": names,
         "threshold": arguments.threshold,
-        "outcome": judge(compared, arguments.threshold),
+        "outcome": _OUTCOMES.get(compared["verdict_of_session"], UNDECIDED),
     }
     content["sentences"] = [sentence(content), *content["sentences"]]
     flow.print_answer(content, arguments)
@@ -205,22 +212,6 @@ def _require_of_trees(top: Path, trials: Sequence[trial.Trial]) -> None:
         raise InputError("the command", None, reason, remedy)
 
 
-def judge(compared: Mapping[str, Any], threshold: float) -> str:
-    """Return `SLOWER`, `NOT_SLOWER` or `UNDECIDED`.
-
-    Parameters
-    ----------
-    compared : a comparison of an answer; its ratio is time of the head by time of the base.
-    threshold : a slowdown that is allowed; 0.05 is 5 %.
-    """
-    low, high = compared["interval_of_session"]
-    if not compared["decides"] or low is None or high is None:
-        return UNDECIDED
-    if low > 1 + threshold:
-        return SLOWER
-    return NOT_SLOWER if high <= 1 + threshold else UNDECIDED
-
-
 def sentence(content: Mapping[str, Any]) -> str:
     """Return the answer to the question of `escala guard` in one sentence."""
     guard, [compared] = content["guard"], content["comparisons"]
@@ -233,17 +224,7 @@ def sentence(content: Mapping[str, Any]) -> str:
         NOT_SLOWER: f"{head} is not slower than {base} by more than {allowed}",
         UNDECIDED: f"It is not decided whether {head} is slower than {base} by more than {allowed}",
     }[guard["outcome"]]
-    if compared["ratio"] is None:
-        return f"{verdict}: {compared['reason']}."
-    runs = compared["paired_runs"]
-    low, high = compared["interval_of_session"]
-    ends, level = "", in_percent(compared["level"])
-    if low is not None and high is not None:
-        ends = f", {level} interval {low:.3f} to {high:.3f}"
-    disturbed = ""
-    if not compared["decides"]:
-        disturbed = "; other work disturbed the runs" if compared["disturbed"] else "; too few"
-    return f"{verdict}: {compared['ratio']:.3f} of its time ({runs} paired runs{ends}{disturbed})."
+    return pair.describe(compared, verdict)
 
 
 def markdown(content: Mapping[str, Any]) -> str:

@@ -83,17 +83,18 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     looks: list[dict] = []
+    threshold = plan.sequential["threshold"] if plan.sequential else None
 
     def look(repeats: int, runs: list[Run], why: str | None) -> str | None:
         """Record what is decided. Return why the session stops; `why` if it stops in any case."""
-        compared = find_comparisons(runs, plan.references)
-        ended = why_decided(compared) or why
+        compared = find_comparisons(runs, plan.references, threshold)
+        ended = why_decided(compared, threshold) or why
         is_final = ended not in (None, why)
         about = {"repeats": repeats, "ended": ended}
         about["goes_on"] = not is_final and repeats < plan.sequential["at_most"]
         looks.extend(about | row for row in compared)
-        content = {"repeats": repeats, "is_final": is_final, "looks": looks}
-        write_json(looks_file(plan.experiment), content)
+        content = {"repeats": repeats, "is_final": is_final, "threshold": threshold}
+        write_json(looks_file(plan.experiment), content | {"looks": looks})
         return ended
 
     code = Session(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches, ratio_interval
+from escala.analysis.looks import judge_session
 from escala.analysis.tables import read_table, records
 from escala.core.readable import span
 from escala.experiment import Experiment
@@ -18,17 +18,18 @@ from escala.experiment.runs import Configuration, layout_in_words
 from escala.programs.marks import WHOLE
 
 FORMAT = 1
-_PARTS = Configuration._fields
+_PARTS = ("workload", *Configuration._fields)
 _MACHINE = {"processor": "cpu", "cores": "cores_available", "memory_bytes": "memory_bytes"}
 _MACHINE |= {"gpus": "gpus", "kernel": "kernel"}
 
 
-def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
+def read(experiment: Experiment, file: Path | None, threshold: float = 0.0) -> dict[str, Any]:
     """Return the answer that the report of an experiment holds.
 
     Parameters
     ----------
     file : of the experiment; None if it does not stay.
+    threshold : see `escala.analysis.looks.judge_session`.
     """
     results = Path("results", experiment.name)
     names = ("runs", "configurations", "speedup", "best_use")
@@ -60,16 +61,17 @@ def read(experiment: Experiment, file: Path | None) -> dict[str, Any]:
         "comparisons": [
             {
                 "configuration": {part: row[part] for part in _PARTS},
-                "reference": {part: row[f"reference_{part}"] for part in _PARTS},
+                "reference": {"workload": row["workload"]}
+                | {part: row[f"reference_{part}"] for part in Configuration._fields},
                 "ratio": row["ratio"],
                 "interval": [row["ratio_low"], row["ratio_high"]],
-                "interval_of_session": _interval_of_session(measured, row),
+                "ratio_of_session": row["session_ratio"],
+                "interval_of_session": [row["session_ratio_low"], row["session_ratio_high"]],
                 "level": row["level"],
                 "paired_runs": row["matches"],
-                "decides": not row["stays_disturbed"]
-                and row["matches"] >= max(VALUES_FOR_INTERVAL, fewest_matches(row["level"])),
                 "disturbed": row["disturbed_matches"],
                 "verdict": row["verdict"],
+                "verdict_of_session": judge_session(row, threshold),
                 "reason": row["reason"],
             }
             for row in records(speedup[speedup["decides"]])
@@ -111,27 +113,6 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
         for seconds, name in zip(rows["projected_seconds"], words, strict=True)
     )
     yield f"The whole training, {rows['projected_from'].iloc[0]}: {', '.join(times)}."
-
-
-def _interval_of_session(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[float | None]:
-    """Return the interval of a ratio by the paired runs themselves, at its `level`.
-
-    That of `speedup` also covers how other sessions would differ.
-
-    Parameters
-    ----------
-    runs : rows of `runs` that ended ok.
-    row : of `speedup`.
-    """
-    if not row["stays_disturbed"]:
-        runs = runs[~runs["disturbed"].fillna(False)]
-    sides = []
-    for prefix in ("", "reference_"):
-        parts = [row[key] for key in ("dataset", "workload")] + [row[prefix + p] for p in _PARTS]
-        side = runs[(runs[list(CONFIGURATION)] == parts).all(axis=1)]
-        sides.append(side.set_index(["session", "repeat"])["train_seconds_per_epoch"])
-    ratios = (sides[0] / sides[1]).dropna() / row["work"]
-    return list(ratio_interval(ratios.to_numpy(), level=row["level"])[1:])
 
 
 def read_sentences(summary: Path) -> list[str]:

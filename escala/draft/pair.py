@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from escala.analysis.verdicts import NO_VERDICT
+from escala.core.readable import in_percent
 from escala.draft import program
 from escala.draft.file import PROCESSES, THREADS, Draft
 from escala.experiment.schema import is_allowed
@@ -30,7 +32,7 @@ def title_of(title: str, otherwise: str) -> str:
     return title if is_allowed(title, {"$ref": "#/$defs/line"}) else otherwise
 
 
-def pair(sides: Mapping[str, Draft], name: str, title: str) -> Draft:
+def pair(sides: Mapping[str, Draft], name: str, title: str, threshold: float = 0.0) -> Draft:
     """Draft an experiment that compares two sides, each of one configuration.
 
     A side of several processes has one core, or its part of the cores, for each; one process has
@@ -40,6 +42,8 @@ def pair(sides: Mapping[str, Draft], name: str, title: str) -> Draft:
     ----------
     sides : the two, by the names of their variants; the first is the reference.
     name, title : of the experiment.
+    threshold : the session stops when it is decided whether the second takes more than 1 +
+        `threshold` of the time of the first.
 
     Returns
     -------
@@ -61,9 +65,11 @@ def pair(sides: Mapping[str, Draft], name: str, title: str) -> Draft:
         configurations.append({"strategy": strategy, "layouts": [layout], "variants": [variant]})
     variants[second] |= replaced
     workload = {**programs[1], **programs[0], "files": files}
+    repeats = reference.settings["repeats"]
     settings = reference.settings | {
         "experiment": name,
         "title": title,
+        "repeats": repeats | {"threshold": threshold} if isinstance(repeats, dict) else repeats,
         "datasets": other.settings["datasets"] | reference.settings["datasets"],
         "workloads": {next(iter(reference.settings["workloads"])): workload},
         "variants": variants,
@@ -84,6 +90,19 @@ def pair(sides: Mapping[str, Draft], name: str, title: str) -> Draft:
     ]  # fmt: skip
     notes = reference.notes | {"variants": f"`{second}` is compared with `{first}`."}
     return Draft(settings, notes, [*dict.fromkeys(sentences)])
+
+
+def describe(compared: Mapping[str, Any], verdict: str) -> str:
+    """Return a verdict on a comparison of an answer, with its figures, as a sentence."""
+    if compared["ratio_of_session"] is None:
+        return f"{verdict}: {compared['reason']}."
+    low, high = compared["interval_of_session"]
+    figures = [f"{compared['paired_runs']} paired runs"]
+    if low is not None and high is not None:
+        figures.append(f"{in_percent(compared['level'])} interval {low:.3f} to {high:.3f}")
+    if compared["verdict_of_session"] == NO_VERDICT:
+        figures.append("other work disturbed the runs" if compared["disturbed"] else "too few")
+    return f"{verdict}: {compared['ratio_of_session']:.3f} of its time ({', '.join(figures)})."
 
 
 def _program(side: Draft) -> dict[str, Any]:

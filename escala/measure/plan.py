@@ -24,7 +24,7 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, program
 
 #: The format of a plan. Plans of other formats are refused.
-FORMAT = 2
+FORMAT = 3
 #: Numbers of complete repeats after which a `sequential` session looks at its runs.
 LOOKS = (7, 10, 14, 20, 30)
 #: The folder of all plans. Each plan has its own folder inside, because Snakemake remembers the
@@ -156,7 +156,8 @@ def cut_at_stop(plan: Plan) -> Plan:
     if plan.sequential is None or not (file := looks_file(plan.experiment)).exists():
         return plan
     looks = read_json(file)
-    return plan.within(looks["repeats"]) if looks["is_final"] else plan
+    answers = looks["is_final"] and looks["threshold"] == plan.sequential["threshold"]
+    return plan.within(looks["repeats"]) if answers else plan
 
 
 def looks_until(most: int) -> tuple[int, ...]:

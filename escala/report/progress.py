@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from escala.analysis.looks import LOOK_LEVEL
-from escala.analysis.statistics import LEVEL
-from escala.analysis.verdicts import FASTER, SLOWER
+from escala.analysis.looks import LOOK_LEVEL, futility, judge_session
+from escala.analysis.statistics import LEVEL, Interval
+from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
 from escala.core.console import say
 from escala.core.readable import duration, in_percent, with_noun
 from escala.experiment import Run
@@ -139,11 +139,18 @@ def _report(
     return Report(tables(run_files, **about, only=_READ))
 
 
-def find_comparisons(runs: Sequence[Run], references: Sequence[Reference]) -> list[dict]:
+def find_comparisons(
+    runs: Sequence[Run], references: Sequence[Reference], threshold: float | None = None
+) -> list[dict]:
     """Return the comparisons that decide the answer of some runs, at the level of a look.
 
     Each best use is compared with the alternatives that use no more. Without a best use, every
     configuration is compared with its main reference.
+
+    Parameters
+    ----------
+    threshold : if it is not None, these are those with main references, each with the ratio of this
+        session and the verdict on it (`escala.analysis.looks.judge_session`).
 
     Returns
     -------
@@ -160,19 +167,32 @@ def find_comparisons(runs: Sequence[Run], references: Sequence[Reference]) -> li
     )
     report = _report(files, references, LOOK_LEVEL, duplicates)
     rows = [dict(rival.row) for answer in report.answers for rival in answer.rivals]
-    if not report.answers:
+    if threshold is not None or not report.answers:
         speedup = report.tables["speedup"]
         decides = speedup["decides"] & (speedup["reference"] == MAIN) & speedup["verdict"].notna()
         names = {f"reference_{part}": f"alternative_{part}" for part in Configuration._fields}
-        rows = speedup[decides].rename(columns=names).to_dict("records")
+        rows = records(speedup[decides].rename(columns=names))
+    for row in rows if threshold is not None else ():
+        ratio = Interval(*(row[f"session_ratio{end}"] for end in ("", "_low", "_high")))
+        kind = judge_session(row, threshold)
+        is_open = kind == NOT_DISTINGUISHABLE and not threshold
+        futile = futility(ratio, "as much", 0.0) if is_open else None
+        row |= {**ratio.columns("ratio"), "verdict": kind, "futile": futile}
     return records(pd.DataFrame(rows, columns=LOOKED_AT).convert_dtypes())
 
 
-def why_decided(compared: Sequence[dict]) -> str | None:
-    """Return why a session with these comparisons may stop; None if it goes on."""
+def why_decided(compared: Sequence[dict], threshold: float | None = None) -> str | None:
+    """Return why a session with these comparisons may stop; None if it goes on.
+
+    Parameters
+    ----------
+    compared, threshold : the result of `find_comparisons`, and what it took.
+    """
     if not compared:
         return "nothing can be compared"
     left = [row for row in compared if row["verdict"] not in (FASTER, SLOWER)]
+    if not left and threshold is not None:
+        return f"in it each ratio lies above or below {1 + threshold:g}"
     if not left:
         return "every question was decided"
     if any(row["futile"] is None for row in left):

@@ -464,6 +464,7 @@ def test_a_side_of_a_pair_is_as_it_is_typed(command, strategy, layout, cores, dr
     assert first.configuration[:3] == ("single", "1x1", "a")
     assert second.configuration[:3] == (strategy, layout, "b")
     assert [run.declared.variant["cores_per_process"] for run in (first, second)] == [4, cores]
+    assert found.settings["repeats"]["threshold"] == 0
     assert experiment.references_of(second) == [first] and not experiment.references_of(first)
     programs = [run.declared.workload.program() for run in (first, second)]
     assert programs[0].command == ("python", "train.py", "--x", "1")

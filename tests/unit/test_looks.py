@@ -17,8 +17,10 @@ from escala.analysis.looks import (
     NO_DIFFERENCE,
     NO_SAVING,
     futility,
+    judge_session,
 )
 from escala.analysis.statistics import LEVEL, Interval, fewest_matches, rank_interval
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.commands import measure as script
 from escala.core import console
 from escala.core.environment import SESSION_VARIABLE
@@ -156,6 +158,64 @@ def test_what_it_takes_is_told_where_the_time_was_too_short(timed):
     [row] = [row for row in timed.looks()["looks"] if row["repeats"] == 8]
     assert row["futile"] is None and row["goes_on"] and row["matches_to_decide"] > 8
     assert f"takes about {row['matches_to_decide']} paired runs" in timed.sentences()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "threshold", "stop", "verdict", "seen"),
+    [
+        (noisy(1.10, 0.02), 0.05, 7, SLOWER, "in it each ratio lies above or below 1.05"),
+        (noisy(1.0, 0.02), 0.05, 7, FASTER, "in it each ratio lies above or below 1.05"),
+        (noisy(0.5, 0.1), 0.05, 7, FASTER, "in it each ratio lies above or below 1.05"),
+        # It is decided that it is slower, and not whether by more than the threshold.
+        (noisy(1.04, 0.02), 0.05, 10, NOT_DISTINGUISHABLE, "10 are the most that it may measure"),
+        (noisy(1.04, 0.02), 0, 7, SLOWER, "in it each ratio lies above or below 1"),
+        (noisy(1.04, 0.02), None, 7, NOT_DISTINGUISHABLE,
+         f"what is not decided shows {NO_SAVING}"),
+        (noisy(1.0, 0.02), 0, 7, NOT_DISTINGUISHABLE, f"what is not decided shows {NO_DIFFERENCE}"),
+        (noisy(1.0, 0.15), 0, 10, NOT_DISTINGUISHABLE, "10 are the most that it may measure"),
+    ],
+)  # fmt: skip
+def test_a_session_with_a_threshold_stops_when_that_is_decided(
+    timed, ratio, threshold, stop, verdict, seen
+):
+    assert timed.measure(ratio, at_most=10, threshold=threshold) == list(range(1, stop + 1))
+    row = timed.looks()["looks"][-1]
+    assert (row["repeats"], row["verdict"], row["ended"]) == (stop, verdict, seen)
+    if threshold is not None:
+        ends = np.exp(rank_interval(np.log([ratio(n) for n in range(1, stop + 1)]), LOOK_LEVEL))
+        assert [row["ratio"], row["ratio_low"], row["ratio_high"]] == pytest.approx(ends)
+
+
+def test_another_threshold_is_another_question_to_what_was_measured(timed):
+    ratio = noisy(1.10, 0.02)
+    assert timed.measure(ratio, at_most=20, threshold=0.05) == [*range(1, 8)]
+    assert timed.measure(ratio, at_most=20, threshold=0.05) == []
+    assert timed.measure(ratio, at_most=20, threshold=0.09) == [*range(8, 21)]
+    assert timed.measure(ratio, at_most=20, threshold=0.05) == [] and not timed.left()
+    assert timed.looks()["repeats"] == 7
+
+
+@pytest.mark.parametrize(
+    ("ends", "more", "threshold", "verdict"),
+    [
+        ((1.06, 1.2), {}, 0.05, SLOWER),
+        ((1.04, 1.2), {}, 0.05, NOT_DISTINGUISHABLE),
+        ((1.04, 1.2), {}, 0.0, SLOWER),
+        ((0.9, 1.049), {}, 0.05, FASTER),
+        ((0.9, 1.051), {}, 0.05, NOT_DISTINGUISHABLE),
+        ((0.5, 0.6), {}, 0.05, FASTER),
+        ((1.06, 1.2), {"stays_disturbed": True}, 0.05, NO_VERDICT),
+        ((1.06, 1.2), {"matches": 6}, 0.05, NO_VERDICT),
+        ((1.06, 1.2), {"matches": 6, "level": LEVEL}, 0.05, SLOWER),
+        ((1.06, 1.2), {"matches": 5, "level": LEVEL}, 0.05, NO_VERDICT),
+        ((None, None), {}, 0.05, NO_VERDICT),
+    ],
+)
+def test_a_session_is_judged_by_its_whole_interval(ends, more, threshold, verdict):
+    names = ("session_ratio", "session_ratio_low", "session_ratio_high")
+    row = dict(zip(names, (ends[0] and sum(ends) / 2, *ends), strict=True))
+    row |= {"level": LOOK_LEVEL, "matches": 7, "stays_disturbed": False}
+    assert judge_session(row | more, threshold) == verdict
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from escala.commands import guard
 from escala.core import console
 from escala.core.errors import Unavailable
 from escala.core.files import read_json, read_schema
+from escala.draft import pair
 from tests.programs import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,10 +85,12 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
     assert [base["runs"], head["runs"]] == [6, 6]
     assert head["seconds"] / base["seconds"] == pytest.approx(1.5, rel=0.2)
     assert compared["ratio"] == pytest.approx(1.5, rel=0.2)
-    assert guard.judge(compared | {"decides": True}, 0.05) == guard.SLOWER
-    assert guard.judge(compared | {"decides": True}, 1.0) == guard.NOT_SLOWER
+    low, high = compared["interval_of_session"]
+    assert 1.05 < low < compared["ratio_of_session"] < high < 2
     # On a disturbed machine there is no verdict.
-    expected = guard.SLOWER if compared["decides"] else guard.UNDECIDED
+    verdict = compared["verdict_of_session"]
+    assert verdict in ("slower", "no verdict")
+    expected = guard.SLOWER if verdict == "slower" else guard.UNDECIDED
     assert content["guard"]["outcome"] == expected
     assert done.returncode == guard.CODES[expected], done.stderr
     assert content["guard"]["commits"]["head"] == git(repository, "rev-parse", "slow")
@@ -151,35 +154,19 @@ def test_an_error_of_the_measurement_is_no_slower_commit(repository, monkeypatch
     for error in (OSError("disk full"), Unavailable("no compiler")):
         monkeypatch.setattr(guard.flow, "begin", Mock(side_effect=error))
         assert guard.run(arguments) == console.UNDECIDED
+        drafted, *_ = guard.flow.begin.call_args.args
+        assert drafted.settings["repeats"]["threshold"] == arguments.threshold == 0.05
         assert str(error) in capsys.readouterr().err
         assert len(trees(repository)) == 1
 
 
-@pytest.mark.parametrize(
-    ("interval", "decides", "outcome"),
-    [
-        ([1.06, 1.2], True, guard.SLOWER),
-        ([1.04, 1.2], True, guard.UNDECIDED),
-        ([0.9, 1.05], True, guard.NOT_SLOWER),
-        ([0.5, 0.6], True, guard.NOT_SLOWER),
-        ([1.06, 1.2], False, guard.UNDECIDED),
-        ([0.9, 1.0], False, guard.UNDECIDED),
-        ([None, None], True, guard.UNDECIDED),
-    ],
-)
-def test_a_commit_is_slower_if_the_interval_is_beyond_the_threshold(interval, decides, outcome):
-    assert guard.judge({"interval_of_session": interval, "decides": decides}, 0.05) == outcome
-
-
 @pytest.mark.parametrize(("level", "words"), [(0.95, "95 %"), (LOOK_LEVEL, "98.4 %")])
 def test_the_sentence_states_the_level_of_the_interval(level, words):
-    compared = {"ratio": 1.3, "paired_runs": 7, "interval_of_session": [1.2, 1.4], "level": level}
-    about = {"names": {"base": "a", "head": "b"}, "commits": {"base": "0" * 40, "head": "1" * 40}}
-    content = {
-        "guard": about | {"threshold": 0.05, "outcome": guard.SLOWER},
-        "comparisons": [compared | {"decides": True}],
-    }
-    assert f"(7 paired runs, {words} interval 1.200 to 1.400)" in guard.sentence(content)
+    compared = {"ratio_of_session": 1.3, "interval_of_session": [1.2, 1.4], "paired_runs": 7}
+    text = pair.describe(
+        compared | {"level": level, "verdict_of_session": "slower"}, "It is slower"
+    )
+    assert f"1.300 of its time (7 paired runs, {words} interval 1.200 to 1.400)" in text
 
 
 @pytest.mark.parametrize("forge", ["github", "gitlab"])
@@ -214,9 +201,8 @@ def test_two_commands_are_compared_from_python(tmp_path):
     [compared] = content["comparisons"]
     assert compared["ratio"] == pytest.approx(2, rel=0.25)
     assert [compared[side]["variant"] for side in ("configuration", "reference")] == ["b", "a"]
-    assert (compared["paired_runs"], compared["decides"], compared["verdict"]) == (
-        2, False, "no verdict",
-    )  # fmt: skip
+    verdicts = compared["verdict"], compared["verdict_of_session"]
+    assert (compared["paired_runs"], *verdicts) == (2, "no verdict", "no verdict")
     # The file stays, and gives the same runs.
     settings = yaml.safe_load((tmp_path / content["files"]["experiment"]).read_text())
     assert settings["variants"]["b"]["command"] == "python train.py 2"

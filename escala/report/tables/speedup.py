@@ -209,6 +209,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 "decides": basis == deciding,
                 "kind": kind,
                 **judged.columns(),
+                **judged.in_session.columns("session_ratio"),
                 "verdict": judged.verdict.kind if pairs else None,
                 **gain.columns("speedup"),
                 **efficiency.columns("efficiency"),
