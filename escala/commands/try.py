@@ -18,7 +18,7 @@ from escala.core.arguments import Parser
 from escala.core.console import say
 from escala.core.readable import in_words
 from escala.draft import program as draft_program
-from escala.draft import trial
+from escala.draft import sweep, trial
 from escala.draft.command import EXAMPLE
 from escala.draft.file import Draft, text
 from escala.experiment import Experiment
@@ -37,6 +37,8 @@ examples:
   escala try --launcher -- {EXAMPLE}
   escala try --regex 'epoch \\d+: loss (?P<loss>\\S+)' -- python train.py
   escala try --data reads=~/reads -- ./train.sh {{data.reads}} {{output}}
+  escala try --sweep rows=16,64,256 --torch -- python train.py --batch {{rows_of_rank}}
+                                                      from which batch on do processes pay?
   escala try --dry --torch -- python train.py         what would start, and nothing is started
 
 placeholders:
@@ -57,6 +59,11 @@ Results are in results/NAME/ of the working directory.
 def add(parser: Parser) -> None:
     parser.usage = "escala try [OPTION …] -- COMMAND …"
     flow.add_options(parser)
+    parser.add_argument(
+        "--sweep", type=sweep.parse, metavar="NAME=N,N",
+        help="also find where more processes begin to pay: measure with these values of {rows} or "
+        "{epochs}, or of the option --NAME of the command",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -65,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     # What stands after -- is the command, also where it looks like an option.
     arguments.command, arguments.extra = [*arguments.command, *arguments.extra], []
     drafted = draft_program.draft(arguments.command, arguments)
+    if arguments.sweep:
+        drafted = sweep.vary(drafted, arguments.sweep)
     try:
         return _try(drafted, arguments)
     except trial.NeedsSeveral as error:
@@ -95,6 +104,10 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
         )
         drafted = typed
     code, content = flow.measure(drafted, file, (one, several), arguments)
+    if content and arguments.sweep:
+        rows = content["sweep"] = sweep.judge(content, arguments.sweep)
+        print("", *sweep.table(rows, experiment), sep="\n")
+        content["sentences"] = [sweep.sentence(rows, experiment), *content["sentences"]]
     if content:
         flow.print_answer(content, arguments)
     return code

@@ -95,7 +95,8 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
     configurations, runs : the tables.
     """
     rows = configurations[configurations["kind"] != "unavailable"]
-    if rows.empty or rows["projected_seconds"].isna().any():
+    is_sweep = rows["workload"].nunique() > 1
+    if rows.empty or is_sweep or rows["projected_seconds"].isna().any():
         return
     cores = runs.drop_duplicates([*CONFIGURATION]).set_index([*CONFIGURATION])["cores"]
     words = [

@@ -241,7 +241,7 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
 def list_earlier_files(file: Path) -> list[str]:
     """Return the existing files that an earlier draft of a program names."""
     try:
-        [workload] = read_yaml(file)["workloads"].values()
+        workload, *_ = read_yaml(file)["workloads"].values()
         return [*filter(glob, workload["files"])]
     except Exception:  # The file is missing, or no draft; `Draft.content` refuses it then.
         return []
@@ -256,8 +256,8 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     ----------
     read : the paths of the files (`escala.programs.processes.list_unlisted`).
     """
-    [workload] = draft.settings["workloads"].values()
-    if "files" not in workload:  # It has all that git tracks.
+    first, *_ = workloads = draft.settings["workloads"].values()
+    if "files" not in first:  # It has all that git tracks.
         return
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
     data = {folder for folder, number in folders.items() if number > _MANY}
@@ -265,7 +265,9 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     data |= {path for path in large if path.parent not in data}
     added = [name for name in read if data.isdisjoint((Path(name), Path(name).parent))]
     if added:
-        workload["files"] = sorted({*workload["files"], *map(draft_command.pattern_of, added)})
+        files = sorted({*first["files"], *map(draft_command.pattern_of, added)})
+        for workload in workloads:
+            workload["files"] = files
         names = name_first(added)
         yield f"It reads {names}, which belong to its files: a change is measured again."
     if paths := sorted(map(str, data)):

@@ -22,7 +22,7 @@ from escala.command import parse
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.draft import data, pair, program, study
+from escala.draft import data, pair, program, study, sweep
 from escala.draft.data import SIMULATED, recognise
 from escala.draft.file import Draft
 from escala.draft.file import text as text_of_draft
@@ -472,6 +472,94 @@ def test_a_side_of_a_pair_is_as_it_is_typed(command, strategy, layout, cores, dr
     # Both have the files of both: a change of one measures the pair again.
     assert programs[0].files == programs[1].files
     assert {"train.py", "lib.py"} <= set(programs[0].files)
+
+
+@pytest.mark.parametrize(
+    ("call", "swept", "commands", "rows"),
+    [
+        ("--torch -- python train.py --b {rows_of_rank}", "rows=64,16",
+         ["--b {rows_of_rank}"] * 2, [16, 64]),
+        ("-- python train.py --size=8 -v", "size=16,64", ["--size=16 -v", "--size=64 -v"], [1, 1]),
+        ("-- python train.py --size 8 --sizes 9", "size=16,64",
+         ["--size 16 --sizes 9", "--size 64 --sizes 9"], [1, 1]),
+        ("-- python train.py", "n=2,3", ["-n 2", "-n 3"], [1, 1]),
+        ("-- python train.py {epochs}", "epochs=2,3", ["{epochs}"] * 2, [1, 1]),
+    ],
+)  # fmt: skip
+def test_a_sweep_is_a_workload_of_each_value(call, swept, commands, rows, drafted, tmp_path):
+    (tmp_path / "train.py").touch()
+    name, values = sweep.parse(swept)
+    found = sweep.vary(drafted(call), (name, values))
+    workloads = found.settings["workloads"]
+    assert [*workloads] == [f"train-{name}-{value}" for value in values]
+    ends = [workload["command"].removeprefix("python train.py ") for workload in workloads.values()]
+    assert ends == commands
+    assert [each.get("batch", {}).get("rows", 1) for each in workloads.values()] == rows
+    epochs = values if name == "epochs" else [None, None]
+    assert [each.get("epochs") for each in workloads.values()] == epochs
+    assert found.settings["repeats"]["minutes"] == 2 * program.MINUTES
+    # Every value has the same configurations.
+    runs = Experiment(found.settings, "e.yaml").runs
+    first, second = (
+        {run.configuration for run in runs if run.workload == name} for name in workloads
+    )
+    assert first == second and len(first) >= 2
+    files = [each["files"] for each in workloads.values()]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("text", ["rows", "rows=", "rows=16", "rows=16,16", "rows=1,x", "=1,2"])
+def test_a_sweep_without_values_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        sweep.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "of_values", "said"),
+    [
+        # Against one process, and against threads.
+        ([("slower", "slower"), ("faster", "slower"), ("faster", "faster")],
+         ["do not pay", "do not pay", "pay"], "begin to pay between 64 and 256 rows."),
+        ([("slower", "slower"), ("not distinguishable", "faster"), ("faster", "faster")],
+         ["do not pay", "not decided", "pay"],
+         "begin to pay between 16 and 256 rows; not decided at 64 rows"),
+        ([("faster", "faster")] * 2 + [("slower", "faster")],
+         ["pay", "pay", "do not pay"], "no longer pay between 64 and 256 rows."),
+        ([("faster", "faster")] * 3, ["pay"] * 3, "pay at 16, 64, 256 rows, and fewer may pay."),
+        ([("slower", "faster")] * 3, ["do not pay"] * 3,
+         "do not pay at 16, 64, 256 rows, and more may pay."),
+        ([("faster", "faster"), ("slower", "slower"), ("faster", "faster")],
+         ["pay", "do not pay", "pay"], "pay at 16, 256 rows, and not at 64."),
+        ([("no verdict", None)] * 3, ["not decided"] * 3, "may pay or not; not decided at 16, 64"),
+    ],
+)  # fmt: skip
+def test_a_sweep_tells_from_which_value_on_processes_pay(verdicts, of_values, said, drafted):
+    found = sweep.parse("rows=16,64,256")
+    draft = sweep.vary(drafted("--torch -- python train.py --b {rows}"), found)
+    experiment, comparisons = Experiment(draft.settings, "e.yaml"), []
+    one, threads, several = ("1x1", "tuned"), ("1x1", "threads"), ("1x4", "tuned")
+    for workload, (of_one, of_threads) in zip(draft.settings["workloads"], verdicts, strict=True):
+        for of, reference, verdict in (
+            (threads, one, "faster"), (several, one, of_one), (several, threads, of_threads),
+        ):  # fmt: skip
+            sides = [
+                {"workload": workload, "layout": layout, "variant": variant}
+                for layout, variant in (of, reference)
+            ]
+            ratio = {"ratio": 0.5, "interval": [0.4, None], "verdict": verdict}
+            comparisons.append(
+                dict(zip(("configuration", "reference"), sides, strict=True)) | ratio
+            )
+    rows = sweep.judge({"comparisons": comparisons}, found)
+    assert [row["value"] for row in rows] == [16, 64, 256]
+    assert [row["verdict"] for row in rows] == of_values
+    assert f"Four processes {said}" in sweep.sentence(rows, experiment)
+    heading, *lines = sweep.table(rows, experiment)
+    assert len(lines) == 6 and "four processes" in heading
+    assert [line.split("  ")[0] for line in lines] == ["16", "16", "64", "64", "256", "256"]
+    assert [("one process" in line, "four threads" in line) for line in lines] == [
+        (True, False), (False, True)
+    ] * 3  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,31 @@ def test_the_job_of_a_forge_calls_guard(forge, tmp_path):
     assert arguments.extra[:2] == ["python", "train.py"]
 
 
+def test_a_sweep_measures_each_value_with_the_same_configurations(tmp_path):
+    """Two processes wait for each other, and divide rows that take a while."""
+    source = TRAIN.replace("import model", "import sys\nrows, ranks = map(int, sys.argv[1:3])")
+    wait = "time.sleep(0.005 * rows / ranks + 0.05 * (ranks > 1))"
+    (tmp_path / "train.py").write_text(source.replace("model.step()", wait))
+    done = call("try", "--sweep", "rows=4,40", "--repeats", "2", "--processes", "2", "--json",
+                "a.json", "--", "python", "train.py", "{rows}", "{ranks}", "{rank}",
+                folder=tmp_path)  # fmt: skip
+    assert done.returncode == console.DONE, done.stderr
+    content = read_json(tmp_path / "a.json")
+    SCHEMA.validate(content)
+    few, many = content["sweep"]
+    assert (few["value"], many["value"]) == (4, 40)
+    ratios = [
+        {each["reference"]["variant"]: each["ratio"] for each in row["comparisons"]}
+        for row in (few, many)
+    ]
+    assert ratios[0]["tuned"] == pytest.approx(60 / 20, rel=0.25)
+    assert ratios[1]["tuned"] == pytest.approx(150 / 200, rel=0.25)
+    assert {*ratios[0]} == {*ratios[1]} == {"tuned", "threads"}
+    # Two repeats decide nothing.
+    assert content["sentences"][0] in done.stdout
+    assert "not decided at 4, 40 rows" in content["sentences"][0]
+
+
 def test_two_commands_are_compared_from_python(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN.replace("model.step()", "time.sleep(0.04 * n)"))
     text = (tmp_path / "train.py").read_text().replace("import model", "import sys")
