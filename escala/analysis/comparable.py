@@ -16,6 +16,8 @@ Conditions of any two measurements:
 - the same way in which the epochs of a program are known: by its hook, by steps that were seen, by
   its output, or not at all. If they are known by its output, a single process writes the lines of
   epochs;
+- of a program, a window of steps in both or in none, and the steps of an epoch are known of both or
+  of none;
 - the same link, if both use the same network between several nodes: the same interface, the same
   transport if both know it, and the same requested rate. Rates that the lab measured are
   within `RATE` of each other. In one session, measured rates of links without a limit may differ.
@@ -49,6 +51,7 @@ from typing import Any, NamedTuple
 from escala.core.hardware import memory_gib
 from escala.experiment.runs import Configuration
 from escala.programs.marks import OUTPUT
+from escala.programs.seen import UNKNOWN_EPOCH
 from escala.strategies import STRATEGIES
 
 #: Largest difference of the measured rates of two links, as a fraction of the larger rate.
@@ -109,6 +112,11 @@ def _refusals(one: Measurement, other: Measurement) -> Iterator[str]:
     ways = {_program(run).get("known_by") for run in (one, other)} - {None}
     if len(ways) > 1:
         yield f"the program reports its epochs in different ways: {' and '.join(sorted(ways))}"
+    lengths = [run["training"]["steps_per_epoch"] for run in (one, other) if _program(run)]
+    if None in lengths and lengths != [None, None]:
+        yield "of one a window of steps was timed, and the other ended before its steps were steady"
+    elif lengths.count(UNKNOWN_EPOCH) == 1:
+        yield "the steps of an epoch are known of one only"
     if lines := other_lines(one, other):
         yield lines
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}

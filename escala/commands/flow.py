@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ from escala.runtime import slurm
 
 #: The user is asked before runs that may take longer.
 ASK_SECONDS = 30 * 60
+#: A window holds so many periods of steps that recur with other work, such as a rollout.
+_PERIODS = 3
 #: Without these, Snakemake prints the files of each job.
 _QUIET = ("--", "--quiet", "rules", "reason")
 
@@ -132,6 +135,10 @@ def measure(
         workload.update(one.patterns)
         if one.is_short or (several and several.is_short):
             workload.pop("window", None)
+        elif "window" in workload and (
+            period := max(tried.period for tried in filter(None, trials))
+        ):
+            workload["window"] = max(workload["window"], math.ceil(_PERIODS * period))
     experiment = Experiment(drafted.settings, file)
     for sentence in trial.report(one, several, experiment):
         say(sentence)

@@ -70,6 +70,8 @@ _GPU_WORDS = (
 _OF_OTHERS = re.compile(
     r"\b(at least|process(es)?|workers?|ranks?|world|size|peers?)\b", re.IGNORECASE
 )
+#: Words of a program that ends without its work.
+_GIVES_UP = re.compile(r"\b(exiting|aborting|quitting)\b", re.IGNORECASE)
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 
@@ -98,6 +100,7 @@ class Trial:
     window_steps : the steps that were timed, if its epoch is projected from these; else None.
     patterns : of lines that seem to end its steps or epochs, if these are not known otherwise
         (`escala.draft.guess`).
+    period : the seconds from one step that recurs with other work to the next; 0: none recurs.
     """
 
     run: Run
@@ -118,6 +121,7 @@ class Trial:
     result: dict | None = None
     window_steps: int | None = None
     patterns: Mapping[str, str] = field(default_factory=dict)
+    period: float = 0.0
 
     @property
     def is_short(self) -> bool:
@@ -172,6 +176,14 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
                 "its last lines ask for"
             )
             raise _error(program, run, reason, last_lines)
+        in_group = run.strategy == ONE or reported["ran"]["ranks"]
+        if reported["known_by"] == marks.WHOLE and not in_group and _GIVES_UP.search(last_lines):
+            reason = (
+                "it ended with exit code 0, and its processes joined no group and made no step "
+                "that is seen. Remedy: give it what its last lines ask for"
+            )
+            raise _error(program, run, reason, last_lines)
+        window = seen.window_of(seen.read(ranks / "marks0"))
     whole, last_epoch = reported["known_by"] == marks.WHOLE, result["epochs"][-1]
     steps, rows, projected = last_epoch["steps"], last_epoch["rows"], 1.0
     if epoch_steps := result["training"]["steps_per_epoch"]:
@@ -197,6 +209,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         result,
         steps if epoch_steps else None,
         patterns if whole else {},
+        window.period if window and epoch_steps else 0.0,
     )
 
 
@@ -470,8 +483,8 @@ def _error(
         for pattern, word, other in _GPU_WORDS:
             if re.search(pattern, last, re.IGNORECASE):
                 named = command.find_word(word, program.command, program.directory)
-                where = f"it stands in {named}" if named else "it is the default"
-                remedy = f"there is no GPU here: write {other} instead of {word}; {where}"
+                place = f"it stands in {named}" if named else "it is the default"
+                remedy = f"there is no GPU here: write {other} instead of {word}; {place}"
     if run.layout.processes > 1 and (
         script := command.find_script(program.command, program.directory)
     ):
@@ -527,9 +540,16 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"compare whole runs. {_describe_window(program) * bool(program.window)}".rstrip()
         )
     else:
+        compared = "whole runs are compared, start-up included"
+        if alone.ended or not program.window:
+            consequence = f"It reported no steps{'' if alone.ended else ' so far'}, so {compared}"
+        else:
+            consequence = (
+                "It reported no steps so far. If they are seen later, each run ends after "
+                f"{program.window:g} s of steady steps; else {compared}"
+            )
         yield (
-            f"It reported no steps{'' if alone.ended else ' so far'}, so whole runs are compared, "
-            "start-up included. To time its epochs, match the line that it prints after each with "
+            f"{consequence}. To time its epochs, match the line that it prints after each with "
             "--epoch-ends REGEX. Or write into the script: `from escala_steps import steps, "
             "epoch`, `for batch in steps(loader):`, and epoch() after each epoch. "
             f"Its last lines: {alone.last}"

@@ -18,7 +18,8 @@ lines are:
 
 If `ESCALA_WINDOW` is a number of seconds, the *window* is this time of steady steps. After the
 window, all processes of a run end at the same step. The file `window.json`, beside the folders of
-marks, has the number of this step. Errors here never end the training. Python 3.8 or later.
+marks, has the number of this step, and about how many seconds pass until then. Errors here never
+end the training. Python 3.8 or later.
 """
 
 import atexit
@@ -38,6 +39,9 @@ _EVERY_SECONDS = 0.05
 _DIFFERENCE, _COMPARED, _FIRST, _MOST_SECONDS = 0.25, 3, 3, 10.0
 #: The least steps of a window.
 _FEWEST = 5
+#: A step that is longer than the usual one by the first factor holds other work. A window with one
+#: such step is longer by at most the second factor, to see whether another one follows.
+_LONG, _LONGEST_WINDOW = 5.0, 3.0
 #: When a process has ended the window, all processes make this many further steps.
 _AHEAD = 2
 
@@ -57,6 +61,7 @@ class Rule:
     def __init__(self, fewest=_FEWEST):
         self.fewest, self.steady, self.began = fewest, None, None
         self._last, self._times = None, []
+        self._usual, self._long = 0.0, 0
 
     def begin(self, since):
         """Note the time since which the next step runs; None if it is not known."""
@@ -69,7 +74,10 @@ class Rule:
         last, self._last = self._last, now
         if self.began is None:
             self.began = now
-        if last is None or self.steady is not None:
+        if last is None:
+            return False
+        if self.steady is not None:
+            self._long += now - last > _LONG * self._usual * made
             return False
         # The mean of many steps stands for so many times as are compared.
         self._times += [(now - last) / made] * min(made, _COMPARED)
@@ -78,25 +86,26 @@ class Rule:
         before, later = self._times[-2 * _COMPARED : -_COMPARED], self._times[-_COMPARED:]
         is_steady = abs(sum(later) - sum(before)) <= _DIFFERENCE * sum(before)
         if is_steady or now - self.began > _MOST_SECONDS:
-            self.steady, self.began = total, now
+            self.steady, self.began, self._usual = total, now, sum(later) / _COMPARED
         return self.steady is not None
 
     def is_over(self, now, total, seconds):
         return (
             self.steady is not None
             and total >= self.steady + self.fewest
-            and now - self.began >= seconds
+            and now - self.began >= seconds * (_LONGEST_WINDOW if self._long == 1 else 1)
         )
 
 
-def end_window(path, last):
+def end_window(path, last, seconds=0.0):
     """Write the file that ends the window, unless another process has ended it.
 
-    `last` is the step at which processes end by themselves; None: Escala ends them.
+    `last` is the step at which processes end by themselves, after about so many `seconds`; None:
+    Escala ends them.
     """
     partial = "%s.%d" % (path, os.getpid())
     with _open(partial, "w") as file:
-        json.dump({"last": last}, file)
+        json.dump({"last": last, "seconds": seconds}, file)
     try:
         os.link(partial, path)  # The first process decides for all.
     except FileExistsError:
@@ -115,7 +124,8 @@ class _Steps:
         #: the time since which the iterator serves steps, and the batches taken from it before.
         self.iterator, self.since, self.taken = None, None, 0
         self._rule = Rule()
-        self._lines, self._written, self._process = [], 0.0, os.getpid()
+        # A process that becomes another one by `exec` begins its file again.
+        self._lines, self._written, self._process, self._mode = [], 0.0, os.getpid(), "w"
 
     def begin(self, since, batches=None, rows=None, samples=None, taken=0):
         self.since = None
@@ -146,7 +156,8 @@ class _Steps:
             with _open(_WINDOW) as file:
                 return self.made >= json.load(file)["last"]
         if self.length is not None and self._rule.is_over(now, self.made, _SECONDS):
-            end_window(_WINDOW, self.made + _AHEAD)
+            step_seconds = (now - self._rule.began) / (self.made - self._rule.steady)
+            end_window(_WINDOW, self.made + _AHEAD, _AHEAD * step_seconds)
         return False
 
     def _write(self, line):
@@ -160,8 +171,9 @@ class _Steps:
         if self._lines:
             lines, self._lines = self._lines, []
             try:
-                with _open("%s/%d.seen" % (_FOLDER, self._process), "a") as file:
+                with _open("%s/%d.seen" % (_FOLDER, self._process), self._mode) as file:
                     file.write("".join(json.dumps(line) + "\n" for line in lines))
+                self._mode = "a"
             except Exception:  # The training goes on.
                 pass
 
@@ -238,20 +250,22 @@ def _is_step(updater):
 
 # --- PyTorch
 
-#: The depth of nested updates.
-_depth = [0]
+#: The outermost optimizer that is making an update.
+_outermost = [None]
 
 
 def _optimizers(module):
     def enter(optimizer, *_):
-        _depth[0] += 1
+        # After an update that raised an error, the optimizer is still here.
+        if _outermost[0] is None:
+            _outermost[0] = optimizer
 
     @_harmless
     def leave(optimizer, *_):
         # An optimizer may call another optimizer.
-        _depth[0] = max(0, _depth[0] - 1)
-        if _depth[0]:
+        if _outermost[0] is not optimizer:
             return
+        _outermost[0] = None
         if _is_step(optimizer):
             if _steps.iterator is not None:
                 if _steps.since is not None:

@@ -42,7 +42,7 @@ log = logging.getLogger("escala")
 KEPT_BYTES, LAST_BYTES = 2**22, 2**14
 #: Seconds in which processes that a program started must end after the program.
 GRACE_SECONDS = 2.0
-#: A program that still runs this many seconds after the end of its window is ended.
+#: A program that still runs this many seconds after the last steps of its window is ended.
 WINDOW_GRACE_SECONDS = 15.0
 #: Seconds to wait for processes after SIGKILL. SIGKILL does not end a process that waits for a file
 #: server.
@@ -153,9 +153,9 @@ class WindowEnd(NamedTuple):
             if not self.is_over():
                 return False
             end_window(self.file, None)
-        ends_by_itself = read_json(self.file)["last"] is not None
-        over = time.time() - self.file.stat().st_mtime
-        return not ends_by_itself or over > WINDOW_GRACE_SECONDS
+        end, over = read_json(self.file), time.time() - self.file.stat().st_mtime
+        # The last steps, also of a slower process.
+        return end["last"] is None or over > WINDOW_GRACE_SECONDS + 2 * end["seconds"]
 
 
 def run(

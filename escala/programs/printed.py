@@ -378,7 +378,7 @@ class Numbers:
 
 #: After the word for an epoch or a step, its number: whole, and without a unit.
 _AND_NUMBER = (
-    r"[\W_]{0,4}(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|[kmg]\b|e\d)"
+    r"[\W_]{0,4}(?:no\W{1,2})?(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|[kmg]\b|e\d)"
     r"(?!\s*((m?s|secs?|seconds?|mins?|h)\b|%))"
 )
 #: Before the word for an epoch or a step: no word for the best epoch or for all epochs.

@@ -21,6 +21,8 @@ from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, differe
 WINDOW_FILE = "window.json"
 #: A step that is longer than the median by this factor includes other work, such as an evaluation.
 INTERRUPTED = 5.0
+#: Such steps recur if they are apart by at least this fraction of the window, and so many steps.
+_RECURRING, _FEWEST = 1 / 3, 5
 #: The steps of an epoch if their number is unknown. A loader with more steps than the second number
 #: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
@@ -75,9 +77,24 @@ class Loop:
 
     @property
     def steps_in_all(self) -> float | None:
-        """The steps of the whole loop, from the number of its batches; None if that is unknown."""
-        made, taken = self.steps[-1][1] - self.made_before, self.taken[-1] - self.taken_before
-        return self.batches and self.batches * made / taken
+        """The steps of the whole loop, from the number of its batches; None if that is unknown.
+
+        A script may take a batch before it needs it. So the steps are counted from one batch to a
+        later one. It may also go on with batches that it keeps.
+        """
+        made_at: dict[int, int] = {}  # the first step after each number of batches
+        for (_, made), taken in zip(self.steps, self.taken, strict=True):
+            made_at.setdefault(taken, made)
+        if self.batches is None or len(self.steps) > 1 == len(made_at):
+            return None
+        if len(made_at) > 2:
+            made_at.pop(self.batches, None)
+        first, last = min(made_at), max(made_at)
+        if first == last:
+            per_batch = (made_at[first] - self.made_before) / (first - self.taken_before)
+        else:
+            per_batch = (made_at[last] - made_at[first]) / (last - first)
+        return self.batches * per_batch
 
     def rows_of_steps(self) -> list[int | None]:
         """Return the rows of each note of steps; None for unknown rows."""
@@ -238,6 +255,7 @@ class Window:
     made, ended : the number of the last step of the first process, and the time of its end.
     rest_seconds : the time of an epoch outside of its steps, as far as the first process has shown
         it; None if the steps of an epoch are not known.
+    period : the longest seconds from one step that recurs with other work to the next; 0: none.
     """
 
     epochs: list[list[Epoch]]
@@ -246,6 +264,7 @@ class Window:
     made: int
     ended: float
     rest_seconds: float | None
+    period: float = 0.0
 
     def project(self, epochs: int, started: float) -> float | None:
         """Return the seconds of a training of some epochs, which `started` by the monotonic clock.
@@ -284,7 +303,8 @@ def window_of(processes: Sequence[Process]) -> Window | None:
 
     The last loop of the first process tells the steps of an epoch. If it does not tell them, an
     epoch has `UNKNOWN_EPOCH` steps. A step that is longer than the median by the factor
-    `INTERRUPTED` in one process is left out in all processes.
+    `INTERRUPTED` in one process is left out in all processes. If such steps recur, the epoch has
+    all steps from the end of the first one to the end of the last one: whole periods.
     """
     if not processes or any(process.steady is None for process in processes):
         return None
@@ -302,10 +322,21 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         for number, steps in enumerate(chosen)
         if steps.seconds > INTERRUPTED * usual * steps.made
     }
+    numbers, period, timed = sorted(interrupted), 0.0, by_process
+    ends = [[steps[number].ended for number in numbers] for steps in by_process]
+    if all(
+        numbers
+        and numbers[-1] - numbers[0] >= _FEWEST
+        and end[-1] - end[0] > _RECURRING * (steps[-1].ended - steps[0].began)
+        for end, steps in zip(ends, by_process, strict=True)
+    ):
+        timed = [steps[numbers[0] + 1 : numbers[-1] + 1] for steps in by_process]
+        period = max(later - before for end in ends for before, later in pairwise(end))
+        interrupted = set()
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None
     epochs = []
-    for every in by_process:
+    for every in timed:
         chosen = [steps for number, steps in enumerate(every) if number not in interrupted]
         epochs.append(
             Epoch(
@@ -321,6 +352,11 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     notes = [PROJECTED]
     if not known:
         notes.append(ASSUMED_EPOCH)
+    if period:
+        notes.append(
+            f"{len(numbers)} steps took more than {INTERRUPTED:g} times the usual one, such as "
+            "steps after a rollout, an evaluation or a wait for data: they recur, and count"
+        )
     if interrupted:
         spent = sum(by_process[0][number].seconds for number in interrupted)
         notes.append(
@@ -334,4 +370,6 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     within += sum(s.seconds - usual * s.made for s in long) / sum(s.made for s in by_process[0])
     rest_seconds = between + within * epoch_steps if known else None
     made = first + sum(steps.made for steps in by_process[0])
-    return Window([[epoch] for epoch in epochs], epoch_steps, notes, made, last.ended, rest_seconds)
+    return Window(
+        [[epoch] for epoch in epochs], epoch_steps, notes, made, last.ended, rest_seconds, period
+    )

@@ -393,7 +393,8 @@ def _measure(epochs: list[list[Epoch]], started: float, window: seen.Window | No
             {
                 "epoch": number + 1,
                 "steps": epoch.count or None,
-                "rows": int(sum(rows)) if rows and None not in rows else None,
+                # A script that keeps its batches takes no rows any more.
+                "rows": int(sum(rows)) or None if rows and None not in rows else None,
                 "began": epoch.began,
                 "train_seconds": max(other.train_seconds for other in of_processes),
                 "epoch_wall_seconds": epoch.ended - epoch.began,

@@ -176,6 +176,22 @@ def test_two_configurations_are_compared_in_one_session_on_machines_and_links_of
     assert reason is None if said is None else said in reason
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (None, None, None), (938, 469, None), (10_000, 10_000, None),
+        (938, None, "a window"), (10_000, None, "a window"), (938, 10_000, "known of one only"),
+    ],
+)  # fmt: skip
+def test_windows_and_whole_runs_of_a_program_are_not_compared(runs, one, other, said):
+    program = {"command": ["train"], "files": {}, "known_by": "seen"}
+    seen = changed(changed(runs["single"], "program", program), "training.steps_per_epoch", one)
+    threads = changed(changed(seen, "variant", "threads"), "training.steps_per_epoch", other)
+    reason = refusal(seen, threads)
+    assert refusal(threads, seen) == reason
+    assert reason is None if said is None else said in reason
+
+
 def test_nodes_of_each_kind_are_counted_and_may_be_far_apart_within_a_session(runs):
     across = changed(runs["across"], "layout", Layout(3, 1))
     fast = MACHINE | {"cpu": "Faster CPU"}

@@ -878,6 +878,7 @@ OUTPUTS = {
     "every hundredth step": ("iter_dt 5.{n}ms; iter {n}00: train loss {loss}", "step", 30, 2900),
     "a part of all batches": ("| epoch   1 |   {n}/ 29 batches | loss  {loss}", "step", 30, 29),
     "a bar": ("\r {n}%|███       | {n}/29 [00:01<00:08, 10.1it/s, loss={loss}]", "step", 30, 29),
+    "a word before the number": ("Batch no {n} of 29, loss: {loss}", "step", 30, 29),
     "rows of an epoch": ("Train Epoch: 1 [{n}/29 ({n}%)]\tLoss: {loss}", "step", 30, 29),
     "epochs with a score": ("Epoch {n}, val_acc: {loss}", "epoch", 30, 29),
 }

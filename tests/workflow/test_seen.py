@@ -6,14 +6,18 @@ import json
 import os
 import socket
 import subprocess
+import sys
+import zipfile
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from escala.engines import interpreter
-from escala.programs import seen
-from escala.programs.program import HOOK
+from escala.hook.escala_seen import Rule
+from escala.programs import child, seen
+from escala.programs.program import HOOK, Program
 
 #: The beginning of a script: the times at which its steps end, as it sees them, go to a file.
 SCRIPT = """
@@ -42,7 +46,11 @@ json.dump([begins, ends], open(sys.argv[1], "w"))
 """
 #: Parts of a script, with the batches, rows and samples of the loops that make its steps.
 PARTS = {
-    "no loader": ("for number in range(3):\n    step()\n", [(None, None, None)]),
+    "no loader, and an update that fails before": (
+        "try:\n    optimizer.step(lambda: 1 / 0)\nexcept ZeroDivisionError:\n    pass\n"
+        "for number in range(3):\n    step()\n",
+        [(None, None, None)],
+    ),
     "an evaluation after each epoch": (
         "for epoch in range(2):\n"
         "    begins.append(time.monotonic())\n"
@@ -106,8 +114,12 @@ def test_steps_of_pytorch_are_those_that_the_script_makes(tmp_path):
     moments = sorted([*begins, *ends])
     pairs = [(before, end) for before, end in pairwise(moments) if end in set(ends)]
     assert len(steps) == len(pairs)
-    for (began, ended), step in zip(pairs, steps, strict=True):
-        assert step.seconds == pytest.approx(ended - began, abs=0.005)
+    differences = [
+        abs(step.seconds - (ended - began))
+        for (began, ended), step in zip(pairs, steps, strict=True)
+    ]
+    # A busy machine disturbs single steps. An evaluation takes 0.1 s.
+    assert median(differences) < 0.002 and max(differences) < 0.05
     known = [loop.rows_of_steps() for loop in process.loops]
     assert known[1:5] == [[4] * 5, [4] * 5, [4] * 3, [4] * 2]
     assert known[-1] == [6, 6, 6]
@@ -199,3 +211,168 @@ def test_batches_of_keras_are_steps_in_fit_and_in_a_loop_of_the_script(tmp_path)
     # `fit` calls no `train_on_batch`, and models that take turns make one step.
     assert [loop.batches for loop in process.loops] == [3, 3]
     assert [len(loop.steps) for loop in process.loops] == [3, 3 + 5]
+
+
+def process(*loops: list[float], steady: int = 0, **known: int) -> seen.Process:
+    """A process whose loops have steps of these seconds, each with one batch."""
+    now, made, result = 0.0, 0, []
+    for seconds in loops:
+        loop = seen.Loop(now, **known, made_before=made)
+        for taken, more in enumerate(seconds, 1):
+            now, made = now + more, made + 1
+            loop.steps.append((now, made))
+            loop.taken.append(taken)
+        result.append(loop)
+    return seen.Process(result, steady)
+
+
+@pytest.mark.parametrize(
+    ("steps", "mean", "every", "left_out"),
+    [
+        # A rollout of 1 s before every 16 updates of 0.01 s: whole periods are timed.
+        ([0.01] * 5 + ([1.0] + [0.01] * 15) * 3, (1.0 + 0.15) / 16, 16, 0),
+        # A loader gives four batches at once.
+        ([0.2, 0.01, 0.01, 0.01] * 20, (0.2 + 0.03) / 4, 4, 0),
+        # One evaluation, and one that is followed by a slow step.
+        ([0.01] * 50 + [1.0] + [0.01] * 50, 0.01, None, 1),
+        ([0.01] * 50 + [1.0, 0.1] + [0.01] * 50, 0.01, None, 2),
+    ],
+)
+def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
+    window = seen.window_of([process(steps)])
+    [[epoch]] = window.epochs
+    assert epoch.train_seconds / epoch.count == pytest.approx(mean)
+    assert window.period == pytest.approx(0 if left_out else mean * every)
+    assert len([note for note in window.notes if "left out" in note]) == bool(left_out)
+    if left_out:
+        assert epoch.count == len(steps) - left_out
+
+
+@pytest.mark.parametrize(
+    ("batches", "taken", "steps"),
+    [
+        (4, [1, 2, 3, 4, 4, 4, 4, 4], 4),  # It goes on with batches that it keeps.
+        (4, [4, 4, 4], None),  # It takes all batches before its first step.
+        (4, [1, 1, 1, 2, 2], 12),  # Three updates of each batch.
+        (4, [2, 4], 2),  # One update of two batches.
+        (100, [2, 3, 4, 5, 6], 100),  # A batch is taken before it is needed,
+        (20, [3, 5, 7, 9, 11, 13, 15, 17, 19, 20], 10),  # also with an update of two batches.
+        (1, [1], 1),
+        (None, [1, 2], None),
+    ],
+)
+def test_the_steps_of_an_epoch_follow_from_batches(batches, taken, steps):
+    notes = [(float(made), made) for made in range(1, len(taken) + 1)]
+    loop = seen.Loop(0.0, batches, steps=notes, taken=taken)
+    assert loop.steps_in_all == (steps and pytest.approx(steps))
+
+
+#: Libraries that make rounds as XGBoost does, without its time to import.
+LIBRARY = {
+    "xgboost/__init__.py": "",
+    "xgboost/core.py": (
+        "import time\nSECONDS = 0.01\nclass Booster:\n    def update(self): time.sleep(SECONDS)\n"
+    ),
+    "work.py": (
+        "from xgboost.core import Booster\n"
+        "def rounds(number):\n    for _ in range(number): Booster().update()\n"
+    ),
+}
+
+
+def write_library(folder: Path) -> None:
+    for name, text in LIBRARY.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+#: Scripts, their options of Python, and the rounds that are seen of each process.
+FORMS = {
+    "fails": ((), "rounds(3)\nraise ValueError('no')", [3]),
+    "ends with a code": ((), "rounds(3)\nsys.exit(3)", [3]),
+    "forks": ((), "rounds(2)\nif os.fork(): os.wait()\nelse: rounds(4)\nrounds(1)", [3, 5]),
+    "becomes itself": (
+        (),
+        "rounds(2)\n"
+        "if sys.argv[1:] == []: os.execv(sys.executable, [sys.executable, __file__, '1'])",
+        [2],
+    ),
+    "two threads": (
+        (),
+        "both = [threading.Thread(target=rounds, args=[5]) for _ in range(2)]\n"
+        "[one.start() for one in both]; [one.join() for one in both]",
+        [10],
+    ),
+    "a pool": (
+        (),
+        "import multiprocessing as m\n"
+        "if __name__ == '__main__':\n"
+        "    one = m.get_context('spawn').Process(target=rounds, args=[4])\n"
+        "    one.start(); one.join()",
+        [4],
+    ),
+    "isolated": (("-I",), "rounds(3)", []),
+    "without site": (("-S",), "rounds(3)", []),
+    "its own sitecustomize": ((), "rounds(3)\nprint(sitecustomize.MINE)", [3]),
+    "a zip": ((), "rounds(3)\nprint(os.path.basename(sys.argv[0]))", [3]),
+}  # fmt: skip
+
+
+def test_a_program_of_slow_steps_ends_at_the_last_step_of_its_window(tmp_path, monkeypatch):
+    """A process of MPI that is killed makes its launcher fail."""
+    write_library(tmp_path)
+    (tmp_path / "script.py").write_text(
+        "import xgboost.core\nxgboost.core.SECONDS = 0.4\nfrom work import rounds\nrounds(1000)"
+    )
+    marks = tmp_path / "marks0"
+    marks.mkdir()
+    program = Program.of({"command": [sys.executable, "script.py"]}, tmp_path, "program")
+    given = os.environ | {
+        "PYTHONPATH": f"{HOOK}{os.pathsep}{tmp_path}", "ESCALA_STEPS": str(marks),
+        "ESCALA_WINDOW": "2",
+    }  # fmt: skip
+    monkeypatch.setattr(child, "WINDOW_GRACE_SECONDS", 0.1)
+    output = child.Output(program)
+    window = child.WindowEnd(tmp_path / "window.json", lambda: False)
+    ended = child.run(program, list(program.command), given, "ESCALA_STEPS", output, window=window)
+    assert ended.code == 0
+    assert seen.read(marks)[0].made == json.loads(window.file.read_text())["last"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_script_does_with_the_hook_what_it_does_without(form, tmp_path):
+    options, code, rounds = FORMS[form]
+    library, marks = tmp_path / "library", tmp_path / "marks0"
+    write_library(library)
+    marks.mkdir()
+    imports = "import os, sys, threading\n"
+    if "sitecustomize" in form:
+        (library / "sitecustomize.py").write_text("MINE = 1")
+        imports += "import sitecustomize\n"
+    imports += f"sys.path.insert(0, {str(library)!r})\nfrom work import rounds\n"
+    script = tmp_path / "script.py"
+    script.write_text(imports + code)
+    if form == "a zip":
+        script = tmp_path / "script.pyz"
+        with zipfile.ZipFile(script, "w") as file:
+            file.writestr("__main__.py", imports + code)
+
+    def end(**added: str) -> subprocess.CompletedProcess:
+        given = os.environ | {"PYTHONPATH": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
+        call = [sys.executable, *options, script]
+        return subprocess.run(call, env=given | added, capture_output=True, text=True, timeout=60)
+
+    bare = end()
+    hooked = end(ESCALA_STEPS=str(marks), PYTHONPATH=f"{HOOK}{os.pathsep}{library}")
+    assert (hooked.returncode, hooked.stdout, hooked.stderr) == (
+        bare.returncode, bare.stdout, bare.stderr,
+    )  # fmt: skip
+    assert sorted(process.made for process in seen.read(marks)) == rounds
+
+
+def test_steps_of_loops_of_one_batch_become_steady():
+    rule = Rule()
+    for number in range(20):
+        rule.begin(number)
+        rule.step(number + 0.9, 1, number + 1)
+    assert rule.steady

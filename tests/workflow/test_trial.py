@@ -133,6 +133,26 @@ time.sleep(float(sys.argv[int(os.environ["WORLD_SIZE"])]))
 """
 
 
+@pytest.mark.parametrize(
+    ("strategy", "line", "refused"),
+    [
+        ("torch-ddp", "Found no 2 GPUs. Exiting.", True),
+        ("torch-ddp", "Found no 2 GPUs.", False),
+        ("single", "Found no 2 GPUs. Exiting.", False),
+    ],
+)
+def test_a_program_that_gives_up_is_refused(strategy, line, refused, experiment):
+    tried = experiment(
+        f"import time\ntime.sleep(1)\nprint({line!r})", strategy=strategy, more="1x2"
+    )
+    if not refused:
+        assert first(tried).ended
+        return
+    with pytest.raises(InputError) as error:
+        first(tried)
+    assert line in error.value.reason
+
+
 def test_several_processes_that_end_before_one_that_was_cut_are_told(experiment):
     tried = experiment(SLEEP, "9", "1", strategy="torch-ddp", more="1x2")
     found = first(tried, limit_seconds=2)
@@ -290,7 +310,8 @@ def test_what_a_trial_found_is_said(experiment):
 
 def made(run, **known: object) -> trial.Trial:
     """Return the trial of a run of three epochs of 2 s, after a start of 4 s, or as is known."""
-    ran = {"processes": 1, "cores": 1.0, "ranks": None, "core_seconds": 6.0, "silent_seconds": 1.0}
+    ran = {"processes": 1, "cores": 1.0, "ranks": None, "core_seconds": 6.0}
+    ran |= {"silent_seconds": 1.0, "start_seconds": 0.5}
     usual = {
         "seconds": 10.0, "ended": True, "known_by": "output", "epoch_seconds": 2.0, "epochs": 3,
         "last": "end", "whole_seconds": 10.0, "ran": ran,
@@ -317,6 +338,16 @@ def test_the_time_of_all_runs_is_estimated(known, least, most, experiment):
     assert trial.estimate(found, None, tried) == pytest.approx((least, most))
     *_, last = trial.report(found, None, tried)
     assert ("time_limit_minutes" in last) == (most == 7200), last
+
+
+@pytest.mark.parametrize(
+    ("ended", "window", "may_be_seen"), [(True, 2, False), (False, 0, False), (False, 2, True)]
+)
+def test_steps_may_be_seen_after_a_trial_was_cut(ended, window, may_be_seen, experiment):
+    tried = experiment("", window=window)
+    whole = made(tried.runs[0], ended=ended, known_by="whole run")
+    [line] = [line for line in trial.report(whole, None, tried) if "no steps" in line]
+    assert ("if they are seen later" in line.lower()) == may_be_seen
 
 
 @pytest.mark.parametrize(
@@ -407,6 +438,21 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
     assert command.run(_arguments("--again")) == 1
     assert names == ["train", "train"] and "--again" in words
     assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()
+
+
+@pytest.mark.parametrize(("period", "window"), [(0.0, 2), (0.5, 2), (1.2, 4), (7.0, 21)])
+def test_a_window_is_long_enough_for_what_recurs(period, window, tmp_path, monkeypatch):
+    command = importlib.import_module("escala.commands.try")
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
+    monkeypatch.setattr(
+        trial, "try_once", lambda e, run, *_: made(run, window_steps=9, steps=9, period=period)
+    )
+    monkeypatch.setattr(flow, "_measure", lambda *_: 1)
+    assert command.run(_arguments()) == 1
+    assert f"window: {window}\n" in (tmp_path / "escala-train.yaml").read_text()
 
 
 def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):
@@ -510,7 +556,7 @@ def test_a_script_that_asks_for_gpus_is_told_the_word_to_change(
     asks = experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
     with pytest.raises(InputError) as refused:
         first(asks)
-    assert where in refused.value.remedy
+    assert where in refused.value.remedy and where not in refused.value.reason
     # What the remedy says helps.
     changed = tmp_path / where.partition(",")[0]
     changed.write_text(
