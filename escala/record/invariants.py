@@ -148,7 +148,8 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
     unlisted = list_unlisted(sorted({*chain(*read)}), program, paths, folder.parent)
     epochs = [process["epochs"] for process in training]
     steps = [sum(epoch["steps"] or 0 for epoch in of_process) for of_process in epochs]
-    if len(set(steps)) > 1:
+    # The processes of a window may have found their steps steady at different steps.
+    if len(set(steps)) > 1 and not training[0]["epoch_steps"]:
         notes.append(
             f"the ranks made different numbers of steps: from {min(steps)} to {max(steps)}"
         )

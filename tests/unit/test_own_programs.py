@@ -542,6 +542,7 @@ def test_processes_whose_windows_differ_are_timed_by_their_steps(tmp_path: Path)
     [epoch] = found["epochs"]
     assert epoch["train_seconds"] / epoch["steps"] == pytest.approx(0.3)
     assert epoch["rows"] / epoch["steps"] == 2 * 8
+    assert found["program"]["notes"] == []
 
 
 def test_a_process_that_says_nothing_beside_one_that_tells_is_no_unknown_run(tmp_path: Path):
