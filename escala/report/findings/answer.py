@@ -339,9 +339,10 @@ def engines(report: Report) -> Iterator[Finding]:
         if answer.workload in programs(report.tables) or engine is None:
             continue
         quickest: dict[str, Alternative] = {}
-        for other in sorted(answer.alternatives, key=lambda other: -other.ratio.value):
+        known = [other for other in answer.alternatives if other.verdict != UNAVAILABLE]
+        for other in sorted(known, key=lambda other: -other.ratio.value):
             other_engine = _title_of_engine(other.names)
-            if other_engine not in (None, engine) and other.verdict != UNAVAILABLE:
+            if other_engine not in (None, engine):
                 quickest.setdefault(other_engine, other)
         for other_engine, other in quickest.items():
             verdict = "" if other.verdict == FASTER else f"{other.verdict}: "
