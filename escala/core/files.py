@@ -49,14 +49,15 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
         temporary = folder / _NEW / path.name
         try:
             yield temporary
+            if durable:
+                _sync_content(temporary)
             if path.is_dir() and temporary.is_dir():
                 # A folder is replaced by two renames: a kill leaves the old folder, the new one, or
                 # none.
                 path.replace(folder / _REPLACED)
+            temporary.replace(path)
             if durable:
-                settle(temporary, path)
-            else:
-                temporary.replace(path)
+                _sync(path.parent)
         except OSError as error:
             # The error of a full disk does not name the file that was being written.
             if error.errno is not None and error.filename is None:
@@ -138,12 +139,16 @@ def settle(temporary: Path, target: Path) -> None:
 
     The content is written to the disk before the name, and the name before the function returns.
     """
-    for inner in (temporary, *temporary.rglob("*")):
-        if not inner.is_symlink():
-            _sync(inner)
+    _sync_content(temporary)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary.replace(target)
     _sync(target.parent)
+
+
+def _sync_content(path: Path) -> None:
+    for inner in (path, *path.rglob("*")):
+        if not inner.is_symlink():
+            _sync(inner)
 
 
 def _sync(path: Path) -> None:

@@ -113,15 +113,16 @@ class _Plain(Scalars, yaml.SafeLoader):
         except (ValueError, AttributeError):
             raise _mistake(f"{node.value} is not a valid value", node) from None
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        # Keys are compared before `<<` adds those of other mappings to the node.
+        node, seen = super().compose_mapping_node(anchor), set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _mistake("a list or a mapping is used as a key", key)
             if key.value in seen:
                 raise _mistake(f"the key {key.value} is there twice", key)
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 def _mistake(reason: str, node: yaml.Node) -> yaml.YAMLError:

@@ -121,6 +121,16 @@ def test_scalars_are_those_of_version_1_2(tmp_path):
     assert [*map(type, found)] == [*map(type, [*SCALARS.values(), {}])]
 
 
+def test_merged_keys_may_be_replaced_and_a_key_that_is_there_twice_is_refused(tmp_path):
+    file = tmp_path / "file.yaml"
+    file.write_text("deep: [&a {a: 1, b: 2}, &c {<<: *a, a: 3}]\ntop: {<<: *c, b: 4}\n")
+    mappings = {"deep": [{"a": 1, "b": 2}, {"a": 3, "b": 2}], "top": {"a": 3, "b": 4}}
+    assert read(file) == read_yaml(file) == mappings
+    file.write_text("top: {<<: {b: 2}, a: 1,\n  a: 2}\n")
+    with pytest.raises(InputError, match=r"line 2, column 3.*the key a is there twice"):
+        read(file)
+
+
 def test_a_written_text_stays_one_for_either_version(tmp_path):
     texts = [*SCALARS, "<<", "1.0", "null", "a: b"]
     file = tmp_path / "file.yaml"
@@ -244,6 +254,16 @@ def test_a_folder_replaces_the_old_one_whole_or_not_at_all(tmp_path):
         raise OSError
     assert names(path) == ["new"]
     assert names(tmp_path) == ["sequences"]
+
+
+def test_a_folder_stays_if_the_disk_has_no_room_for_the_new_one(tmp_path, monkeypatch):
+    path = tmp_path / "sequences"
+    path.mkdir()
+    (path / "old").touch()
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match="full"), atomic(path) as temporary:
+        temporary.mkdir()
+    assert names(path) == ["old"] and names(tmp_path) == ["sequences"]
 
 
 def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path, monkeypatch):
