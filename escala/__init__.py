@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def compare(first: Sequence[str], second: Sequence[str], **options: Any) -> dict[str, Any]:
+def compare(
+    first: str | Sequence[str], second: str | Sequence[str], **options: Any
+) -> dict[str, Any]:
     """Measure two commands in turns, as `escala compare` does, and return its answer.
 
     Parameters
     ----------
-    first, second : the words of each command; the first is the reference.
+    first, second : the words of each command, or one text; the first is the reference.
     options : of `escala compare`, with `_` for `-`: `repeats=10`, `in_place=True`, `data=["a=b"]`.
+        False and None leave an option out.
 
     Returns
     -------
@@ -36,12 +39,13 @@ def compare(first: Sequence[str], second: Sequence[str], **options: Any) -> dict
         option = f"--{name.replace('_', '-')}"
         if value is True:
             words.append(option)
-        else:
+        elif value is not False and value is not None:
             values = value if isinstance(value, list | tuple) else [value]
             words += [word for one in values for word in (option, str(one))]
+    sides = [[side] if isinstance(side, str) else side for side in (first, second)]
     with temporary_folder("escala-compare") as folder:
         file = Path(folder, "answer.json")
-        words += ["--json", str(file), "--", *first, "---", *second]
+        words += ["--json", str(file), "--", *sides[0], "---", *sides[1]]
         code = call_escala("compare", *words)
         if not file.exists():
             raise RuntimeError(f"escala compare ended with exit code {code} and without an answer")

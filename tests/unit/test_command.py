@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from escala import command
+from escala import command, compare
 from escala.commands import measure
 from escala.commands.report import SUMMARY
-from escala.core import console, environment
+from escala.core import children, console, environment
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
+from escala.core.files import write_json
 from escala.record.schema import FORMAT
 from escala.workflow.call import PROJECT
 from tests.calls import python
@@ -289,3 +290,15 @@ def test_bash_completes_subcommands_options_values_and_experiments(tmp_path, lin
     )  # fmt: skip
     assert re.match(r"complete .*-F \S+ escala\n", done.stderr), done.stderr
     assert {word.strip() for word in done.stdout.splitlines()} >= offered
+
+
+def test_options_from_python_are_those_of_the_command(monkeypatch):
+    def answer(*words):
+        _, arguments = command.parse(words)
+        write_json(arguments.json, {name: vars(arguments)[name] for name in ("extra", *options)})
+        return console.DONE
+
+    monkeypatch.setattr(children, "call_escala", answer)
+    options = {"name": None, "in_place": False, "terminal": True, "repeats": 2, "data": ["a=b"]}
+    content = compare("python a.py --x 1", ["python", "b.py"], **options)
+    assert content == {"extra": ["python a.py --x 1", "---", "python", "b.py"]} | options
