@@ -57,12 +57,17 @@ def describe_nodes(
         commands.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
     environment = step_environment(job) | project_mpi()
     for command in commands:
-        done = children.capture(command, env=environment, timeout=_SURVEY_SECONDS)
+        try:
+            done = children.capture(command, env=environment, timeout=_SURVEY_SECONDS)
+        except subprocess.TimeoutExpired:
+            why = f"no answer in {_SURVEY_SECONDS} seconds"
+            continue
+        why = cause(done.stderr)
         lines = [line for line in done.stdout.splitlines() if MARK in line]
         if done.returncode == 0 and len(lines) == count:
             break
     else:
-        raise RuntimeError(f"srun failed on the nodes: {cause(done.stderr)}")
+        raise RuntimeError(f"srun failed on the nodes: {why}")
     answers = [json.loads(line.partition(MARK)[2]) for line in lines]
     answers.sort(key=lambda node: node.pop("number"))
     world = min((node.pop("world") or 1) for node in answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from dataclasses import replace
 from datetime import datetime
@@ -22,7 +23,8 @@ from escala.measure import table
 from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, by_nodes, plan_session, table_of
 from escala.runtime import asking, slurm
-from escala.runtime.layout import Layout
+from escala.runtime.layout import Layout, Node
+from escala.runtime.node import MARK
 from escala.workflow.experiments import Experiments
 from escala.workflow.plans import Jobs, Plans
 from tests.conftest import ROOT
@@ -198,6 +200,24 @@ def test_a_run_is_not_recorded_where_the_job_has_lost_a_node(tmp_path, monkeypat
     asking.require_answers(["n1", "n2"])
     with pytest.raises(InputError, match=r"SLURM_JOB_ID.*17.*no longer has n3,"):
         asking.require_answers(["n2", "n3"])
+
+
+def test_nodes_are_described_without_an_mpi_that_does_not_answer(tmp_path, monkeypatch):
+    srun = tmp_path / "srun"
+    node = Node("n1", "eth0", "10.0.0.1", [0], [4000], {})
+    answer = json.dumps(vars(node) | {"number": 0, "world": None})
+    srun.write_text(
+        '#!/bin/sh\ncase "$*" in --mpi=list) echo pmix;; *--mpi=pmix*) exec sleep 60;; '
+        f"*) echo '{MARK}{answer}';; esac\n"
+    )
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(asking, "_SURVEY_SECONDS", 1)
+    call = "17", 1, ["n1"], None, 1
+    assert asking.describe_nodes(*call, mpi=True) == ([node], 1)
+    srun.write_text("#!/bin/sh\nexec sleep 60\n")
+    with pytest.raises(RuntimeError, match="no answer in 1 seconds"):
+        asking.describe_nodes(*call, mpi=False)
 
 
 ONE, TWO, FOUR = "1x1", "2x1", "4x1"
