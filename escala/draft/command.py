@@ -66,7 +66,7 @@ _MODULES = {
 }
 _OTHER_NAMES = {"-n": "--nproc", "--num_accelerators": "--num_gpus"}
 #: This launcher hands each process its number on its node, as an option of the script.
-_HANDS_RANK = "torch.distributed.launch"
+_RANK_AS_OPTION_LAUNCHER = "torch.distributed.launch"
 #: Launchers that Escala replaces, each with the strategy that starts the same processes.
 _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
@@ -145,7 +145,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
         has_environment = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
         file = None if has_environment else find_program(words[0])
         python = (file and interpreter_of(Path(file))) or "python"
-        reading = _without_launcher(words, strategy, python)
+        reading = _without_launcher(words, strategy, python, folder)
         if _program_name(reading.command) in {*_LAUNCHERS, *_STARTERS}:
             # A job step, of `srun torchrun …`, starts another launcher on each node.
             launched = " ".join(words[: len(words) - len(reading.command)])
@@ -154,14 +154,6 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
             reading.command[:0] = before
             return reading
         script = find_script(reading.command, folder)
-        if program == _HANDS_RANK and "--use-env" not in reading.sentences[0].replace("_", "-"):
-            # The option has two spellings. A script knows one of them.
-            text = script.read_text(encoding="utf-8", errors="replace") if script else ""
-            is_old = "--local_rank" in text and "--local-rank" not in text
-            option = "--local_rank" if is_old else "--local-rank"
-            place = reading.command.index("-m") + 2 if "-m" in reading.command else 2
-            reading.command.insert(place, f"{option}={{local_rank}}")
-            reading.sentences.append(f"Each process gets its number on its node, as {option}.")
         if reading.strategy == "mpi" and "horovod-mpi" in find_strategies(script):
             reading.strategy = "horovod-mpi"
     elif program in _STARTERS:
@@ -196,7 +188,9 @@ def _find_module_word(words: Sequence[str]) -> int | None:
     return place + 1 if starts and place + 1 < len(words) else None
 
 
-def _without_launcher(words: Sequence[str], strategy: str | None, python: str) -> Reading:
+def _without_launcher(
+    words: Sequence[str], strategy: str | None, python: str, folder: Path
+) -> Reading:
     """Return what a launcher starts, without the launcher and its options.
 
     Parameters
@@ -221,7 +215,15 @@ def _without_launcher(words: Sequence[str], strategy: str | None, python: str) -
         raise _unclear(words, uncertain if has_words else "it starts no program")
     if strategy == "mpi" and ":" in started:
         raise _unclear(words, "it starts several programs, divided by :")
-    command = started
+    program, command, sentences = _program_name(words), started, []
+    if program == _RANK_AS_OPTION_LAUNCHER and "--use-env" not in names:
+        # The option has two spellings. A script knows one of them.
+        script = find_script(started, folder)
+        text = script.read_text(encoding="utf-8", errors="replace") if script else ""
+        is_old = "--local_rank" in text and "--local-rank" not in text
+        option = "--local_rank" if is_old else "--local-rank"
+        started.insert(1, f"{option}={{local_rank}}")
+        sentences = [f"Each process gets its number on its node, as {option}."]
     if strategy == "torch-ddp" and "--no-python" not in names:
         command = [*starter, *(["-m"] if names & {"-m", "--module"} else []), *started]
     assigned = [
@@ -232,8 +234,8 @@ def _without_launcher(words: Sequence[str], strategy: str | None, python: str) -
     command = ["env", *assigned, *command] if assigned else command
     launched = " ".join(words[:place])
     how = "starts the ranks itself (strategy {strategy})" if strategy else "starts its program"
-    sentence = f"{launched} is left out: Escala {how.format(strategy=strategy)}."
-    return Reading(command, strategy, [sentence], processes=_read_processes(options))
+    sentences.insert(0, f"{launched} is left out: Escala {how.format(strategy=strategy)}.")
+    return Reading(command, strategy, sentences, processes=_read_processes(options))
 
 
 def _read_processes(options: Sequence[str]) -> int | None:

@@ -187,7 +187,8 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
         options, reading.processes, draft_command.may_use_gpus(words, folder), sentences, sizes
     )
     if sizes and options.nodes == 1 and threads == 1:
-        reason = f"one process on one core can be compared with nothing ({cores} available)"
+        available = len(available_cores())
+        reason = f"one process on one core can be compared with nothing ({available} available)"
         remedy = "give at least 2, or --nodes 2 on a cluster"
         raise InputError("--processes", options.processes, reason, remedy)
     sentences += _limits(program, strategy, options, sizes)

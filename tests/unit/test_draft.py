@@ -405,6 +405,9 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         # This launcher hands each process its number.
         ("-- python -m torch.distributed.launch --nproc_per_node=auto train.py x", "torch-ddp",
          f"{PYTHON} --local-rank={{local_rank}} x"),
+        ("-- python -u -m torch.distributed.launch --nproc_per_node=4 train.py -m x", "torch-ddp",
+         "python -u train.py --local-rank={local_rank} -m x"),
+        ("-- python -m torch.distributed.launch --use_env train.py x", "torch-ddp", f"{PYTHON} x"),
         # Launchers whose numbers are replaced, with a subcommand, as a module, and by short names.
         ("-- python -m accelerate.commands.launch --mixed_precision no -m mine --num_processes 2",
          "own-launcher", MODULE),
@@ -615,7 +618,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
         ("-- mpirun --unheard-of simulate", "not certain which of its words is the program"),
         ("-- mpirun -n 1 python a.py : -n 1 python b.py", "several programs"),
         ("--launcher -- torchrun --nproc-per-node 4 train.py", "{ranks_of_node}"),
-        ("--processes 1 -- python train.py", "at least 2"),
+        ("--processes 1 -- python train.py", "(4 available)"),
         ("-- python train.py {row}", "command: '{row}': there is no such placeholder"),
         ("-- python train.py {data.reads}", "--data reads=PATH"),
         ("--data reads=none -- python train.py {data.reads}", "none"),
