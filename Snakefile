@@ -73,7 +73,7 @@ use rule all as report with:
             lambda wildcards: {
                 "page": True,
                 "table": measurements_of(EXPERIMENT),
-                "all": len(cut_at_stop(plan_session(EXPERIMENT)).runs),
+                "all": len(until_stop(plan_session(EXPERIMENT)).runs),
             },
         ),
     message:

@@ -24,7 +24,7 @@ from escala.core.files import write_json, write_text
 from escala.experiment import Run
 from escala.measure import lost, table
 from escala.measure.allocated import Allocated
-from escala.measure.plan import Plan, PlannedRun, cut_at_stop, looks_file, no_time_file
+from escala.measure.plan import Plan, PlannedRun, looks_file, no_time_file, until_stop
 from escala.measure.session import Session
 from escala.report.progress import Progress, find_comparisons, why_decided
 from escala.runtime import slurm
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         lost.record(plan.runs, write_lost)
         return console.DONE
     if arguments.table:
-        write_text(plan.table, table.text(cut_at_stop(plan)))
+        write_text(plan.table, table.text(until_stop(plan)))
         return console.DONE
     if number := slurm.job_number():
         # Each job of a call is a session of its own: their nodes may differ, so runs of two jobs

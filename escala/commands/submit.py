@@ -28,8 +28,8 @@ from escala.core.variables import CALLERS_VARIABLES
 from escala.engines.environments import provide_all
 from escala.experiment import Experiment, Run, load
 from escala.experiment.runs import engines_of
-from escala.measure import estimate, standing
-from escala.measure.plan import cut_at_stop, plan_session
+from escala.measure import estimate, missing
+from escala.measure.plan import plan_session, until_stop
 from escala.runtime import slurm
 from escala.workflow import call as workflow
 
@@ -148,10 +148,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def select_runs(e: Experiment) -> list[Run]:
     """Return the runs that a call inside the job measures, as far as this machine can tell."""
-    plan = cut_at_stop(plan_session(e))
+    plan = until_stop(plan_session(e))
     # The nodes of the job may have no access to the internet.
     provide_all(engines_of(planned.run for planned in plan.runs))
-    return [planned.run for planned in standing.runs_left_of(plan, standing.Present())]
+    return [planned.run for planned in missing.runs_left_of(plan, missing.Present())]
 
 
 def _log(e: Experiment, number: str) -> Path:

@@ -151,7 +151,7 @@ def words_of(run: Run) -> str:
     return f"{what} {run.workload}{data}: {run.configuration}, {Path(run.folder).name}"
 
 
-def cut_at_stop(plan: Plan) -> Plan:
+def until_stop(plan: Plan) -> Plan:
     """Return a plan without the repeats after the one at which its session decided to stop."""
     if plan.sequential is None or not (file := looks_file(plan.experiment)).exists():
         return plan

@@ -26,9 +26,9 @@ from escala.core.files import read_json, write_json, write_text
 from escala.core.load import Load
 from escala.core.readable import with_noun
 from escala.experiment import Run
-from escala.measure import estimate, lost, standing, table
+from escala.measure import estimate, lost, missing, table
+from escala.measure.missing import Stored
 from escala.measure.plan import Group, Plan, PlannedRun, is_within, looks_until, words_of
-from escala.measure.standing import Stored
 from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
 from escala.runtime import slurm
@@ -207,11 +207,11 @@ class Session:
         times_again()  # A wrong number is refused before anything is measured.
         lost.record(self.plan.runs, self.write_lost)
         lost.require_ended(self.plan.runs)
-        present = standing.Present(variables.describe(), self.plan.since)
+        present = missing.Present(variables.describe(), self.plan.since)
         waiting = {
             group: runs
             for group in self.plan.groups
-            if (runs := standing.runs_left(group, present, whole=self.job is not None))
+            if (runs := missing.runs_left(group, present, whole=self.job is not None))
         }
         self._rows = table.rows_of(self.plan.runs)
         try:
@@ -262,7 +262,7 @@ class Session:
             return False
         return self.clock() - self._began > 60 * minutes
 
-    def _complete(self, group: Group, present: standing.Present) -> bool:
+    def _complete(self, group: Group, present: missing.Present) -> bool:
         """Serve or measure the incomplete runs of a group; return whether there was enough time."""
         waiting = self._serve(group, present)
         runs = [stored.planned for stored in waiting]
@@ -294,17 +294,17 @@ class Session:
         with variables.drop_additions():
             self.tell(plan, left)
 
-    def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
+    def _serve(self, group: Group, present: missing.Present) -> list[Stored]:
         """Serve the runs whose matches are in the store, too; return the runs to measure."""
-        find_left = partial(standing.runs_left, group, present, whole=self.job is not None)
+        find_left = partial(missing.runs_left, group, present, whole=self.job is not None)
         stored = {planned.file: Stored(planned) for planned in find_left()}
         for run in stored.values():
             run.copy_sessions()
         # With `since`, no earlier measurement counts.
         sessions = {} if self.plan.since else {file: run.sessions for file, run in stored.items()}
         sessions = {file: names for file, names in sessions.items() if names}
-        without_match = {run.file for run in standing.runs_left(group, present, sessions)}
-        for planned in standing.find_missing(group, present):
+        without_match = {run.file for run in missing.runs_left(group, present, sessions)}
+        for planned in missing.find_missing(group, present):
             file = planned.file
             if file in sessions.keys() - without_match and stored[file].serve():
                 print(f"{file}: served from the store", flush=True)

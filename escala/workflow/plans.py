@@ -22,11 +22,10 @@ from escala.core.errors import InputError
 from escala.core.files import write_text
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import engines_of
-from escala.measure import estimate, standing, table
+from escala.measure import estimate, missing, table
 from escala.measure.plan import (
     Plan,
     by_nodes,
-    cut_at_stop,
     group_of,
     partial_table_file,
     plan_runs,
@@ -34,6 +33,7 @@ from escala.measure.plan import (
     run_file,
     session_file,
     table_of,
+    until_stop,
 )
 from escala.record.schema import read_result
 from escala.workflow.experiments import Experiments, Wildcards, refuse, show_errors
@@ -116,7 +116,7 @@ class Plans:
         The list is empty if these runs are not known.
         """
         file = _file_of(wildcards.experiment, self._part_of(wildcards))
-        groups = cut_at_stop(self.files[file]).groups if file in self.files else ()
+        groups = until_stop(self.files[file]).groups if file in self.files else ()
         incomplete = (group for group in groups if any(p.file in self.left for p in group))
         return [planned.run for group in incomplete for planned in group]
 
@@ -126,8 +126,8 @@ class Plans:
 
     def present_table(self, e: Experiment) -> str:
         """Return the table of an experiment if it is current, else a table of the existing runs."""
-        plan, file = cut_at_stop(self._plan(e.name, None)), partial_table_file(e.name)
-        if _is_current(plan) and not standing.runs_left_of(plan, standing.Present()):
+        plan, file = until_stop(self._plan(e.name, None)), partial_table_file(e.name)
+        if _is_current(plan) and not missing.runs_left_of(plan, missing.Present()):
             return table_of(e.name)
         if self._is_main and (text := table.text(plan)) != _content(file):
             write_text(file, text)
@@ -139,13 +139,13 @@ class Plans:
         The next call does not depend on the table, because the plan shows the runs to measure.
         """
         if plan.table and table.rows_of(plan.runs):
-            write_text(Path(plan.table), table.text(cut_at_stop(plan)))
+            write_text(Path(plan.table), table.text(until_stop(plan)))
 
     def progress(self) -> str:
         """Return how many runs in the plans of this call are measured."""
-        plans = map(cut_at_stop, self.files.values())
-        present, runs = standing.Present(), {run.file: run for plan in plans for run in plan.runs}
-        left = standing.find_missing(tuple(runs.values()), present)
+        plans = map(until_stop, self.files.values())
+        present, runs = missing.Present(), {run.file: run for plan in plans for run in plan.runs}
+        left = missing.find_missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
 
     def _part_of(self, wildcards: Wildcards) -> Part:
@@ -182,10 +182,10 @@ class Plans:
         file, run = _file_of(name, part), part if isinstance(part, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
-        runs = cut_at_stop(plan).runs
+        runs = until_stop(plan).runs
         self._provide(engines_of(planned.run for planned in runs))
         # The environment of the job is not known here, so measurements in any environment count.
-        left = standing.runs_left_of(cut_at_stop(plan), standing.Present(since=plan.since))
+        left = missing.runs_left_of(until_stop(plan), missing.Present(since=plan.since))
         self.left |= {planned.file: planned.run for planned in left}
         self.files[file] = plan
         if run:
@@ -195,8 +195,9 @@ class Plans:
             self.target_runs |= {planned.file: planned.run for planned in runs}
             if not left:
                 _refuse_failed(plan, plan.table, {*self.target_runs})
-        # A later part of the experiment measures the references of an earlier part again.
-        is_current = part is not None or _is_current(cut_at_stop(plan))
+        # A later part measures the references of an earlier part again. The table of the earlier
+        # part keeps its results of them, and is not made again for that.
+        is_current = part is not None or _is_current(until_stop(plan))
         _write(file, plan, bool(left) or not is_current)
 
 
@@ -206,8 +207,8 @@ def _file_of(name: str, part: Part) -> Path:
 
 def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
     """Refuse a target with a failed run. The target exists, so Snakemake would report success."""
-    present = standing.Present(since=plan.since)
-    failed = {run.file for group in plan.groups for run in standing.find_failed(group, present)}
+    present = missing.Present(since=plan.since)
+    failed = {run.file for group in plan.groups for run in missing.find_failed(group, present)}
     if file := min(failed & files, default=None):
         with show_errors():
             result = read_result(Path(file))
@@ -220,9 +221,9 @@ def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
         )
 
 
-def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
-    """Write an outdated plan as a new file; else, if its text has changed, as an old file."""
-    if is_outdated:
+def _write(path: Path, plan: Plan, must_measure: bool) -> None:
+    """Write a plan to measure as a new file; else, if its text has changed, as an old file."""
+    if must_measure:
         # Snakemake ignores a new file if the content is unchanged.
         write_text(path, replace(plan, call=session()).text(), durable=False)
         return

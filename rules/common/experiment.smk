@@ -28,7 +28,7 @@ from escala.core.console import say
 from escala.core.variables import PROFILE
 from escala.engines import environments
 from escala.measure.allocated import Allocated
-from escala.measure.plan import cut_at_stop, plan_session, table_of
+from escala.measure.plan import until_stop, plan_session, table_of
 from escala.probes import PROBES
 from escala.runtime import slurm
 from escala.workflow import internals

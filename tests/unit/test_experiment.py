@@ -32,8 +32,8 @@ from escala.experiment.runs import (
 )
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import compose_schema
+from escala.measure.missing import Present, runs_left_of
 from escala.measure.plan import plan_session
-from escala.measure.standing import Present, runs_left_of
 from escala.probes import PROBES
 from escala.record.schema import FORMAT
 from escala.runtime.layout import Layout

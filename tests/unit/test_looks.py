@@ -25,8 +25,8 @@ from escala.commands import measure as script
 from escala.core import console
 from escala.core.environment import SESSION_VARIABLE
 from escala.core.files import read_json
-from escala.measure import standing
-from escala.measure.plan import LOOKS, PlannedRun, cut_at_stop, looks_until
+from escala.measure import missing
+from escala.measure.plan import LOOKS, PlannedRun, looks_until, until_stop
 from escala.report import tables
 from escala.report.findings import cost, sure
 from escala.report.findings.context import Report
@@ -60,7 +60,7 @@ class Timed:
     def measure(self, ratio: Ratio, **repeats: object) -> list[int]:
         """Measure as `escala measure` does, and return the repeats of the runs that it began."""
         self.house.settings["repeats"] = {"decide": True, **repeats}
-        self.house.begun, self.house._present = [], standing.Present()
+        self.house.begun, self.house._present = [], missing.Present()
         Path("plan.json").write_text(self.house.plan.text())
 
         def run(request, data, output, seconds, **about):
@@ -92,7 +92,7 @@ class Timed:
         return read_json(Path("results/small/looks.json"))
 
     def left(self) -> list[PlannedRun]:
-        return standing.runs_left_of(cut_at_stop(self.house.plan), standing.Present())
+        return missing.runs_left_of(until_stop(self.house.plan), missing.Present())
 
     def sentences(self) -> str:
         """Return what the page says of how sure the answer is, and of what to do next."""

@@ -22,9 +22,9 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment, Run
 from escala.measure import lost, session
+from escala.measure.missing import Present
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
-from escala.measure.standing import Present
 from escala.record import key
 from escala.record.schema import FORMAT
 from escala.runtime.slurm import parse_job
@@ -533,9 +533,9 @@ def test_a_plan_is_read_as_it_was_written_and_no_other_file_is(house, tmp_path):
     with pytest.raises(InputError, match="no such file") as missing:
         script.run(command.parse(["measure", "none.json"])[1])
     assert "plan.json" in missing.value.remedy
-    for content in ("", "[]", '{"format": 1}', '{"format": 2}'):
+    for content in ("", "[]", '{"format": 1}', '{"format": 3}'):
         path.write_text(content)
-        with pytest.raises(InputError, match="is no plan of format 2"):
+        with pytest.raises(InputError, match="is no plan of format 3"):
             Plan.read(path)
 
 

@@ -17,8 +17,8 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import write_json, write_text
 from escala.measure import table
+from escala.measure.missing import Present
 from escala.measure.plan import Plan, table_of
-from escala.measure.standing import Present
 from escala.record.schema import FORMAT
 from escala.report import products
 from escala.workflow import internals
