@@ -174,7 +174,7 @@ EXPERIMENTS = {
 TOLD = [
     ("unknown part", "why", r"`single 1x1` spends at least 6\.9 of 30\.8 s"),
     ("three", "why", r"not at least"),
-    ("cut", "why", r"unavailable: no run ended ok at one sitting"),
+    ("cut", "why", r"unavailable: no run ended ok without interruption"),
     ("cut", "scores", r"unavailable: no run that ended ok trained over whole epochs"),
     ("cut", "answer", r"^Nothing was compared"),
     ("failed", "answer", r"^Unavailable: `"),

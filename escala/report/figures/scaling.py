@@ -38,9 +38,9 @@ _SERIES = ["strategy", "variant", "network", "processes"]
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a panel of times for each dataset and workload, in a study with a panel of speed-ups."""
-    study, tables = not tables["scaling"].empty, without_fits(tables)
-    table = tables["scaling"] if study else with_series(tables["configurations"], tables["runs"])
-    left_out = table["shares_cores"].fillna(False).astype(bool) if study else table["nodes"] == 1
+    is_study, tables = not tables["scaling"].empty, without_fits(tables)
+    table = tables["scaling"] if is_study else with_series(tables["configurations"], tables["runs"])
+    left_out = table["shares_cores"].fillna(False).astype(bool) if is_study else table["nodes"] == 1
     measured = table[(table["kind"] != "unavailable") & ~left_out]
     gaps = common.gaps(tables["runs"])
     if measured.empty:
@@ -48,21 +48,21 @@ def draw(tables: common.Tables) -> Figure:
         return common.empty("Time by size", describe_data(tables["runs"]), why)
     parts = common.panels(measured)
     figure = common.new(7.2, 3.1 * len(parts))
-    grid = figure.subplots(len(parts), 1 + study, squeeze=False)
-    looks = common.series(measured, _STUDY if study else _SERIES)
+    grid = figure.subplots(len(parts), 1 + is_study, squeeze=False)
+    looks = common.series(measured, _STUDY if is_study else _SERIES)
     for panels, ((dataset, workload), frame) in zip(grid, parts, strict=True):
-        over = "nodes" if frame["nodes"].max() > 1 else "ranks"
-        if not study:
+        x_column = "nodes" if frame["nodes"].max() > 1 else "ranks"
+        if not is_study:
             _draw_reference(panels[0], frame, tables)
         for name, rows, look in looks:
             rows = rows[(rows["dataset"] == dataset) & (rows["workload"] == workload)]
             if rows.empty:
                 continue
             rows, look = rows.sort_values(["ranks", "nodes"]), look | {"label": name}
-            if study:
-                _draw_study(*panels, rows, over, look)
+            if is_study:
+                _draw_study(*panels, rows, x_column, look)
                 continue
-            _draw_points(panels[0], rows, over, "train{}_seconds_per_epoch", look)
+            _draw_points(panels[0], rows, x_column, "train{}_seconds_per_epoch", look)
             # Marks of estimates, and of processes that shared cores, look different.
             for row in rows.itertuples():
                 shape = "X" if row.kind == "estimated" else look["marker"]
@@ -70,15 +70,15 @@ def draw(tables: common.Tables) -> Figure:
                 mark["markerfacecolor"] = "white" if row.oversubscribed else look["color"]
                 panels[0].plot(row.nodes, row.train_seconds_per_epoch, shape, **mark)
         for axes in panels:
-            _set_axes(axes, frame, over, set() if study else {1})
+            _set_axes(axes, frame, x_column, set() if is_study else {1})
         title = common.panel_title(workload, frame, several=len(parts) > 1)
         panels[0].set_title(wrap(title, 3.0, PANEL_TITLE))
         panels[0].set_ylabel(f"{time_in_words(tables, workload)} (s)".replace(" per ", "\nper "))
-        if study:
+        if is_study:
             panels[1].set_ylabel("speed-up over\nthe baseline")
     common.legend_of(figure, grid.ravel(), "series")
     what = f"{time_in_words(tables).capitalize()} by size"
-    if study:
+    if is_study:
         what = f"{measured['scaling'].iloc[0].capitalize()} scaling"
     common.finish(figure, [what, describe_data(measured)], gaps)
     return figure
@@ -117,40 +117,40 @@ def _draw_reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> N
             axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
 
 
-def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
+def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, x_column: str, look: dict) -> None:
     """Draw a line of a study: measured, ideal and predicted times, and speed-ups."""
-    _draw_points(left, rows, over, "seconds_per_epoch{}", look)
+    _draw_points(left, rows, x_column, "seconds_per_epoch{}", look)
     first, ranks = rows.iloc[0], rows["ranks"]
     times = np.broadcast_to(first["seconds_per_epoch"], len(rows))
     ideal = times if first["scaling"] == WEAK else times * first["ranks"] / ranks
     dashed = {"linestyle": "--", "color": "0.4", "linewidth": 1}
-    left.plot(rows[over], ideal, **dashed)
+    left.plot(rows[x_column], ideal, **dashed)
     predicted = rows.dropna(subset=["predicted_seconds_per_epoch"])
     if len(predicted):
         hollow = look | {"markerfacecolor": "white", "label": "predicted", "linestyle": ":"}
-        _draw_points(left, predicted, over, "predicted{}_seconds_per_epoch", hollow)
-    _draw_points(right, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
-    right.plot(rows[over], (rows["cores"] / first["cores"]).astype(float), **dashed)
+        _draw_points(left, predicted, x_column, "predicted{}_seconds_per_epoch", hollow)
+    _draw_points(right, rows.dropna(subset=["speedup"]), x_column, "speedup{}", look)
+    right.plot(rows[x_column], (rows["cores"] / first["cores"]).astype(float), **dashed)
 
 
-def _draw_points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:
+def _draw_points(axes: Axes, rows: pd.DataFrame, x_column: str, column: str, look: dict) -> None:
     """Draw the values of a column with their intervals.
 
     `column` is a name with `{}` where the columns of the interval have `_low` and `_high`.
     """
     values, low, high = (rows[column.format(end)].astype(float) for end in ("", "_low", "_high"))
     bars = np.clip([values - low.fillna(values), high.fillna(values) - values], 0, None)
-    axes.errorbar(rows[over], values, yerr=bars, capsize=3, linewidth=1.5, markersize=6, **look)
+    axes.errorbar(rows[x_column], values, yerr=bars, capsize=3, linewidth=1.5, markersize=6, **look)
 
 
-def _set_axes(axes: Axes, frame: pd.DataFrame, over: str, further: set[int]) -> None:
+def _set_axes(axes: Axes, frame: pd.DataFrame, x_column: str, further: set[int]) -> None:
     """Set logarithmic axes with ticks at the measured and at `further` sizes."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    layouts = frame.sort_values("ranks").groupby(over)["layout"].unique().map(" ".join)
+    layouts = frame.sort_values("ranks").groupby(x_column)["layout"].unique().map(" ".join)
     sizes = sorted({*layouts.index, *further})
     axes.set_xticks(sizes, [f"{size}\n{layouts.get(size, '')}" for size in sizes])
     axes.minorticks_off()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel(f"{'nodes' if over == 'nodes' else 'processes'}, and the layouts measured")
+    axes.set_xlabel(f"{'nodes' if x_column == 'nodes' else 'processes'}, and the layouts measured")

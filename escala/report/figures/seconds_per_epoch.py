@@ -90,7 +90,7 @@ def draw(tables: common.Tables) -> Figure:
     if shown["runs"].empty:
         return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
     if not (shown["configurations"]["kind"] != "unavailable").any():
-        return common.without_data(WHAT, shown, "times measured at one sitting")
+        return common.without_data(WHAT, shown, "times measured without interruption")
     panels = list(_panels(shown, Names(name_in_words(tables))))
     rows = [row for panel in panels for row in panel.rows]
     height = common.height_with_names((row.name, row.value) for row in rows)
@@ -191,7 +191,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, reference) -> Row:
     value = f"{about}{number(seconds)} s"
     if row.kind == "unavailable" or pd.isna(seconds):
         seconds, *ends = (math.nan,) * 3
-        value = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
+        value = "no run ended ok" + " without interruption" * bool(row.runs_ok)
     texts = {"configuration": row.label, "training time": about + _time(seconds, *ends)}
     base = floor = ideal = math.nan
     if reference:

@@ -36,7 +36,7 @@ from escala.programs.marks import BEST, HOOK, OUTPUT, SEEN, WHOLE
 from escala.report.findings.context import Report, configuration_of, headline, inverse, ratio_of
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers
-from escala.report.findings.words import Finding, Names, join_words, of, quote
+from escala.report.findings.words import Finding, Names, join_words, of_or_times, quote
 from escala.report.tables.base import STRATEGY
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import placeholders_of, programs
@@ -76,7 +76,7 @@ def best_uses(report: Report) -> Iterator[Finding]:
 
 def first_line(answer: BestUse, names: Names) -> str:
     """Return the clause that names the best use, or says why it is not known."""
-    there, rival = answer.available.in_words, answer.closest
+    resources, rival = answer.available.in_words, answer.closest
     best, other = names(answer.label), names(rival.label)
     if answer.verdict == UNAVAILABLE:
         why = quote(str(rival.row["reason"]))
@@ -89,12 +89,12 @@ def first_line(answer: BestUse, names: Names) -> str:
         )
     part_of_time = _fraction_of_time(rival, names)
     if answer.verdict == PAYS:
-        return f"best use of {there}: {best}, at {part_of_time}"
+        return f"best use of {resources}: {best}, at {part_of_time}"
     takes = f"{names.subject(answer.label, 'takes')} {part_of_time}"
     if answer.verdict == MORE_DOES_NOT_PAY:
         return f"more than {answer.resources.in_words} does not pay: {takes}"
     if answer.verdict == TIED:
-        return f"the best use of {there} is not decided: {takes}"
+        return f"the best use of {resources} is not decided: {takes}"
     from_runs = with_noun(rival.ratio.matches, "paired run")
     if rival.row["stays_disturbed"]:
         from_runs = "disturbed runs"
@@ -116,7 +116,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
     if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
         whole, ratio = "", fewer.row["run_ratio"]
         if fewer.ratio_of == "steps" and not pd.isna(ratio):
-            whole = f", and {ratio:.2f} {of(ratio)} the time of a whole run"
+            whole = f", and {ratio:.2f} {of_or_times(ratio)} the time of a whole run"
         yield (
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
@@ -171,7 +171,9 @@ def _compare_others(answer: BestUse, names: Names) -> Iterator[str]:
         groups.append([other for other in known if other.ranks > 1])
     named = {answer.closest.label}
     for group in groups:
-        ratios = {other.label: max(0.0, other.ratio.value) for other in group}
+        ratios = {
+            other.label: 0.0 if pd.isna(other.ratio.value) else other.ratio.value for other in group
+        }
         quickest = max(group, key=lambda other: ratios[other.label], default=answer.closest)
         if quickest.label in named:
             continue

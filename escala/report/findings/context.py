@@ -70,7 +70,7 @@ class Report:
                 texts |= brief
         report = self._spoken[with_tasks] = copy(self)
         report.names = Names(texts)
-        report.__dict__.pop("without_fits", None)
+        report.__dict__.pop("without_fits", None)  # It was made with the former names.
         if not with_tasks and len(self.answers) > 1:
             varying = tasks_that_vary(self.without_fits.tables)
             report.headings = {}
@@ -107,9 +107,10 @@ class Report:
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
-        """The rows of `speedup` on the times of an epoch, with labels and the column `decision`.
+        """Rows of `speedup` on the times of an epoch, with labels and the column `decision`.
 
-        The decision is the `Headline` of the basis that decides.
+        A configuration may also have a row on the times to the target accuracy. `decision` is the
+        `Headline` of whichever of the two rows has `decides`.
         """
         rows = self.table("speedup")
         decisions = {

@@ -12,7 +12,7 @@ from escala.core.readable import with_noun
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.runs import retry_phrase, without_result
 from escala.report.findings.sure import runs_for_times, runs_ok
-from escala.report.findings.words import Finding, Names, a, among, join_words, quote
+from escala.report.findings.words import Finding, Names, among, join_words, quote, with_article
 from escala.report.tables.probes import MODEL
 from escala.report.tables.views import is_among, names_of_rows, programs, unit
 
@@ -30,7 +30,7 @@ def core_time(report: Report) -> Iterator[Finding]:
         core_times = Ratio(
             *(cores / other_cores * value for value in fewer.ratio[:3]), fewer.ratio.matches
         )
-        one = a(unit(report.tables, answer.workload))
+        one = with_article(unit(report.tables, answer.workload))
         best, other = report.names(answer.label), report.names(fewer.label)
         what = f"core time (cores × seconds) of {one} of {other}"
         texts = [f"{one} of {best} takes {report.names.fraction(core_times, what)}"]
@@ -60,7 +60,8 @@ def energy(report: Report) -> Iterator[Finding]:
             label, reason = report.names(rows["label"].iloc[0]), quote(rows["reason"].iloc[0])
             text = f"the energy of {label} is unavailable: {reason}"
         elif compared:
-            row, one = min(compared, key=lambda row: row.energy_ratio), a(unit(tables, workload))
+            row = min(compared, key=lambda row: row.energy_ratio)
+            one = with_article(unit(tables, workload))
             ratio, verdict = ratio_of(row, "energy_ratio"), f"{row.verdict}: "
             if row.verdict == NO_VERDICT:
                 verdict = f"no verdict from {with_noun(ratio.matches, 'paired run')}: "

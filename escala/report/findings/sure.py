@@ -14,7 +14,7 @@ from escala.core.readable import in_words, with_interval, with_noun
 from escala.experiment.runs import MAIN
 from escala.report.findings.context import Report, ratio_of
 from escala.report.findings.why import parts_of_steps
-from escala.report.findings.words import Finding, Names, among, of, quote
+from escala.report.findings.words import Finding, Names, among, of_or_times, quote
 from escala.report.tables.amdahl import THREADS
 from escala.report.tables.runs import NOTES_APART
 from escala.report.tables.series import DIRECT, PRODUCT
@@ -327,8 +327,8 @@ def predictions(report: Report) -> Iterator[Finding]:
     for row in bounds[(bounds["runs"] == 0) & (bounds["ranks"] > 1)].itertuples():
         yield Finding(
             f"a step of {report.names(row.label)}, not measured, is estimated to take between "
-            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of(row.ratio_high)} a step of one "
-            "process",
+            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of_or_times(row.ratio_high)} a step of "
+            "one process",
             "predictions",
         )
 

@@ -18,7 +18,15 @@ from escala.core.readable import in_words, with_interval, with_noun
 from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK
 from escala.report.findings.context import Report, configuration_of, ratio_of
-from escala.report.findings.words import Finding, Names, a, among, of, quote, significant
+from escala.report.findings.words import (
+    Finding,
+    Names,
+    among,
+    of_or_times,
+    quote,
+    significant,
+    with_article,
+)
 from escala.report.tables.base import STRATEGY
 from escala.report.tables.series import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
@@ -80,13 +88,13 @@ def steps(report: Report) -> Iterator[Finding]:
             what = f"why {takes} less time than {names(answer.closest.label)}"
         how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
         strategy = STRATEGIES.get(answer.names[STRATEGY])
-        ended = among(report.tables["attribution"], {answer.names})["reason"].dropna()
+        reasons = among(report.tables["attribution"], {answer.names})["reason"].dropna()
         if answer.workload in programs(report.tables):
             how = "parts of a program's step are not known"
             if HOOK in set(runs.loc[runs["workload"] == answer.workload, "known_by"]):
                 how += "; `torch-trace: {enabled: true}` traces PyTorch's"
-        elif not ended.empty:
-            how = f"the run with clocks has no parts: {quote(ended.iloc[0])}"
+        elif not reasons.empty:
+            how = f"the run with clocks has no parts: {quote(reasons.iloc[0])}"
         elif strategy and not strategy.waits():
             how = "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
@@ -160,7 +168,9 @@ def _explain_difference(
     part_differences = differences.reindex(_PART_NAMES)
     if pd.isna(whole) or pd.isna(timed) or part_differences.isna().all():
         return
-    reference, number = names(first["reference_label"]), first["reference_steps"]
+    # A step of the configuration may have more rows than a step of the reference. It is compared
+    # with as many steps of the reference as have the same rows.
+    reference, reference_steps = names(first["reference_label"]), first["reference_steps"]
     agree = abs(timed) <= AGREES * abs(whole) and abs(whole) <= AGREES * abs(timed)
     pair = label, first["reference_label"]
     contradicts_answer = verdicts.get(pair if timed >= 0 else pair[::-1]) == FASTER
@@ -170,8 +180,9 @@ def _explain_difference(
             f"takes {_compare(timed)} in the timing runs, and {_compare(whole)} with clocks"
         )
         return
-    several = in_words(int(number)) if number == int(number) else f"{number:.2g}"
-    than = f"{'a step' if number == 1 else f'{several} steps'} of {reference}"
+    is_whole = reference_steps == int(reference_steps)
+    several = in_words(int(reference_steps)) if is_whole else f"{reference_steps:.2g}"
+    than = f"{'a step' if reference_steps == 1 else f'{several} steps'} of {reference}"
     text = f"a step of {name} takes {_compare(timed)} than {than}"
     unknown = whole - part_differences.sum()
     _, low, high = (parts[column] for column in _DIFFERENCE)
@@ -227,7 +238,7 @@ def ladders(report: Report) -> Iterator[Finding]:
 def ladder_answers(report: Report) -> Iterator[str]:
     """Yield the part of the time that remains after the changes of each ladder."""
     for (_, workload, ladder), rows in _ladders(report):
-        one = a(unit(report.tables, workload))
+        one = with_article(unit(report.tables, workload))
         ends, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
         if ends.kind == "unavailable":
             yield f"unavailable: the ladder {quote(ladder)} has no ratio: {quote(ends.reason)}"
@@ -269,8 +280,8 @@ def _changes(ladder: str, rows: pd.DataFrame, epoch_or_run: str) -> Iterator[str
         which = "the largest" if place == 1 else f"number {in_words(place)}"
         yield (
             f"of the changes of {ladder}, {which} is {quote(row.change)}: {row.ratio:.2f} "
-            f"{of(row.ratio)} the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
-            f"{abs(row.cost_seconds):.2f} s {a(epoch_or_run)}"
+            f"{of_or_times(row.ratio)} the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
+            f"{abs(row.cost_seconds):.2f} s {with_article(epoch_or_run)}"
         )
     yield (
         f"the {with_noun(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
@@ -301,7 +312,7 @@ def _ratio(row, with_word: bool = True) -> str:
     has_interval = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
     kind = "" if has_interval else "range "
     text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
-    return f"{text} {of(row.ratio)}" if with_word else text
+    return f"{text} {of_or_times(row.ratio)}" if with_word else text
 
 
 def memory(report: Report) -> Iterator[Finding]:
@@ -344,7 +355,7 @@ def outside_steps(report: Report) -> Iterator[Finding]:
     timed = report.table("configurations")
     timed = timed[timed["kind"] != "unavailable"]
     if timed.empty:
-        why = "no run ended ok" + " at one sitting" * any_ok(report.tables)
+        why = "no run ended ok" + " without interruption" * any_ok(report.tables)
         text = f"the time outside the training steps is unavailable: {why}"
         yield Finding(text, "configurations")
     selected, whole = among(timed, shown), whole_runs(report.tables)
@@ -357,7 +368,8 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             spent = {name: row[columns].sum() for name, columns in columns_of.items()}
             is_unknown = any(row[columns].isna().any() for columns in columns_of.values())
             at_least = "at least " * is_unknown
-        # Outside a whole run there is nothing, and of a window nothing outside is known.
+        # A whole run includes all its time. If only a window of steps was timed, the rest is not
+        # known.
         elif row["workload"] in whole or pd.isna(row["total_train_seconds"]):
             continue
         else:
@@ -399,7 +411,7 @@ def links(report: Report) -> Iterator[Finding]:
     for configuration, times in over_networks.items():
         dataset, workload, *parts = configuration
         fastest = min(times, key=times.__getitem__)
-        one = a(unit(report.tables, workload))
+        one = with_article(unit(report.tables, workload))
         for network in sorted(times.keys() - {fastest}):
             medians = Ratio(times[network] / times[fastest], math.nan, math.nan, 1)
             ratio = ratios.get(((*configuration, network), (*configuration, fastest)), medians)

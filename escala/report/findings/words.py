@@ -91,12 +91,12 @@ def span(numbers: pd.Series) -> str:
     return "–".join(f"{number:.0f}" for number in sorted({numbers.min(), numbers.max()}))
 
 
-def a(thing: str) -> str:
+def with_article(thing: str) -> str:
     """Return a thing with its indefinite article."""
     return f"an {thing}" if thing[0] in "aeiou" else f"a {thing}"
 
 
-def of(ratio: float) -> str:
+def of_or_times(ratio: float) -> str:
     """Return the word that follows a ratio: 0.7 *of* the time, and 5.9 *times* the time."""
     return "times" if round(ratio, 2) > 1 else "of"
 
@@ -165,7 +165,7 @@ class Names:
         """Return a ratio with its interval: `0.84 of the time of … (0.80–0.88, 7 paired runs)`."""
         value = "an unknown part of"
         if not pd.isna(ratio.value):
-            value = f"{ratio.value:.2f} {of(ratio.value)}"
+            value = f"{ratio.value:.2f} {of_or_times(ratio.value)}"
         return f"{value} the {what}{self.interval(ratio)}"
 
 

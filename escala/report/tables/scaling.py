@@ -2,9 +2,9 @@
 
 A series is the layouts of one strategy, variant and network that the key `scaling` of the
 experiment names. Its baseline is the smallest layout with a measured time. All ratios are judged as
-in `speedup`: over paired runs, for the question "next time". With weak
-scaling, ratios compare the time for the same number of rows. A size whose processes share cores is
-compared with nothing.
+in the table `speedup`: over paired runs, and with an interval for what a later session would
+measure. With weak scaling, ratios compare the time for the same number of rows. A size whose
+processes share cores is compared with nothing.
 
 The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is the time
 of whole runs or of training steps, and b the baseline or the next smaller size. A size passes or
