@@ -51,25 +51,27 @@ def run(arguments: argparse.Namespace) -> int:
     place = words.index(BETWEEN)
     commands = words[:place], words[place + 1 :]
     sides = [pair.draft_side(command, arguments) for command in commands]
+    # A name has at most 64 letters, and "-pair" may follow.
     name = arguments.name or "-or-".join(dict.fromkeys(side.name for side in sides))[:58]
     if not arguments.name and sides[0].name == sides[1].name:
         name = f"{name}-pair"
     first, second = (" ".join(command) for command in commands)
     title = pair.title_of(
-        f"Which takes less time, {first} or {second}?", "Which of two commands takes less time?"
+        f"Which takes less time, {first} or {second}?",
+        otherwise="Which of two commands takes less time?",
     )
     drafted = pair.pair(dict(zip(SIDES, sides, strict=True)), name, title)
     file = draft_program.file_of(drafted.name)
     experiment = flow.begin(drafted, file, arguments, arguments.force)
     if not experiment:
         return console.DONE
-    code, content = flow.measure(drafted, file, trial.try_pair(experiment), arguments)
-    if content:
-        [compared] = content["comparisons"]
+    code, answer = flow.measure(drafted, file, trial.try_pair(experiment), arguments)
+    if answer:
+        [compared] = answer["comparisons"]
         verdict = {
             SLOWER: "In this session b takes more time than a",
             FASTER: "In this session b takes less time than a",
         }.get(compared["verdict_of_session"], "Whether a or b takes less time is not decided")
-        content["sentences"] = [pair.describe(compared, verdict), *content["sentences"]]
-        flow.print_answer(content, arguments)
+        answer["sentences"] = [pair.describe(compared, verdict), *answer["sentences"]]
+        flow.print_answer(answer, arguments)
     return code

@@ -85,8 +85,8 @@ _OF_GPUS = re.compile(
     "cuda|gpu|nccl|accelerat|tensorflow|keras|jax|lightning|transformers|deepspeed|composer", re.I
 )
 #: Paths where a program may write: not those of devices and of installed programs.
-_PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
-#: The place of a path that is a word of the command.
+_PATH = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
+#: Where a path is that is a word of the command.
 COMMAND = "the command"
 #: The strategy of a program that starts its ranks itself.
 LAUNCHER = "own-launcher"
@@ -125,10 +125,10 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
     InputError : the command begins with a launcher, and the started program is not certain.
     """
     start = 0
-    for place in range(len(words)):
-        program = _program_name(words[place:])
+    for index in range(len(words)):
+        program = _program_name(words[index:])
         if program in _LAUNCHERS or program in _STARTERS:
-            start = place
+            start = index
             break
         if PYTHON.fullmatch(program) or program.endswith(".py"):
             break
@@ -181,11 +181,11 @@ def _program_name(words: Sequence[str]) -> str:
 
 def _find_module_word(words: Sequence[str]) -> int | None:
     """Return the position of the module that an interpreter of Python starts, None without one."""
-    place = 1
-    while place < len(words) and re.fullmatch("-[bBdEIOPqsSuvx]+", words[place]):
-        place += 1
-    starts = PYTHON.fullmatch(Path(words[0]).name) and list(words[place : place + 1]) == ["-m"]
-    return place + 1 if starts and place + 1 < len(words) else None
+    index = 1
+    while index < len(words) and re.fullmatch("-[bBdEIOPqsSuvx]+", words[index]):
+        index += 1
+    starts = PYTHON.fullmatch(Path(words[0]).name) and list(words[index : index + 1]) == ["-m"]
+    return index + 1 if starts and index + 1 < len(words) else None
 
 
 def _without_launcher(
@@ -202,8 +202,8 @@ def _without_launcher(
     first, starter = (module + 1, list(words[: module - 1])) if module else (1, [python])
     if strategy is None:
         first = 3  # The words of `ray job submit`.
-    place = _find_program_word(words, first, strategy)
-    options, started = words[first:place], list(words[place:])
+    index = _find_program_word(words, first, strategy)
+    options, started = words[first:index], list(words[index:])
     if options[-1:] == ["--"]:
         options = options[:-1]
     names = {word.replace("_", "-") for word in options}
@@ -232,7 +232,7 @@ def _without_launcher(
         if option == "-x" and strategy == "mpi" and "=" in word
     ]
     command = ["env", *assigned, *command] if assigned else command
-    launched = " ".join(words[:place])
+    launched = " ".join(words[:index])
     how = "starts the ranks itself (strategy {strategy})" if strategy else "starts its program"
     sentences.insert(0, f"{launched} is left out: Escala {how.format(strategy=strategy)}.")
     return Reading(command, strategy, sentences, processes=_read_processes(options))
@@ -260,10 +260,10 @@ def _find_program_word(words: Sequence[str], first: int, strategy: str | None) -
     The program stands after `--`. Otherwise it is the first word that is an interpreter, a script,
     a wrapper program, an executable file, or a name on the PATH that is no value of an option.
     """
-    for place in range(first, len(words)):
-        before, word, file = words[place - 1], words[place], Path(words[place])
+    for index in range(first, len(words)):
+        before, word, file = words[index - 1], words[index], Path(words[index])
         if before == "--" or (strategy == "torch-ddp" and before in ("-m", "--module")):
-            return place
+            return index
         is_value = before.startswith("-") and not ("=" in before or re.fullmatch(r"-\w\d+", before))
         is_missing = word.startswith("./") and not file.exists()
         if not word.startswith("-") and (
@@ -274,7 +274,7 @@ def _find_program_word(words: Sequence[str], first: int, strategy: str | None) -
             or ("/" in word and (is_missing or shutil.which(word)))
             or (not is_value and find_program(word))
         ):
-            return place
+            return index
     return len(words)
 
 
@@ -348,20 +348,20 @@ def _read_script(reading: Reading, folder: Path) -> None:
     }
     file = find_script(reading.command, folder)
     strategies = find_strategies(file)
-    say = reading.sentences.append
+    note = reading.sentences.append
     if "ranks_of_node" in placeholders and "rank" not in placeholders:
         reading.strategy = LAUNCHER
-        say(f"The command names {{ranks_of_node}}: strategy {LAUNCHER}.")
+        note(f"The command names {{ranks_of_node}}: strategy {LAUNCHER}.")
     elif len(strategies) == 1:
         [(reading.strategy, why)] = strategies.items()
         reading.guessed = True
-        say(f"{file.name} {why}: strategy {reading.strategy}.")
+        note(f"{file.name} {why}: strategy {reading.strategy}.")
     elif strategies:
         several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
-        say(f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME.")
+        note(f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME.")
     elif {"rank", "ranks"} & placeholders:
         reading.strategy = "processes"
-        say("The command names its rank or their number: strategy processes.")
+        note("The command names its rank or their number: strategy processes.")
 
 
 def find_script(command: Sequence[str], folder: Path) -> Path | None:
@@ -386,14 +386,16 @@ def find_strategies(file: Path | None) -> dict[str, str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
     }
     by_strategy = {
+        # The last sign tells most, and is named to the user.
         name: option.signs[-1]
         for name, option in OPTIONS.items()
         if option.signs and signs.issuperset(option.signs)
     }
-    # A script starts its ranks if it starts processes and calls a function that joins them to a
-    # group. Without such a call, the processes are no ranks.
-    joins = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
-    excluded = joins if joins and LAUNCHER in by_strategy else {LAUNCHER}
+    # The own launcher is for a script that starts processes and calls a function that joins them to
+    # a group. Without such a call, the processes are no ranks.
+    joining = {name for name, sign in by_strategy.items() if sign.startswith("calls")} - {LAUNCHER}
+    starts_ranks = joining and LAUNCHER in by_strategy
+    excluded = joining if starts_ranks else {LAUNCHER}
     return {name: sign for name, sign in by_strategy.items() if name not in excluded}
 
 
@@ -402,8 +404,9 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
 
     Returns
     -------
-    Sorted patterns. Patterns of files in the folder are relative to the folder. Files elsewhere
-    always belong to the program if the command names them.
+    Sorted patterns: relative to the folder for files in it, absolute paths for imported modules
+    elsewhere. Files elsewhere that the command itself names are left out, because they belong to
+    the program without a pattern.
     """
     named = [folder / word for word in words if (folder / word).is_file()]
     named += _modules(find_module(words) or "", folder)
@@ -412,8 +415,8 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
         script = scripts.pop()
         tree = _parse(script)
         for level, name in read_imports(tree) if tree else ():
-            for place in [script.parents[level - 1]] if level else {script.parent, folder}:
-                new = [file for file in _modules(name, place) if file not in files]
+            for parent in [script.parents[level - 1]] if level else {script.parent, folder}:
+                new = [file for file in _modules(name, parent) if file not in files]
                 files.update(new)
                 scripts += new
     patterns = []
@@ -480,11 +483,15 @@ def read_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.level, submodule) for submodule in inner)
 
 
-def _modules(name: str, place: Path) -> Iterator[Path]:
+def _modules(name: str, folder: Path) -> Iterator[Path]:
     """Yield the files of a module and of the packages that contain it, if they are in a folder."""
     for part in filter(None, name.split(".")):
-        place = place / part
-        for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
+        folder = folder / part
+        for file in (
+            folder.with_name(f"{part}.py"),
+            folder / "__init__.py",
+            folder / "__main__.py",
+        ):
             if file.is_file():
                 yield file
 
@@ -507,19 +514,19 @@ def list_places(words: Sequence[str], folder: Path) -> dict[str, str]:
     -------
     Each path, and where it stands: `COMMAND`, or a file and line of a script of Python.
     """
-    places = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
+    paths = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
     for file, tree in parse_scripts(words, folder):
         for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(node, ast.Attribute) and node.attr == "home":
                 text = "~"
             if isinstance(text, str):
-                places.setdefault(text, f"{file.name}, line {node.lineno}")
+                paths.setdefault(text, f"{file.name}, line {node.lineno}")
     writable = {}
-    for text, where in places.items():
-        if _PLACE.fullmatch(text):
+    for text, where in paths.items():
+        if _PATH.fullmatch(text):
             path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
-            there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
-            if there != Path("/") and os.access(there, os.W_OK):
+            existing = next(parent for parent in (path, *path.parents) if os.path.exists(parent))  # noqa: PTH110
+            if existing != Path("/") and os.access(existing, os.W_OK):
                 writable[text] = where
     return writable

@@ -40,8 +40,8 @@ def guess_patterns(text: str) -> dict[str, str]:
         if counted:
             event, place, number, group = counted
             written = _NUMBER.match(line, place)
-            everything = r"\s*/\s*\d+" if _ALL.match(line, written.end()) else ""
-            key = event, f"{_pattern_before(line[:place])}{group}{everything}"
+            of_total = r"\s*/\s*\d+" if _ALL.match(line, written.end()) else ""
+            key = event, f"{_pattern_before(line[:place])}{group}{of_total}"
             numbers[key].append(number)
             examples[key] = line
     patterns = {}
@@ -54,7 +54,7 @@ def guess_patterns(text: str) -> dict[str, str]:
 
 
 def _counter_of(line: str) -> tuple[str, int, float, str] | None:
-    """Return the event of a line, where its number stands, the number, and the pattern of that.
+    """Return the event of a line, where its number stands, the number, and the number's pattern.
 
     The number in a bar may be one of rows: its pattern does not call it a step.
     """
@@ -69,7 +69,8 @@ def _counter_of(line: str) -> tuple[str, int, float, str] | None:
         event, number, group = EPOCH, counters.epoch, rf"(?P<{EPOCH}>\d+)"
     else:
         return None
-    # Of equal numbers in a line, the first one of a part of all.
+    # The number may be several times in the line. Take the first that "/ TOTAL" follows, or else
+    # the first.
     matches = [m for m in _NUMBER.finditer(line) if _whole(m[0]) == f"{number:.0f}"]
     parts = [match for match in matches if _ALL.match(line, match.end())]
     chosen = next(iter(parts or matches), None)
@@ -85,6 +86,7 @@ def _pattern_before(text: str) -> str:
     end, start = text[-_BEFORE:], "^"
     if len(text) > _BEFORE:  # From a whole word on.
         end, start = re.sub(r"^\S*\s", "", end), ""
+    # Odd parts are the separators: a number, spaces, or the drawing of a bar.
     parts = re.split(r"(\d[\d.,]*|\s+|[█▏▎▍▌▋▊▉━╸─#=>.]{2,})", end)
     return start + "".join(
         re.escape(part)
@@ -108,7 +110,8 @@ def _grows(numbers: Sequence[float]) -> bool:
 def _score(line: str, event: str) -> str:
     """Return a pattern of the first loss or other score in a line, which a line of a step may lack.
 
-    A line that ends an epoch needs it, or else a number with decimals: its header has none.
+    The pattern for the end of an epoch requires the score, or else any number with decimals. So it
+    does not match the header of an epoch, such as "Epoch 3/10", which has neither.
     """
     for name, _ in _NAMED.findall(line):
         word = re.sub(r"\W+", "_", name.strip()).strip("_").lower()

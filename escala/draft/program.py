@@ -138,7 +138,8 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
     ----------
     command : the words of the command, or one text. Programs are looked up on the PATH of the user.
     options : the options of `add_options`.
-    sizes : whether its sizes are compared; if not, it may be a side of `pair`.
+    sizes : whether the draft compares numbers of processes and threads. False for one side of
+        `escala.draft.pair`, which compares two commands.
 
     Raises
     ------
@@ -213,9 +214,9 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
         f"Do more {what} pay for {title}?",
         options.repeats or {"decide": True, "minutes": options.minutes},
         [strategy],
-        threads,
-        cores,
-        base,
+        threads=threads,
+        cores=cores,
+        base=base,
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
@@ -234,6 +235,7 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     as_typed = None
+    # If the guess from the script is wrong, the command still runs as one process.
     if reading.guessed and strategy != ONE and base == 1:
         as_typed = draft(command, argparse.Namespace(**vars(options) | {"strategy": ONE}), sizes)
     return Draft(settings, notes, sentences, as_typed)
@@ -362,7 +364,7 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
             lines = done.stdout.splitlines() if done else []
             if lines and os.access(lines[-1], os.X_OK):
                 return words, lines[-1]
-        return words, None if place else program
+        return words, (program if place == 0 else None)
     # Programs of an environment, such as accelerate, name its interpreter.
     started = words[min(count_wrappers(words), len(words) - 1)]
     program = draft_command.find_program(started)
@@ -390,7 +392,9 @@ def _numbers(
     sentences: list[str],
     sizes: bool,
 ) -> tuple[int, int, int]:
-    """Return the processes of a node, the threads of one process, and the cores of each of several.
+    """Return the processes of a node, the threads of one process, and `cores_per_process`.
+
+    The cores are for configurations with several processes.
 
     With GPUs, there is a process for each GPU, and the processes share the cores. Else there is one
     for each physical core: two hardware threads of one core share its units. Of a cluster, the
@@ -426,7 +430,7 @@ def _numbers(
         if options.processes:
             sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
         processes = cores
-    threads = cores if gpus or processes == 1 < options.nodes else processes
+    threads = cores if gpus or (processes == 1 and options.nodes > 1) else processes
     if gpus and processes > 1:
         return processes, threads, max(1, cores // processes)
     return processes, threads, 1 if sizes or options.nodes == 1 else max(1, physical // processes)
