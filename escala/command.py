@@ -71,6 +71,8 @@ def _main() -> int | None:
     # Other libraries are imported later, because PYTHONPATH may hold foreign modules.
     environment.drop_shadowing_paths(ROOT)
     if "_ARGCOMPLETE" in os.environ:
+        # The mark "|" is at the cursor. So a subcommand that is still being typed, "ru|", is no
+        # name, and no module is imported for it.
         line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
         parser, _ = _parsers(*(line + "|").split()[1:2])
         argcomplete.autocomplete(parser, always_complete_options=False)
@@ -78,7 +80,8 @@ def _main() -> int | None:
     module, arguments = parse(words)
     # A shell that starts may call `completion` in any folder.
     if getattr(arguments, "in_call", False):
-        # A job inherits the prepared environment: its ranks find the code of its project.
+        # A job of Snakemake inherits the prepared environment: its ranks find the code of its
+        # project.
         environment.prepend("PYTHONPATH", ROOT)
     elif words[0] != "completion":
         os.environ.pop(environment.SESSION_VARIABLE, None)
@@ -91,6 +94,7 @@ def _main() -> int | None:
         is_other = not (root / "escala").samefile(ROOT / "escala")
         if sys.flags.optimize or sys.flags.inspect or is_other:
             os.execv(sys.executable, [sys.executable, "-m", "escala.command", *sys.argv[1:]])
+    # A list is a call of Snakemake; a number is an exit code.
     result = module.run(arguments)
     return make(result) if isinstance(result, list) else result
 
@@ -105,10 +109,10 @@ def parse(words: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     SystemExit : the arguments are wrong, or ask for help.
     """
     name, *words = words
-    whole, commands = _parsers(name)
+    root_parser, subparsers = _parsers(name)
     if name not in COMMANDS:
-        whole.parse_args([name, *words])
-    parser, extra = commands[name], {}
+        root_parser.parse_args([name, *words])  # This prints help or the error, and exits.
+    parser, extra = subparsers[name], {}
     if parser.get_default("extra") is not None and "--" in words:
         # The words are divided here, because argparse reads options after `--` as plain words.
         place = words.index("--")

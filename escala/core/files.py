@@ -90,6 +90,7 @@ def _folder_beside(path: Path) -> Iterator[Path]:
             lock = os.open(path.parent / earlier, flags)
             stack.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # In a folder of another machine, the folder of the content has another name.
             if {inner.name for inner in (path.parent / earlier).iterdir()} <= {_NEW, _REPLACED}:
                 shutil.rmtree(path.parent / earlier, ignore_errors=True)
     with ExitStack() as stack:

@@ -1,5 +1,6 @@
 """Settings of a dataset, divided by the `role` of each key in `kind.yaml` of its kind.
 
+The roles are `acquired`, `prepared`, `path`, `extracted` and `audit` (`escala.data`).
 The workflow calls these functions at every start, so this module imports no heavy library.
 """
 
@@ -28,6 +29,7 @@ class Size(NamedTuple):
 
 def derive(function: str, settings: Settings, *arguments: object) -> Any:
     """Return the result of a function of the kind's package, or else of this module."""
+    # The attribute `settings` of a kind is its package.
     call = getattr(kind_of(settings).settings, function, None) or globals()[function]
     return call(settings, *arguments)
 

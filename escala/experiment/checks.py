@@ -222,7 +222,7 @@ def _check_run(settings: Settings, run: Run) -> Iterator[Fault]:
     # step together. With `accumulation`, a rank with fewer rows than parts would exchange less
     # often.
     for name, knob in workload_knobs(run.workload).items():
-        if variant[name] not in knob.synchronous:
+        if variant[name] not in knob.exchanging:
             continue
         if not strategy.waits():
             reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
@@ -231,7 +231,7 @@ def _check_run(settings: Settings, run: Run) -> Iterator[Fault]:
         else:
             continue
         allowed = [knob.default, *knob.schema.get("enum", ())]
-        usable = [value for value in allowed if value not in knob.synchronous]
+        usable = [value for value in allowed if value not in knob.exchanging]
         remedy = f"use {usable[0]}, or {leave_out}" if usable else leave_out
         yield f"variants.{run.variant}.{name}", variant[name], reason, remedy
     if takes_steps(run):

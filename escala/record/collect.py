@@ -70,7 +70,8 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
 
     A run that broke an invariant has failed, and its outcome has no measurement. A run with a score
     that is not a finite number has failed, but its outcome has the other measurements. The epochs
-    of a program are from the processes with the best reports. The time of an epoch is that of the
+    of a program are from the processes whose steps are known in the best way: by the hook, then as
+    seen, then by the output (`invariants.best_reports`). The time of an epoch is that of the
     slowest process.
 
     Parameters
@@ -81,7 +82,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     reports: list[Measurements] = [read_json(folder / f"rank{rank}.json") for rank in ranks]
     training = invariants.best_reports(reports)
     first, strategy, is_program = training[0], STRATEGIES[plan["strategy"]], "start" in plan
-    # Whether all processes that trained have the best kind of report.
+    # Whether this is so for all processes that trained.
     are_all_known = training == [report for report in reports if report["epochs"]]
     steps_made = [epoch["steps"] for report in training for epoch in report["epochs"]]
     are_steps_known = are_all_known and None not in steps_made

@@ -121,11 +121,12 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
         is_counted = "epochs" in program.placeholders
         is_done = epochs >= plan["epochs"] if is_counted else silent > seconds / 2
         if epochs and is_done:
-            last = "the last of its" if is_counted else "the last reported of"
+            number = with_noun(epochs, "epoch")
+            last = f"the last of its {number}" if is_counted else f"the last of {number} reported"
             hangs = (
-                f"; {last} {with_noun(epochs, 'epoch')} ended after "
-                f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
-                "end what it started, such as a DDP model: `del` it before destroy_process_group()"
+                f"; {last} ended after {max(0.0, seconds - silent):.0f} s, but the program did not "
+                "exit. Remedy: let it end what it started, such as a DDP model: `del` it before "
+                "destroy_process_group()"
             )
             break
     lines = tail(folder, running[0] if running else 0)

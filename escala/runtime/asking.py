@@ -171,7 +171,8 @@ def measure_link(launch: Launch, file: Path) -> dict[str, float | None]:
         why = [str(error)]
     if None in link.values():
         say(f"The link between {first.host} and {second.host} was not measured: {' '.join(why)}")
-    else:  # A later run of the job tries again.
+    else:
+        # Only a measured link is kept. Without the file, a later run of the job tries again.
         write_json(file, link)
     return link
 

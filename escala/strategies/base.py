@@ -54,7 +54,7 @@ class Option(NamedTuple):
     variables : pattern of the names of variables by which the program finds its ranks; by default
         it matches none.
     signs : signs in the program's script, `imports PACKAGE` or `calls FUNCTION`; all must be
-        present.
+        present. The last sign tells most.
     """
 
     name: str

@@ -39,8 +39,11 @@ class Knob(NamedTuple):
     workload: str | None = None
 
     @property
-    def synchronous(self) -> Sequence[Any]:
-        """Values with which ranks exchange while they compute."""
+    def exchanging(self) -> Sequence[Any]:
+        """Values with which the model itself exchanges in the middle of a step.
+
+        An example is synchronised batch normalisation. All ranks must make each step together.
+        """
         return self.schema.get("synchronous", ())
 
     @property
@@ -146,15 +149,16 @@ def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
     return {name: knob.default for name, knob in declared.items()} | dict(knobs)
 
 
-def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
+def threads_of(knobs: Mapping[str, Any], ranks: int = 1) -> dict[str, int]:
     """Return the threads of a process: as its knobs state, otherwise one for each core.
 
     Parameters
     ----------
     knobs : all knobs of the run.
-    processes : the number of the layout's processes that share one process's cores.
+    ranks : the number of ranks of the process; more than one only for a strategy with one process
+        per node.
     """
-    cores = knobs["cores_per_process"] * processes
+    cores = knobs["cores_per_process"] * ranks
     return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
 
 

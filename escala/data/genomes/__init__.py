@@ -29,6 +29,7 @@ def check(settings: Settings) -> None:
         if stray:
             remedy = f"use {', '.join(classes)}"
             raise InputError(where, stray, "not among the classes", remedy)
+    # A source without `records` has an entry for every class.
     known = source.get("records", classes)
     if source["type"] == "ncbi" and "lock" not in source:
         known = QUERIES | source.get("queries", {}) | source.get("accessions", {})
@@ -101,6 +102,7 @@ def letters_kept(settings: Settings) -> int | None:
         within = oversample.get("within")
     if settings["window"]["method"] != "start" or within is None:
         return None
+    # Windows are drawn in the first `length + within` letters.
     return settings["length"] + within
 
 

@@ -10,7 +10,8 @@ from escala.data.base import Query, specs
 from escala.data.genomes.arrays import Genomes, query
 from escala.data.nucleotides import reverse_complement
 
-#: Lengths of fragments, in letters. The longest length that a record reaches serves to judge it.
+#: Lengths of fragments, in letters. The prediction for a user's record is judged by the fragments
+#: of the longest of these lengths that is not longer than the record.
 LENGTHS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000,
            10_000, 15_000, 20_000, 30_000)  # fmt: skip
 #: For each length: the most fragments over all classes, about the most letters that the model
@@ -32,12 +33,13 @@ def fragments(
 
     Fragments begin anywhere in the kept letters of the test genomes. All letters are kept, unless
     rows are the starts of genomes (`window.method: start`). Every class has the same number of
-    fragments. Fragments are cut from both strands if the model's rows are from both. A fragment has
-    no columns. A length is yielded only if each class has a test genome of this length or longer.
+    fragments. Fragments are cut from both strands if the model's rows are from both. The query
+    of a fragment has no columns, such as an accession. A length is yielded only if each class has a
+    test genome of this length or longer.
     """
     genomes, random = Genomes.load(split.parent), np.random.default_rng(SEED)
     tested = np.unique(np.load(split / "test_genomes.npy", allow_pickle=False))
-    tested = tested[tested >= 0]
+    tested = tested[tested >= 0]  # Below 0: the row is of no genome.
     labels = np.unique(genomes.labels[tested])
     offsets = genomes.records["offset"].to_numpy(np.int64)
     [spec] = specs(description)

@@ -78,6 +78,7 @@ class JAXDistributed(AtFirstProcess):
         of_launcher = (f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK"))
         return super().process_variables(place, interface) | {
             "JAX_COORDINATOR_ADDRESS": place.extra_addresses[0],
+            # By this variable JAX takes Open MPI for the launcher.
             "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{place.extra_addresses[0]}",
             **dict(zip(names, map(str, numbers), strict=True)),
             **dict(zip(of_launcher, map(str, numbers), strict=True)),
