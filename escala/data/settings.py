@@ -29,7 +29,7 @@ class Size(NamedTuple):
 
 def derive(function: str, settings: Settings, *arguments: object) -> Any:
     """Return the result of a function of the kind's package, or else of this module."""
-    # The attribute `settings` of a kind is its package.
+    # `settings` of a kind is its package; `has` tells whether the kind has such a module.
     call = getattr(kind_of(settings).settings, function, None) or globals()[function]
     return call(settings, *arguments)
 
