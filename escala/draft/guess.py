@@ -18,8 +18,10 @@ _NUMBER = re.compile(r"\d[\d,.]*")
 #: A part of all steps, in a line that says so.
 _PART = re.compile(r"(\d+)\s*/\s*\d+(?=\s*(?:batch|step|iter|update)\w*\b)", re.IGNORECASE)
 _ALL = re.compile(r"\s*/\s*\d+")
-#: A name with a number that has decimals: a score, or a duration.
-_NAMED = re.compile(r"([A-Za-z][\w/ ]*?)[\W_]{1,3}([+-]?\d*\.\d+(?:e[+-]?\d+)?|nan\b)")
+#: A name of words, and a number that has decimals: a score, or a duration.
+_NAMED = re.compile(
+    r"([A-Za-z](?:\w|[/ ](?=[A-Za-z]))*?)[\W_]{1,3}([+-]?\d*\.\d+(?:e[+-]?\d+)?|nan\b)"
+)
 
 
 def guess_patterns(text: str) -> dict[str, str]:
@@ -33,8 +35,7 @@ def guess_patterns(text: str) -> dict[str, str]:
     ----------
     text : without colours (`escala.programs.printed.text`); bars may end lines by a return.
     """
-    numbers: dict[tuple[str, str], list[float]] = defaultdict(list)
-    examples: dict[tuple[str, str], str] = {}
+    lines: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     for line in re.split(r"[\r\n]+", text):
         counted = _counter_of(line)
         if counted:
@@ -42,14 +43,18 @@ def guess_patterns(text: str) -> dict[str, str]:
             written = _NUMBER.match(line, place)
             of_total = r"\s*/\s*\d+" if _ALL.match(line, written.end()) else ""
             key = event, f"{_pattern_before(line[:place])}{group}{of_total}"
-            numbers[key].append(number)
-            examples[key] = line
+            lines[key].append((number, line))
     patterns = {}
     for event in (STEP, EPOCH):
-        counting = {key: len(set(n)) for key, n in numbers.items() if key[0] == event and _grows(n)}
+        counting = {key: n for key, n in lines.items() if key[0] == event and _grows(n)}
         if counting:
-            key = max(counting, key=counting.__getitem__)
-            patterns[f"{event}_ends"] = f"{key[1]}{_score(examples[key], event)}"
+            key = max(counting, key=lambda key: len({number for number, _ in counting[key]}))
+            _, example = counting[key][-1]
+            for score in (_score(example, event), _score("", event)):
+                pattern = f"{key[1]}{score}"
+                if _grows([(n, line) for n, line in counting[key] if re.search(pattern, line)]):
+                    patterns[f"{event}_ends"] = pattern
+                    break
     return patterns
 
 
@@ -100,8 +105,9 @@ def _pattern_before(text: str) -> str:
     )
 
 
-def _grows(numbers: Sequence[float]) -> bool:
-    """Return whether numbers are those of a counter, which may begin again."""
+def _grows(lines: Sequence[tuple[float, str]]) -> bool:
+    """Return whether the numbers of lines are those of a counter, which may begin again."""
+    numbers = [number for number, _ in lines]
     if len(set(numbers)) < _FEWEST:
         return False
     return sum(b > a for a, b in pairwise(numbers)) >= _MOSTLY * (len(numbers) - 1)

@@ -884,6 +884,9 @@ OUTPUTS = {
     "a word before the number": ("Batch no {n} of 29, loss: {loss}", "step", 30, 29),
     "rows of an epoch": ("Train Epoch: 1 [{n}/29 ({n}%)]\tLoss: {loss}", "step", 30, 29),
     "epochs with a score": ("Epoch {n}, val_acc: {loss}", "epoch", 30, 29),
+    "epochs without punctuation": ("Epoch {n}/29 loss {loss}", "epoch", 30, 29),
+    "an epoch with words": ("Epoch {n} Train Loss {loss} after 3 s", "epoch", 30, 29),
+    "steps without punctuation": ("step {n}/29 loss {loss}", "step", 30, 29),
 }
 
 
