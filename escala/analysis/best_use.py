@@ -77,7 +77,7 @@ class Alternative(_Use):
     uses : whether the alternative uses `more` or `less` resources than the best use, or `as much`.
     verdict : the verdict on the best use against this alternative, or `UNAVAILABLE`.
     ratio : the time of the best use divided by that of the alternative.
-    ratio_of : the times that are compared: `steps`, `target` or `run`.
+    ratio_of : the times that are compared: `steps`, `epoch`, `target` or `run`.
     row : the row of the table `best_use`.
     """
 

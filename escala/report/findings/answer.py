@@ -43,7 +43,12 @@ from escala.report.tables.views import placeholders_of, programs
 from escala.strategies import STRATEGIES
 
 #: What is compared, in words, by `Alternative.ratio_of`.
-TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
+TIMES = {
+    "steps": "step time",
+    "epoch": "training time of an epoch",
+    "run": "time",
+    "target": "time to the target accuracy",
+}
 #: The verb for an alternative and what follows the verb, by the verdict on the best use.
 _OF_ALTERNATIVE = {
     FASTER: ("does", "not pay"),
@@ -115,7 +120,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
     is_decided = answer.verdict in (PAYS, MORE_DOES_NOT_PAY, TIED)
     if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
         whole, ratio = "", fewer.row["run_ratio"]
-        if fewer.ratio_of == "steps" and not pd.isna(ratio):
+        if fewer.ratio_of in ("steps", "epoch") and not pd.isna(ratio):
             whole = f", and {ratio:.2f} {of_or_times(ratio)} the time of a whole run"
         yield (
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
@@ -142,7 +147,7 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
 def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
     """Compare the times of whole runs, if the answer compares times of steps."""
     rival, row = answer.closest, answer.closest.row
-    if rival.ratio_of != "steps" or pd.isna(row["run_ratio"]):
+    if rival.ratio_of not in ("steps", "epoch") or pd.isna(row["run_ratio"]):
         return
     verdict, epochs = row["run_verdict"], row["epochs"]
     of_epochs = "" if pd.isna(epochs) else f" of {with_noun(int(epochs), 'epoch')}"

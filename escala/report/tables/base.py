@@ -167,6 +167,12 @@ def is_cut(run: Measurement) -> bool:
     return any(epoch["steps"] < whole for epoch in run["epochs"])
 
 
+def steps_of_epoch(run: Measurement) -> int | None:
+    """Return the steps of a whole epoch; None if they are unknown."""
+    first = next(iter(run["epochs"]), {"steps": None})
+    return run["training"]["steps_per_epoch"] or first["steps"]
+
+
 def is_timed(run: Measurement) -> bool:
     """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
     return run["status"] == "ok" and not run["training"]["resumed_after"] and run["comparable"]

@@ -196,10 +196,13 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
     pairs = compared.newest.pairs
     names = ("nodes", "cores", "gpus")
     ratio_of = "steps"
+    steps = {base.steps_of_epoch(one) for one in (run, alternative)}
     if judge.basis(compared) == TARGET:
         ratio_of = "target"
     elif (run.get("program") or {}).get("known_by") == WHOLE:
         ratio_of = "run"
+    elif len(steps) > 1 or None in steps:
+        ratio_of = "epoch"
     return {
         **base.name_columns(compared.names),
         "task": task.name,
