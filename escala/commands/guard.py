@@ -81,6 +81,8 @@ def fraction(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text} is not a percentage from 0, such as 5%")
+    if not match[2] and float(match[1]) >= 1:
+        raise argparse.ArgumentTypeError(f"{text} has no percent sign; write {text.strip()}%")
     return float(match[1]) / (100 if match[2] else 1)
 
 

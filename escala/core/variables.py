@@ -144,13 +144,14 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 
 def for_ranks(environment: Environment = os.environ) -> dict[str, str]:
-    """Return the variables that reach the ranks."""
+    """Return the variables that reach the ranks. Configurations set the numbers of threads."""
     passed = re.split("[, ]+", environment.get(PASS, ""))
     allowed = re.compile(f"{_NEUTRAL.pattern}|{_DECIDING.pattern}")
     return {
         name: value
         for name, value in environment.items()
-        if name in passed or (allowed.fullmatch(name) and not _SECRET.search(name))
+        if name in passed
+        or (allowed.fullmatch(name) and not (_SECRET.search(name) or THREADS.fullmatch(name)))
     }
 
 
@@ -175,8 +176,9 @@ def restore_shell(environment: Environment = os.environ) -> dict[str, str]:
 def for_programs(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach programs of users, besides variables that a program names.
 
-    They are all variables without secrets, without the place of a process in the job of this call,
-    without numbers of threads, and without variables that lead an interpreter to its library.
+    These are the variables of `for_ranks`, and all others except: secrets, the place of a process
+    in a job, numbers of threads, settings of this project, PYTHONHOME, and under MPI the parameters
+    of Open MPI.
     """
     under_mpi = "OMPI_COMM_WORLD_SIZE" in environment
     return for_ranks(environment) | {

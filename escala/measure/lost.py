@@ -69,7 +69,7 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
             continue
         status, reason = ending
         if status is None:
-            say(f"{planned.file}: measured again by the same call: {reason}")
+            say(f"{planned.file}: not recorded as failed, and still to be measured: {reason}")
         elif mark["request_sha256"] == key.request_sha256(planned.request):
             write(planned, status, reason)
             say(f"{planned.file}: recorded as {status}: {reason}")

@@ -89,7 +89,7 @@ class Diagnosis:
     Attributes
     ----------
     timelines : timelines with enough steps. A file has one timeline, unless files were joined.
-    short : number of timelines with too few steps.
+    short : number of Horovod's timelines with too few steps.
     closed : whether the file ends with the end of its JSON array. Horovod writes this end whenever
         it has written all events, and overwrites it later. So a closed file may be from a run that
         was killed.
@@ -148,7 +148,7 @@ def diagnose(path: Path) -> Diagnosis:
         )
     if not timelines:
         raise too_few_steps(path, max(recordings, key=lambda recording: recording.events), events)
-    short = len(recordings) - len(timelines)
+    short = sum(recording.is_horovod for recording in recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
 
 
