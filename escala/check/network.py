@@ -236,6 +236,7 @@ CHECKS = {
     "loss falls": loss_falls,
 }
 #: If one of these checks is a no, later checks are not made: they would fail for the same reason.
+#: "network" is the check of `escala.check.workload` that this module can be started.
 PRECONDITIONS = frozenset({"network", "build", "row losses"})
 
 
