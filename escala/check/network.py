@@ -88,7 +88,8 @@ class Network:
     def train(self, *steps: np.ndarray) -> float:
         """Make a step for each array of row numbers; return the sum of the losses of all rows."""
         made = self.built.make_steps(
-            ([rows] for rows in steps), partial(gather_steps, self.data, "rows")
+            ([rows] for rows in steps),
+            partial(gather_steps, self.data, "rows"),  # weighting: the mean over rows
         )
         return sum(float(step.loss) for step in made)
 
