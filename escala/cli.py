@@ -18,7 +18,7 @@ from typing import Any
 from escala.cache import store
 from escala.cache.code import Code
 from escala.core import console, interrupts
-from escala.core.console import print_any_text, say
+from escala.core.console import escape_unprintable, say
 from escala.core.errors import InputError, Unavailable
 
 
@@ -30,7 +30,7 @@ def main(command: Callable[[], int | None]) -> int:
     output, the code is 128 + SIGPIPE, and no message is printed.
     """
     interrupts.handle()
-    print_any_text()
+    escape_unprintable()
     try:
         return command() or console.DONE
     except (InputError, Unavailable) as error:

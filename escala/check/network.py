@@ -88,7 +88,8 @@ class Network:
     def train(self, *steps: np.ndarray) -> float:
         """Make a step for each array of row numbers; return the sum of the losses of all rows."""
         made = self.built.make_steps(
-            ([rows] for rows in steps), partial(gather_steps, self.data, "rows")
+            ([rows] for rows in steps),
+            partial(gather_steps, self.data, "rows"),  # weighting: the mean over rows
         )
         return sum(float(step.loss) for step in made)
 
@@ -236,6 +237,7 @@ CHECKS = {
     "loss falls": loss_falls,
 }
 #: If one of these checks is a no, later checks are not made: they would fail for the same reason.
+#: "network" is the check of `escala.check.workload` that this module can be started.
 PRECONDITIONS = frozenset({"network", "build", "row losses"})
 
 

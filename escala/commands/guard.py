@@ -31,7 +31,8 @@ SIDES = BASE, HEAD = "base", "head"
 #: What is concluded, with the exit code.
 SLOWER, NOT_SLOWER, UNDECIDED = "slower", "not slower", "undecided"
 CODES = {NOT_SLOWER: console.DONE, SLOWER: console.FAILED, UNDECIDED: console.UNDECIDED}
-#: What a verdict of the session concludes; others conclude nothing.
+#: What is concluded from the verdict of the session. It compares the ratio with 1 + threshold:
+#: FASTER means that the whole interval is below it. Other verdicts conclude nothing.
 _OUTCOMES = {verdicts.SLOWER: SLOWER, verdicts.FASTER: NOT_SLOWER}
 #: A job of each forge.
 _FORGES = Path(__file__).with_name("forges")
@@ -81,6 +82,8 @@ def fraction(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text} is not a percentage from 0, such as 5%")
+    if not match[2] and float(match[1]) >= 1:
+        raise argparse.ArgumentTypeError(f"{text} has no percent sign; write {text.strip()}%")
     return float(match[1]) / (100 if match[2] else 1)
 
 
@@ -121,7 +124,8 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
     )
     drafted = pair.pair(dict.fromkeys(SIDES, side), name, title, arguments.threshold)
     [workload] = drafted.settings["workloads"].values()
-    del workload["files"]  # They are what git tracks there.
+    # The draft lists files of the user's own tree. Without a list, all files that git tracks count.
+    del workload["files"]
     with work_trees(top, commits) as trees:
         place = Path.cwd().resolve().relative_to(top)
         for variant, tree in trees.items():
@@ -131,7 +135,7 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
         if not experiment:
             return console.DONE
         trials = trial.try_pair(experiment)
-        _require_of_trees(top, trials)
+        _refuse_reads_of_own_tree(top, trials)
         code, content = flow.measure(drafted, file, trials, arguments, arguments.threshold)
     if not content:
         return code if code != console.FAILED else console.UNDECIDED
@@ -175,7 +179,7 @@ def git(folder: Path, *words: str, refused: str | None = None) -> str:
 
 @contextmanager
 def work_trees(top: Path, commits: Mapping[str, str]) -> Iterator[dict[str, Path]]:
-    """Yield a temporary work tree of each commit, by the names of these; they go at the end.
+    """Yield a temporary work tree of each commit, under the keys of `commits`; then remove it.
 
     Parameters
     ----------
@@ -197,7 +201,7 @@ def work_trees(top: Path, commits: Mapping[str, str]) -> Iterator[dict[str, Path
                 subprocess.run([*remove, str(tree)], capture_output=True)
 
 
-def _require_of_trees(top: Path, trials: Sequence[trial.Trial]) -> None:
+def _refuse_reads_of_own_tree(top: Path, trials: Sequence[trial.Trial]) -> None:
     """Refuse a program that reads tracked files of the user's own tree: both sides read the same.
 
     Raises

@@ -56,8 +56,8 @@ def exit_code_lines() -> list[str]:
 EVERY = 5.0
 
 
-def print_any_text() -> None:
-    """Print a letter that the encoding of the locale lacks as an escape, and do not fail."""
+def escape_unprintable() -> None:
+    """Let standard output print letters that its encoding lacks as escapes, without an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from escala.core.console import print_any_text, say
+from escala.core.console import escape_unprintable, say
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH, CALLERS_VARIABLES
 
@@ -131,7 +131,7 @@ def prepare(root: Path) -> None:
     InputError : Snakemake would read some characters in the path of the project folder as something
         else.
     """
-    print_any_text()
+    escape_unprintable()
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
     os.environ.setdefault(CALLERS_VARIABLES, ",".join(sorted(os.environ)))

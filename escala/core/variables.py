@@ -59,6 +59,7 @@ NEUTRAL = {
     r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|KRB5CCNAME": "folders, and access to them",
     r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER": "GPUs, whose models and identifiers are recorded",
     r"SLURM_CONF|SLURM_CLUSTERS": "how `srun` finds its controller",
+    # ESCALA_PROCESS is the number of one process (`escala.runtime.spawn`).
     r"ESCALA_(?!PROCESS$)\w+": "settings of this project",
     r"PYTHON(DONTWRITEBYTECODE|UNBUFFERED|PYCACHEPREFIX|WARNINGS|UTF8|IOENCODING)": (
         "how Python reads and writes"
@@ -144,13 +145,14 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 
 def for_ranks(environment: Environment = os.environ) -> dict[str, str]:
-    """Return the variables that reach the ranks."""
+    """Return the variables that reach the ranks. Configurations set the numbers of threads."""
     passed = re.split("[, ]+", environment.get(PASS, ""))
     allowed = re.compile(f"{_NEUTRAL.pattern}|{_DECIDING.pattern}")
     return {
         name: value
         for name, value in environment.items()
-        if name in passed or (allowed.fullmatch(name) and not _SECRET.search(name))
+        if name in passed
+        or (allowed.fullmatch(name) and not (_SECRET.search(name) or THREADS.fullmatch(name)))
     }
 
 
@@ -175,8 +177,9 @@ def restore_shell(environment: Environment = os.environ) -> dict[str, str]:
 def for_programs(environment: Environment = os.environ) -> dict[str, str]:
     """Return the variables that reach programs of users, besides variables that a program names.
 
-    They are all variables without secrets, without the place of a process in the job of this call,
-    without numbers of threads, and without variables that lead an interpreter to its library.
+    These are the variables of `for_ranks`, and all others except: secrets, the place of a process
+    in a job, numbers of threads, settings of this project, PYTHONHOME, and under MPI the parameters
+    of Open MPI.
     """
     under_mpi = "OMPI_COMM_WORLD_SIZE" in environment
     return for_ranks(environment) | {
@@ -242,8 +245,8 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
     and the digest of each library of `LD_PRELOAD`. Variables and files with empty contents are left
     out.
     """
-    files = {name: _lines(_place(name, environment)) for name in FILES}
-    files |= {name: _changes(_place(name, environment), SETTINGS[name]) for name in SETTINGS}
+    files = {name: _lines(_path_of(name, environment)) for name in FILES}
+    files |= {name: _changes(_path_of(name, environment), SETTINGS[name]) for name in SETTINGS}
     for library in re.split("[: ]+", environment.get("LD_PRELOAD", "")):
         if Path(library).is_file():
             files[library] = f"sha256 {sha256_file(Path(library))}"
@@ -269,7 +272,7 @@ def drop_additions() -> Iterator[None]:
                 del os.environ[name]
 
 
-def _place(name: str, environment: Environment) -> Path:
+def _path_of(name: str, environment: Environment) -> Path:
     home = environment.get("HOME") or "/nonexistent"
     # A folder may have ~ in its name.
     return Path(name.replace("~", home, 1).replace("$PREFIX", sys.prefix, 1))

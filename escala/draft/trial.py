@@ -521,8 +521,8 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
     if alone.window_steps:
         how = {marks.SEEN: "seen as it makes them", marks.HOOK: "known by its hook"}
         how = how.get(alone.known_by, "known by lines of its output")
-        each = f"{span(alone.epoch_seconds / alone.steps)} each"
-        yield f"Its steps are {how}: {each}. {_describe_window(program)}"
+        step_time = f"{span(alone.epoch_seconds / alone.steps)} each"
+        yield f"Its steps are {how}: {step_time}. {_describe_window(program)}"
     elif alone.known_by != marks.WHOLE:
         how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
         how = "its steps, which are seen" if alone.known_by == marks.SEEN else how

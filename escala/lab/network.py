@@ -31,8 +31,8 @@ from escala.lab.state import (
     write_claim,
 )
 
-#: The name of the bridge. It is also a name for the machine's own network namespace, by which jobs
-#: reach the bridge.
+#: The name of the bridge. The machine's own network namespace gets the same name, so that
+#: `ip -n escala` reaches the bridge from a job.
 BRIDGE = "escala"
 #: A part of the range that RFC 2544 reserves for benchmarks. Some proxies use it too.
 SUBNET = "198.18.0.0/24"
@@ -141,6 +141,7 @@ def create(lab: Lab, mark: str) -> None:
     OSError : the system does not allow it.
     """
     links = [BRIDGE, *(node.link for node in lab.nodes)]
+    # Claimed by name before they exist, and by number after (see `Claim`).
     write_claim(Claim(mark, dict.fromkeys(links), dict.fromkeys(links)))
     _make(lab)
     numbers = {link["ifname"]: link["ifindex"] for link in _links()}

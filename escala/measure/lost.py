@@ -58,9 +58,10 @@ def mark_run(planned: PlannedRun, job: slurm.Job | None) -> Iterator[None]:
 def record(runs: Iterable[PlannedRun], write: Record) -> None:
     """Record the marked runs of ended sessions as failed, and print a line on each.
 
-    In three cases the run has not failed, and only the mark is removed: the job was cancelled or
-    lost a node; the settings of the run have changed; the whole call was killed. If only the
-    session was killed, its call records the runs.
+    A call starts a session in a process or a job. If this process is killed and the call lives on,
+    the call runs this function, and the run has failed. In three cases only the mark is removed:
+    the job was cancelled or lost a node; the settings of the run have changed; the call itself was
+    killed, without a job, so that a later call finds the mark.
     """
     for planned in find_marks(runs):
         mark = read_json(_mark(planned))
@@ -69,7 +70,7 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
             continue
         status, reason = ending
         if status is None:
-            say(f"{planned.file}: measured again by the same call: {reason}")
+            say(f"{planned.file}: not recorded as failed, and still to be measured: {reason}")
         elif mark["request_sha256"] == key.request_sha256(planned.request):
             write(planned, status, reason)
             say(f"{planned.file}: recorded as {status}: {reason}")
@@ -112,16 +113,18 @@ def _find_ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
     is_here = same_host(mark["host"], socket.gethostname())
     if is_here and proc.is_running(mark["pid"], mark["started"]):
         return None
-    # A job that SLURM has started again keeps its number.
+    # Another job: SLURM knows how it ended. A job that SLURM has started again keeps its number.
     if mark["job"] and mark["job"] != slurm.job_number():
         log = Path(mark["log"]) if mark["log"] else None
         return slurm.job_ending(mark["job"], log, mark["interrupted"])
+    # This job in an earlier start, or a process of this host that is gone.
     if mark["job"] or is_here:
+        # Without a job, another session means that another call began the run.
         if not mark["job"] and mark["session"] != session():
             return None, "its call was killed"
         why = "its session was killed, and left no result"
         return None if mark["interrupted"] else "failed", why
-    return None
+    return None  # A process of another host: nothing is known, so take it as running.
 
 
 def _mark(planned: PlannedRun) -> Path:

@@ -58,6 +58,12 @@ def split_description(data: Path) -> dict:
 def make_plan(request: dict, description: dict, data: Path) -> Plan:
     """Return the plan that the ranks read: the request with all values derived from it.
 
+    Parameters
+    ----------
+    request : settings of one run, as `escala.experiment` makes them. Only a program of the user has
+        `start` (how it is started: program, paths, interface) and `program` (what is recorded of
+        it: command, files, variables, versions).
+
     Raises
     ------
     InputError : early stopping needs a validation loss, and the split has no validation side; or
@@ -164,7 +170,8 @@ def describe_start(request: dict, plan: Plan, description: dict, started: dateti
 
     Parameters
     ----------
-    request : the request, with its `sha256` and the run's `turn`.
+    request : the request, with its `sha256`, and `turn`, the place of the run in the order of its
+        repeat.
     description : description of the split.
 
     Raises

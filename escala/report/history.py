@@ -19,7 +19,7 @@ from escala.report.tables.runs import row as table_row
 Row = dict[str, Any]
 #: What the two runs of a ratio have in common, besides the repeat and the session.
 _TASK = ("experiment", "dataset", "workload", "series")
-#: A history has a program's versions of these packages, and one digest for all other packages.
+#: A history has a program's versions of these packages, and one digest of all versions.
 _FRAMEWORKS = {
     *(name for engine in ENGINES.values() for name in engine.distributions),
     "mpi4py", "lightning", "transformers", "accelerate", "scikit-learn", "xgboost",

@@ -10,7 +10,7 @@ from escala.analysis.looks import level_of
 from escala.experiment import Experiment, Run
 from escala.measure.plan import looks_file
 from escala.probes import PROBES
-from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
+from escala.report.figures import ALWAYS_DRAWN, DECLARED, ONE_RUN, SOME_FIGURES
 from escala.strategies.base import TRACE
 
 _SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
@@ -33,7 +33,7 @@ def figure_names(e: Experiment) -> list[str]:
         "sizes": "scaling" in e.settings or any(run.layout.nodes > 1 for run in e.runs),
         **{probe: bool(e.probe_runs(probe)) for probe in PROBES},
     }
-    return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
+    return [*ALWAYS_DRAWN, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
 
 
 def figures_of_runs(e: Experiment, runs: Sequence[Run]) -> list[str]:

@@ -149,8 +149,9 @@ def find_comparisons(
 
     Parameters
     ----------
-    threshold : if it is not None, these are those with main references, each with the ratio of this
-        session and the verdict on it (`escala.analysis.looks.judge_session`).
+    threshold : None, or a slowdown such as 0.05. If it is given, every configuration is compared
+        with its main reference, even if there is a best use. Ratio and verdict are then those of
+        this session alone (`escala.analysis.looks.judge_session`).
 
     Returns
     -------
@@ -172,12 +173,13 @@ def find_comparisons(
         decides = speedup["decides"] & (speedup["reference"] == MAIN) & speedup["verdict"].notna()
         names = {f"reference_{part}": f"alternative_{part}" for part in Configuration._fields}
         rows = records(speedup[decides].rename(columns=names))
-    for row in rows if threshold is not None else ():
-        ratio = Interval(*(row[f"session_ratio{end}"] for end in ("", "_low", "_high")))
-        kind = judge_session(row, threshold)
-        is_open = kind == NOT_DISTINGUISHABLE and not threshold
-        futile = futility(ratio, "as much", 0.0) if is_open else None
-        row |= {**ratio.columns("ratio"), "verdict": kind, "futile": futile}
+    if threshold is not None:
+        for row in rows:
+            ratio = Interval(*(row[f"session_ratio{end}"] for end in ("", "_low", "_high")))
+            kind = judge_session(row, threshold)
+            is_open = kind == NOT_DISTINGUISHABLE and not threshold
+            futile = futility(ratio, "as much", 0.0) if is_open else None
+            row |= {**ratio.columns("ratio"), "verdict": kind, "futile": futile}
     return records(pd.DataFrame(rows, columns=LOOKED_AT).convert_dtypes())
 
 
@@ -192,7 +194,7 @@ def why_decided(compared: Sequence[dict], threshold: float | None = None) -> str
         return "nothing can be compared"
     left = [row for row in compared if row["verdict"] not in (FASTER, SLOWER)]
     if not left and threshold is not None:
-        return f"in it each ratio lies above or below {1 + threshold:g}"
+        return f"each ratio of this session lies above or below {1 + threshold:g}"
     if not left:
         return "every question was decided"
     if any(row["futile"] is None for row in left):

@@ -140,7 +140,8 @@ class Strategy:
         """Return whether it runs workloads of this sort; its engine may still lack the model."""
         if workload.is_program:
             return cls.programs is not None
-        # A fit needs one process, without calls of a library for several processes.
+        # A fit needs one process, without calls of a library for several processes. A strategy of
+        # one rank that also starts programs gives that.
         fits = cls.programs is not None and cls.layouts.one_rank
         return cls.engine is not None and (workload.takes_steps or fits)
 
@@ -212,7 +213,10 @@ class Strategy:
 
 
 class EvaluatesInParts(Strategy):
-    """Processes that may divide the rows of an evaluation; otherwise the first takes all rows."""
+    """Processes that may divide the rows of an evaluation; otherwise the first takes all rows.
+
+    They read the knob `evaluation`: `knobs.yaml` names this class in `read_by`.
+    """
 
 
 class OnInterface(Strategy):

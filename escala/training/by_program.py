@@ -103,10 +103,10 @@ class _Report(NamedTuple):
             known_by, by_process = marks.SEEN, [*map(seen.marks_of, timed), *by_process]
         elif not has_steps:
             all_lines, notes = _read_lines(program, plan, place, output)
-            told = program.window and seen.steps_of(all_lines, has_ended)
+            progress = program.window and seen.steps_of(all_lines, has_ended)
             # The epoch of an unknown length is `seen.UNKNOWN_EPOCH`, also of a program that ends.
-            if told and told[0].notes > 1 and not (has_ended and told[0].has_length):
-                timed = [told[0]]
+            if progress and progress[0].notes > 1 and not (has_ended and progress[0].has_length):
+                timed = [progress[0]]
                 if has_ended:
                     timed[0].steady = timed[0].steady or timed[0].loops[0].steps[0][1]
             timed_lines = lines.drop_buffered_steps(all_lines)
@@ -170,11 +170,11 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         """Return whether the window of steps is over that the lines tell of."""
         if not (program.window and program.has_patterns) or any(marks_folder.glob("*.jsonl")):
             return False
-        told = seen.steps_of(_read_lines(program, plan, place, output)[0], has_ended=False)
+        progress = seen.steps_of(_read_lines(program, plan, place, output)[0], has_ended=False)
         # Without a total in its lines, the first epoch tells how many steps an epoch has.
-        if not told or (program.epoch_ends and not told[0].has_length):
+        if not progress or (program.epoch_ends and not progress[0].has_length):
             return False
-        process, rule = told
+        process, rule = progress
         return rule.is_over(process.loops[-1].steps[-1][0], process.made, program.window)
 
     window = child.WindowEnd(folder / seen.WINDOW_FILE, is_over)
@@ -422,10 +422,10 @@ def _project(
     execution: child.Execution,
 ) -> dict | None:
     """Return the time of the whole training (`program.projected` of run.json); None if unknown."""
-    told = marks.value_at_begin(report.all_marks, "epochs")
+    epochs_of_hook = marks.value_at_begin(report.all_marks, "epochs")
     ways = {
         "its command": plan["epochs"] if "epochs" in program.placeholders else program.epochs,
-        "its hook": told and int(told),
+        "its hook": epochs_of_hook and int(epochs_of_hook),
         "its lines": output.marks.epochs,
     }
     for source, epochs in ways.items():

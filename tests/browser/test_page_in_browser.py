@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from escala.report.figures import FIGURES
+from escala.report.figures import ALWAYS_DRAWN
 from tests.conftest import AXE, ROOT
 from tests.unit.fixtures_runs import fair
 from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, tabled, three, written
@@ -313,7 +313,7 @@ def test_the_report_is_one_file_with_every_figure_and_table(first_command, tmp_p
         *first_command.glob("results/*/summary.md"),
     ]
     assert {str(path.relative_to(first_command)) for path in files} <= set(inside)
-    assert {f"{name}.svg" for name in FIGURES} < {path.name for path in files}
+    assert {f"{name}.svg" for name in ALWAYS_DRAWN} < {path.name for path in files}
     assert {Path(name).name for name in inside if name.endswith(".csv")} == {
         f"{path.name.split('.')[0]}.csv" for path in (ROOT / "schemas" / "tables").iterdir()
     }

@@ -238,6 +238,12 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
             parser.parse_args(words[:place])
 
 
+def test_a_threshold_is_a_percentage_or_a_fraction():
+    for text, fraction in (("5%", 0.05), ("0.05", 0.05), ("150 %", 1.5), ("0", 0)):
+        arguments = command.parse(["guard", "main", "HEAD", "--threshold", text])[1]
+        assert arguments.threshold == fraction
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -249,6 +255,7 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
         ("report results", ["the call: 'results': is one word too many"]),
         ("store", ["the following arguments are required: COMMAND"]),
         ("advise results/demo --goal tme", ["--goal: 'tme'", "perhaps it is time"]),
+        ("guard main HEAD --threshold 5", ["--threshold: 5 has no percent sign", "write 5%"]),
         ("check mine --settings {1", ["--settings: {1 is not JSON", "`escala check --help`"]),
         ("check mine --settings @none", ["--settings: @none is not JSON", "No such file"]),
     ],

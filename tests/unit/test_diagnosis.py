@@ -294,6 +294,9 @@ def test_of_two_joined_timelines_both_are_diagnosed(tmp_path):
     brief = written(tmp_path, Horovod(EARLY_TO_LATE).run(1)).read_text()
     path.write_text("".join([*texts, brief]))
     assert "1 timeline of the file had too few steps." in lines(diagnose(path))
+    foreign = json.dumps([{"ph": "X", "name": "aten::add", "pid": 7, "ts": 1, "dur": 2}])
+    path.write_text("".join([*texts, brief, foreign]))
+    assert diagnose(path).short == 1
 
 
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])

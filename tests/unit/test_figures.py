@@ -34,7 +34,14 @@ from escala.core.files import read_json, write_json
 from escala.core.readable import number as significant
 from escala.probes.resources import Resources
 from escala.report import tables
-from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure, seconds_per_epoch
+from escala.report.figures import (
+    ALWAYS_DRAWN,
+    DECLARED,
+    SOME_FIGURES,
+    common,
+    figure,
+    seconds_per_epoch,
+)
 from escala.report.figures.common import MARKERS, in_order, looks, strategy_look
 from escala.report.tables.views import MOST
 from escala.strategies import STRATEGIES
@@ -44,7 +51,7 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 HAS = ("classes", "comparisons")
-DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs in HAS))
+DRAWN = (*ALWAYS_DRAWN, *(name for name in SOME_FIGURES if DECLARED[name].needs in HAS))
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 BY_EPOCH = ("accuracy_per_epoch", "seconds_per_epoch", "speedup")
 BY_CLASS = ("confusion_matrices", "classification_reports")
@@ -184,7 +191,7 @@ SHOWN = [
     ("fits", BY_EPOCH, ["Not shown, as they are fitted at once: kmer-logreg, majority."], []),
     ("fits", BY_CLASS, ["virus-cnn, single 1x1", "kmer-logreg, single 1x1", "majority, single 1x1"],
      ["No test rows"]),
-    ("regression", [name for name in FIGURES if name != "seconds_per_epoch"], ["horovod-mpi"],
+    ("regression", [name for name in ALWAYS_DRAWN if name != "seconds_per_epoch"], ["horovod-mpi"],
      ["ended ok"]),
     ("regression", ["seconds_per_epoch"], ["two processes"], ["ended ok"]),
     ("regression", [*BY_CLASS, "splits"], ["No run that ended ok has"], []),

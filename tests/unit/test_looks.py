@@ -163,12 +163,12 @@ def test_what_it_takes_is_told_where_the_time_was_too_short(timed):
 @pytest.mark.parametrize(
     ("ratio", "threshold", "stop", "verdict", "seen"),
     [
-        (noisy(1.10, 0.02), 0.05, 7, SLOWER, "in it each ratio lies above or below 1.05"),
-        (noisy(1.0, 0.02), 0.05, 7, FASTER, "in it each ratio lies above or below 1.05"),
-        (noisy(0.5, 0.1), 0.05, 7, FASTER, "in it each ratio lies above or below 1.05"),
+        (noisy(1.10, 0.02), 0.05, 7, SLOWER, "each ratio of this session lies above or below 1.05"),
+        (noisy(1.0, 0.02), 0.05, 7, FASTER, "each ratio of this session lies above or below 1.05"),
+        (noisy(0.5, 0.1), 0.05, 7, FASTER, "each ratio of this session lies above or below 1.05"),
         # It is decided that it is slower, and not whether by more than the threshold.
         (noisy(1.04, 0.02), 0.05, 10, NOT_DISTINGUISHABLE, "10 are the most that it may measure"),
-        (noisy(1.04, 0.02), 0, 7, SLOWER, "in it each ratio lies above or below 1"),
+        (noisy(1.04, 0.02), 0, 7, SLOWER, "each ratio of this session lies above or below 1"),
         (noisy(1.04, 0.02), None, 7, NOT_DISTINGUISHABLE,
          f"what is not decided shows {NO_SAVING}"),
         (noisy(1.0, 0.02), 0, 7, NOT_DISTINGUISHABLE, f"what is not decided shows {NO_DIFFERENCE}"),

@@ -19,7 +19,7 @@ from jinja2 import Environment
 from pages import HOSTILE, TITLE, Parsed, drawn, failed, hostile, tabled, three, written
 from sentences import told
 
-from escala.report.figures import FIGURES
+from escala.report.figures import ALWAYS_DRAWN
 from escala.report.findings.context import Report
 from escala.report.page import FIGURE_SIZE, Inliner, page, templates
 from escala.report.summary import all_findings, first_screen, overview, summary
@@ -170,7 +170,7 @@ def _fits(folder: Path) -> dict:
 def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path, made):
     (tmp_path / "runs").mkdir()
     frames = made(tmp_path / "runs")
-    figures = drawn(frames, tmp_path, FIGURES)
+    figures = drawn(frames, tmp_path, ALWAYS_DRAWN)
     parsed = Parsed(written(frames, figures))
     test_it_is_valid_and_complete(parsed)
     shown = [attributes["id"] for attributes in parsed.all("figure")]

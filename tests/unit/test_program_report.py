@@ -16,7 +16,7 @@ from escala.analysis import comparable
 from escala.core.files import read_json, write_json
 from escala.record.schema import read_result
 from escala.report import tables
-from escala.report.figures import FIGURES
+from escala.report.figures import ALWAYS_DRAWN
 from escala.report.findings import SECTIONS
 from escala.report.findings.context import Report
 from escala.report.page import page, provenance
@@ -53,7 +53,7 @@ def reported(few_resamples, request, tmp_path_factory) -> tuple[dict, dict, str]
 def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
     """No number that is unknown is shown, and nothing is advised that does not apply."""
     knows, frames, text = reported
-    figures = drawn(frames, tmp_path, FIGURES)
+    figures = drawn(frames, tmp_path, ALWAYS_DRAWN)
     written = page(frames, "demo", "Mine", figures)
     assert ("s per run" in overview(Report(frames))[0]) == (knows == NOTHING)
     for each in (text, written, summary(frames, "demo", "Mine"), *figures.values()):
@@ -105,7 +105,7 @@ def test_what_runs_say_of_a_program_is_told_and_failed_ones_are_gaps(tmp_path):
     assert about["variables of train"] == "HIDDEN"
     assert about["files of train"].startswith("train.py, /mine/part0.py, ")
     assert about["files of train"].endswith(" and 19 more")
-    written = page(frames, "demo", "Mine", drawn(frames, tmp_path, FIGURES))
+    written = page(frames, "demo", "Mine", drawn(frames, tmp_path, ALWAYS_DRAWN))
     assert "no end after 60 s" in written
 
 

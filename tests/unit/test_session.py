@@ -580,6 +580,17 @@ def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_ag
     assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
 
 
+def test_of_a_call_that_was_killed_a_line_says_that_its_run_is_still_to_be_measured(house, capfd):
+    house.killed(GLOO)
+    capfd.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SESSION_VARIABLE, "later")
+        lost.record(house.plan.runs, house.write_lost)
+    said = capfd.readouterr().err
+    assert "still to be measured: its call was killed" in said and "again" not in said
+    assert GLOO not in house.runs() and GLOO in house.begins()
+
+
 def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
     seen = []
 

@@ -436,6 +436,13 @@ def test_what_can_change_a_result_reaches_the_ranks_and_is_recorded_unless_it_is
     given = dict.fromkeys(f"{RECORDED} {UNRECORDED}".split(), "/set")
     assert variables.for_ranks(given) == given
     assert variables.decisive(given) == dict.fromkeys(RECORDED.split(), "/set")
+    # Configurations set the numbers of threads, so those of a shell decide nothing.
+    threads = {"MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3", "TF_NUM_INTRAOP_THREADS": "3"}
+    assert variables.describe(given | threads) == variables.describe(given)
+    assert variables.decisive_for_programs(threads) == {}
+    assert variables.for_ranks(threads | {"ESCALA_PASS": "MKL_NUM_THREADS"}).keys() == {
+        "MKL_NUM_THREADS", "ESCALA_PASS",
+    }  # fmt: skip
     secret = dict.fromkeys(["MY_DATA", "MY_TOKEN", "OTHER", "TF_TOKEN", "CUDA_API_KEY"], "s")
     assert variables.for_ranks(secret) == {}
     named = secret | {"ESCALA_PASS": "MY_DATA,MY_TOKEN"}

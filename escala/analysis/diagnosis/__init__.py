@@ -9,10 +9,10 @@ be the first. Readiness ticks tell when each rank was ready. With its response c
 ticks only for the first negotiation on a tensor. Without a tick, it is only known that rank 0 was
 ready between the first request and the end of the negotiation.
 
-The process of rank 0 requests a tensor when the tensor is known. But Horovod's background thread
-sees the request only at its next cycle, after the operations of the present cycle. So rank 0
-computed its last gradient between the begin of the cycle before its last tick and this tick. The
-part of the exchange after the last gradient makes the step longer: this part is *exposed*.
+The process of rank 0 requests a gradient as soon as it has computed it. Horovod's background thread
+looks for requests once in a cycle, and writes the tick of a request when it sees it. So the last
+gradient was ready at its tick or earlier, but not before the begin of the previous cycle. The part
+of the step after the last gradient makes the step longer: this part is *exposed*.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FAMILIES = {
     NEGOTIATION: timeline.NEGOTIATION,
 }
 #: Number of first steps that are left out, and fewest steps that a diagnosis needs.
-_START, MIN_STEPS = 1, 2
+_FIRST_STEPS_LEFT_OUT, MIN_STEPS = 1, 2
 #: Horovod's default time between two cycles (`HOROVOD_CYCLE_TIME`, version 0.28), in seconds.
 _CYCLE_SECONDS = 1e-3
 
@@ -89,7 +89,7 @@ class Diagnosis:
     Attributes
     ----------
     timelines : timelines with enough steps. A file has one timeline, unless files were joined.
-    short : number of timelines with too few steps.
+    short : number of Horovod's timelines with too few steps.
     closed : whether the file ends with the end of its JSON array. Horovod writes this end whenever
         it has written all events, and overwrites it later. So a closed file may be from a run that
         was killed.
@@ -140,7 +140,7 @@ def diagnose(path: Path) -> Diagnosis:
         timelines.append(
             Timeline(
                 steps.reset_index(drop=True),
-                _fuse(exchanges[exchanges["step"] >= _START]),
+                _fuse(exchanges[exchanges["step"] >= _FIRST_STEPS_LEFT_OUT]),
                 waits.loc[is_shown, ["last", "seconds"]],
                 frozenset(recording.ranks),
                 recording.find_unfinished(),
@@ -148,7 +148,7 @@ def diagnose(path: Path) -> Diagnosis:
         )
     if not timelines:
         raise too_few_steps(path, max(recordings, key=lambda recording: recording.events), events)
-    short = len(recordings) - len(timelines)
+    short = sum(recording.is_horovod for recording in recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
 
 
@@ -174,7 +174,7 @@ def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recordi
     )
     steps["begin"] = steps["end"].shift()
     follows = steps.index.to_series().diff() == 1
-    steps = steps[follows & (steps.index >= _START)]
+    steps = steps[follows & (steps.index >= _FIRST_STEPS_LEFT_OUT)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
     # An instant counts for the first part that covers this instant.
     union, covered, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
@@ -184,13 +184,15 @@ def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recordi
         covered = _seconds_before(end, union) - _seconds_before(begin, union)
         seconds[part] = covered - covered_before
     latest = steps["latest"].clip(lower=begin)
-    # At the begin of the previous cycle, the background thread had not seen the request. The thread
-    # sees no request while it performs operations.
-    requests = steps["earliest"].clip(lower=begin)
+    # The upper bound of the exposed part. The request was made after the thread last looked and
+    # before it was seen. The thread looks once in a cycle, and not while it performs operations. So
+    # the request is at most one cycle older than the moment when it was seen, or than the begin of
+    # the operations that ended up to one cycle before this moment.
+    seen = steps["earliest"].clip(lower=begin)
     busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
-    last = np.searchsorted(busy[:, 0], requests, side="right") - 1
-    is_busy = (last >= 0) & (busy[last, 1] >= requests - _CYCLE_SECONDS)
-    exposed = end - (requests.where(~is_busy, busy[last, 0]) - _CYCLE_SECONDS)
+    before = np.searchsorted(busy[:, 0], seen, side="right") - 1
+    thread_is_busy = (before >= 0) & (busy[before, 1] >= seen - _CYCLE_SECONDS)
+    exposed = end - (seen.where(~thread_is_busy, busy[before, 0]) - _CYCLE_SECONDS)
     return pd.DataFrame(
         {"step_seconds": end - begin}
         | seconds

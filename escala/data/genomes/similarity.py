@@ -118,7 +118,9 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         linked = _link(matrix[members], threshold)
-        _, first, component, sizes = np.unique(linked, True, True, True)
+        _, first, component, sizes = np.unique(
+            linked, return_index=True, return_inverse=True, return_counts=True
+        )
         order = np.lexsort((first, -sizes))
         rank = np.empty(len(sizes), np.int64)
         rank[order] = np.arange(1, len(sizes) + 1)
@@ -173,6 +175,7 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
     similarity = np.full(len(genomes), np.nan, np.float32)
     matrix = Sketches.load(sketches).matrix()
     known = genomes >= 0
+    # A genome without kept k-mers is unknown, too.
     known[known] = np.diff(matrix.indptr)[genomes[known]] > 0
     similarity[known] = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
     with atomic(output) as temporary:

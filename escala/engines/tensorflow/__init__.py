@@ -1,6 +1,7 @@
 """The engine of TensorFlow 2.15 with Keras 2 and Horovod, and its description for `escala check`.
 
-Only ranks import its modules.
+Its modules need TensorFlow, so only processes in the engine's environment import them. `strategies`
+and `rendezvous` are the exceptions: they import no framework.
 """
 
 

@@ -83,6 +83,7 @@ class DDPNccl(DDP):
 class DDPHybrid(DDP):
     """DistributedDataParallel of ranks of unequal speed. Each rank takes a part of every batch.
 
+    The knob `fractions`, which only this class and `Hybrid` read, gives the parts.
     Every rank divides the loss of a row by the global number of rows, so the sum of the gradients
     equals the gradient of one process with all rows, for any fractions.
     """

@@ -80,7 +80,7 @@ def _read_declarations() -> dict[str, Figure]:
 
 DECLARED = _read_declarations()
 #: Names of figures: drawn for every experiment, for some experiments, and from one run.
-FIGURES = tuple(name for name, figure in DECLARED.items() if not (figure.file or figure.needs))
+ALWAYS_DRAWN = tuple(name for name, figure in DECLARED.items() if not (figure.file or figure.needs))
 SOME_FIGURES = tuple(name for name, figure in DECLARED.items() if figure.needs and not figure.file)
 ONE_RUN = tuple(name for name, figure in DECLARED.items() if figure.file)
 

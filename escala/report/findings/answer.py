@@ -59,7 +59,7 @@ _OF_ALTERNATIVE = {
 #: The most names of configurations in a sentence on other models.
 _MOST_NAMED = 3
 #: How the epochs of a program are known, by `known_by` of run.json.
-KNOWN = {
+HOW_TIMED = {
     HOOK: "its epochs are known by its hook",
     SEEN: "its steps are seen as it makes them",
     OUTPUT: "its epochs are known by its output",
@@ -293,7 +293,7 @@ def _describe_program(
     workload: str, ok: pd.DataFrame, scores: pd.DataFrame
 ) -> Iterator[tuple[str, bool]]:
     """Yield clauses on what is known and unknown of a program, each with `Finding.first`."""
-    ways = [clause for way, clause in KNOWN.items() if (ok["known_by"] == way).any()]
+    ways = [clause for known_by, clause in HOW_TIMED.items() if (ok["known_by"] == known_by).any()]
     without_first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
     yield f"{quote(workload)} is a program, run as it is: {join_words(ways)}{without_first}", False
     has_no_rows, has_no_steps = (

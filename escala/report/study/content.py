@@ -15,7 +15,7 @@ from escala.core.readable import UNAVAILABLE, in_percent, number, size, with_nou
 from escala.experiment.runs import MAIN, NATIVE, layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, WEAK
 from escala.programs.seen import ASSUMED_EPOCH
-from escala.report.findings.answer import KNOWN
+from escala.report.findings.answer import HOW_TIMED
 from escala.report.findings.words import Tables, join_words, span
 from escala.report.study.statement import (
     EMULATED,
@@ -341,7 +341,9 @@ def provenance(
             f"{name} {span(values)}" for name, values in parts.items() if len(values)
         )
         yield f"case: {workload}", next(iter(rows["command"].dropna()), network)
-        if ways := [clause for way, clause in KNOWN.items() if rows["known_by"].eq(way).any()]:
+        if ways := [
+            clause for known_by, clause in HOW_TIMED.items() if rows["known_by"].eq(known_by).any()
+        ]:
             windows = pd.Series(
                 sum(epoch["steps"] for epoch in run["epochs"])
                 for run in ok
