@@ -103,14 +103,18 @@ def end_window(path, last, seconds=0.0):
     `last` is the step at which processes end by themselves, after about so many `seconds`; None:
     Escala ends them.
     """
-    partial = "%s.%d" % (path, os.getpid())
+    # Processes of two nodes may have the same number.
+    partial = "%s.%s.%d" % (path, os.uname().nodename, os.getpid())
     with _open(partial, "w") as file:
         json.dump({"last": last, "seconds": seconds}, file)
     try:
         os.link(partial, path)  # The first process decides for all.
     except FileExistsError:
         pass
-    os.unlink(partial)
+    try:
+        os.unlink(partial)
+    except FileNotFoundError:
+        pass
 
 
 class _Steps:

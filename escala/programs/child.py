@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -135,17 +134,20 @@ class Execution:
                 self.places |= set(places)
 
 
-class WindowEnd(NamedTuple):
+@dataclass
+class WindowEnd:
     """When the window of a run is over (`escala/hook/escala_seen.py`).
 
     Attributes
     ----------
     file : once it is there, the program ends by itself at a step, or it is ended.
     is_over : whether the lines of this program end the window.
+    since : when the file was first there, by the monotonic clock: a file server has another clock.
     """
 
     file: Path
     is_over: Callable[[], bool]
+    since: float | None = None
 
     def ends_program(self) -> bool:
         """Write the file if the window is over; return whether the program is to be ended."""
@@ -153,7 +155,9 @@ class WindowEnd(NamedTuple):
             if not self.is_over():
                 return False
             end_window(self.file, None)
-        end, over = read_json(self.file), time.time() - self.file.stat().st_mtime
+        if self.since is None:
+            self.since = time.monotonic()
+        end, over = read_json(self.file), time.monotonic() - self.since
         # The last steps, also of a slower process.
         return end["last"] is None or over > WINDOW_GRACE_SECONDS + 2 * end["seconds"]
 

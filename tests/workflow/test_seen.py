@@ -11,11 +11,12 @@ import zipfile
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 
 from escala.engines import interpreter
-from escala.hook.escala_seen import Rule
+from escala.hook.escala_seen import Rule, end_window
 from escala.programs import child, seen
 from escala.programs.program import HOOK, Program
 
@@ -337,6 +338,33 @@ def test_a_program_of_slow_steps_ends_at_the_last_step_of_its_window(tmp_path, m
     ended = child.run(program, list(program.command), given, "ESCALA_STEPS", output, window=window)
     assert ended.code == 0
     assert seen.read(marks)[0].made == json.loads(window.file.read_text())["last"]
+
+
+def test_the_age_of_a_window_is_that_of_this_machine(tmp_path, monkeypatch):
+    """The clock of a file server may be behind."""
+    window = child.WindowEnd(tmp_path / "window.json", lambda: False)
+    end_window(window.file, 12, 0.5)
+    os.utime(window.file, (0, 0))
+    assert not window.ends_program() and not window.ends_program()
+    monkeypatch.setattr(child, "WINDOW_GRACE_SECONDS", -1.0)
+    assert window.ends_program()
+
+
+def test_processes_of_two_nodes_with_one_number_end_the_same_window(tmp_path, monkeypatch):
+    """The second ends it while the first is about to."""
+    file, node, link = tmp_path / "window.json", ["a"], os.link
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=node[0]))
+
+    def wait(*paths: str) -> None:
+        monkeypatch.setattr(os, "link", link)
+        node[0] = "b"
+        end_window(file, 7)
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", wait)
+    end_window(file, 5)
+    assert json.loads(file.read_text())["last"] == 7
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("form", FORMS)
