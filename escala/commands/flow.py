@@ -61,12 +61,14 @@ def add_file(parser: Parser, option: str, what: str) -> None:
 
 
 def require_writable(option: str, file: Path | None) -> None:
-    """Refuse a file in a folder that is not there, before anything is measured.
+    """Refuse a folder, and a file in a folder that is not there, before anything is measured.
 
     Raises
     ------
     InputError : with the option.
     """
+    if file and file.is_dir():
+        raise InputError(option, str(file), "is a folder", "name a file in it")
     if file and not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
         reason = f"{file.parent} is no folder that can be written to"
         raise InputError(option, str(file), reason, "make it, or name another file")

@@ -129,6 +129,9 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
     with work_trees(top, commits) as trees:
         place = Path.cwd().resolve().relative_to(top)
         for variant, tree in trees.items():
+            if not (tree / place).is_dir():
+                remedy = "make the call in a folder that both commits hold"
+                raise InputError("the commit", names[variant], f"has no folder {place}", remedy)
             drafted.settings["variants"][variant]["directory"] = str(tree / place)
         file = trees[BASE].with_name(f"escala-{name}.yaml")
         experiment = flow.begin(drafted, file, arguments, force=True)
@@ -158,7 +161,7 @@ def git(folder: Path, *words: str, refused: str | None = None) -> str:
 
     Parameters
     ----------
-    refused : the reason if it fails; None: what git says.
+    refused : the reason if it fails, before the first line that git says; None: all that it says.
 
     Raises
     ------
@@ -171,8 +174,16 @@ def git(folder: Path, *words: str, refused: str | None = None) -> str:
     except FileNotFoundError:
         raise InputError("git", None, "is not installed", "install it") from None
     if done.returncode:
-        reason = refused or f"git {words[0]} failed: {done.stderr.strip()}"
         remedy = "correct the call, or make it in a clone that holds both commits"
+        message = done.stderr.strip()
+        line = message.partition("\n")[0]
+        # It does not trust the repository of another user, as of a checkout in a container.
+        if trust := re.search(r"git config .*safe\.directory.*", message):
+            reason, remedy = f"git refuses it: {line}", trust[0]
+        elif refused:
+            reason = f"{refused}: {line}" if line else refused
+        else:
+            reason = f"git {words[0]} failed: {message}"
         raise InputError("git", str(folder.resolve()), reason, remedy)
     return done.stdout.strip()
 

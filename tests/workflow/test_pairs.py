@@ -19,7 +19,7 @@ from escala.analysis.looks import LOOK_LEVEL
 from escala.command import parse
 from escala.commands import guard
 from escala.core import console
-from escala.core.errors import Unavailable
+from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, read_schema
 from escala.draft import pair
 from tests.programs import eventually
@@ -123,6 +123,8 @@ def test_what_is_measured_is_code_of_the_commits_only(repository):
         (["quick"], "does not name two commits"),
         (["quick", "none-such"], "has no commit none-such"),
         (["quick", "slow", "--json", "no/folder/a.json"], "--json"),
+        (["quick", "slow", "--json", "."], "--json: '.': is a folder"),
+        (["quick", "slow", "--markdown", ".."], "--markdown: '..': is a folder"),
         (["quick", "slow", "--threshold", "often"], "is not a percentage"),
     ],
 )
@@ -130,6 +132,36 @@ def test_a_call_that_names_nothing_to_measure_is_refused(words, reason, reposito
     done = call("guard", *words, "--", "python", "train.py", folder=repository)
     assert done.returncode == console.WRONG and reason in done.stderr
     assert len(trees(repository)) == 1 and not (repository / "results").exists()
+
+
+@pytest.mark.parametrize("names", [("quick", "HEAD"), ("HEAD", "quick")])
+def test_a_commit_without_the_folder_of_the_call_is_named(names, repository):
+    place = repository / "new"
+    place.mkdir()
+    (place / "train.py").write_text(TRAIN)
+    git(repository, "add", "new")
+    git(repository, "commit", "--quiet", "-m", "a folder")
+    done = call("guard", *names, "--", "python", "train.py", folder=place)
+    assert done.returncode == console.WRONG
+    assert "the commit: 'quick': has no folder work/new." in done.stderr
+    assert len(trees(repository)) == 1
+
+
+def test_a_repository_of_another_user_is_told_with_how_to_trust_it(repository, monkeypatch):
+    for name in ("GIT_TEST_ASSUME_DIFFERENT_OWNER", "GIT_CONFIG_NOSYSTEM"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.chdir(repository)
+    with pytest.raises(InputError, match=r"git config .* safe\.directory") as refused:
+        guard.git(Path(), "rev-parse", "--show-toplevel", refused="is in no git repository")
+    assert str(repository.parent) in refused.value.remedy
+    assert "is in no git repository" not in refused.value.reason
+
+
+def test_why_a_folder_is_in_no_repository_is_in_the_words_of_git(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "none-such"))
+    with pytest.raises(InputError, match=r"is in no git repository: .*none-such"):
+        guard.git(tmp_path, "rev-parse", "--show-toplevel", refused="is in no git repository")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
