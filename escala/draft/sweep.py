@@ -13,6 +13,7 @@ from typing import Any
 
 from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.arguments import whole_number
+from escala.core.errors import InputError
 from escala.core.readable import align, in_words
 from escala.draft.file import THREADS, Draft
 from escala.experiment import Experiment
@@ -38,6 +39,10 @@ def vary(draft: Draft, sweep: Sweep) -> Draft:
     """Return a draft with a workload for each value, and as many times its minutes.
 
     A placeholder of the name takes the values; without one, an option of the command.
+
+    Raises
+    ------
+    InputError : the command has neither: it would do the same work at each value.
     """
     (name, values), settings = sweep, draft.settings
     [(stem, workload)] = settings["workloads"].items()
@@ -61,10 +66,16 @@ def _set(workload: Mapping[str, Any], name: str, value: int) -> dict[str, Any]:
     if name == "epochs" and name in workload:
         return {**workload, name: value}
     option = f"{'--' if len(name) > 1 else '-'}{name}"
+    # `--batch_size` and `--batch-size` are one. A quote may end the command of a shell.
+    spelled = "[-_]".join(re.split("[-_]", name))
     command, changes = re.subn(
-        rf"(?<!\S)({re.escape(option)}(?:=|\s+))\S+", rf"\g<1>{value}", workload["command"]
+        rf"(?<!\S)(--?{spelled}(?:=|\s+))(?!-\D)[^\s'\"]+", rf"\g<1>{value}", workload["command"]
     )
-    return {**workload, "command": command if changes else f"{command} {option} {value}"}
+    if not changes:
+        where = f"{{{name}}}" if name in ("rows", "epochs") else f"{option} {value}"
+        reason = f"is not in the command as {where}, so each value would do the same work"
+        raise InputError("--sweep", name, reason, f"write {where} where the value belongs")
+    return {**workload, "command": command}
 
 
 def judge(content: Mapping[str, Any], sweep: Sweep) -> list[dict[str, Any]]:

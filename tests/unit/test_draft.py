@@ -485,7 +485,10 @@ def test_a_side_of_a_pair_is_as_it_is_typed(command, strategy, layout, cores, dr
         ("-- python train.py --size=8 -v", "size=16,64", ["--size=16 -v", "--size=64 -v"], [1, 1]),
         ("-- python train.py --size 8 --sizes 9", "size=16,64",
          ["--size 16 --sizes 9", "--size 64 --sizes 9"], [1, 1]),
-        ("-- python train.py", "n=2,3", ["-n 2", "-n 3"], [1, 1]),
+        ("-- python train.py -n 1", "n=2,3", ["-n 2", "-n 3"], [1, 1]),
+        ("-- python train.py --b_size 32", "b-size=2,3", ["--b_size 2", "--b_size 3"], [1, 1]),
+        ("-- python train.py --b-size={rows}", "b_size=2,3", ["--b-size=2", "--b-size=3"],
+         [64, 64]),
         ("-- python train.py {epochs}", "epochs=2,3", ["{epochs}"] * 2, [1, 1]),
     ],
 )  # fmt: skip
@@ -509,6 +512,31 @@ def test_a_sweep_is_a_workload_of_each_value(call, swept, commands, rows, drafte
     assert first == second and len(first) >= 2
     files = [each["files"] for each in workloads.values()]
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "remedy"),
+    [
+        ("python train.py", "rows", "write {rows} where"),
+        ("python train.py --size 8", "epochs", "write {epochs} where"),
+        ("sh -c 'python train.py'", "width", "write --width 2 where"),
+        ("python train.py --width --size 8", "width", "write --width 2 where"),
+    ],
+)
+def test_a_sweep_that_the_command_would_not_see_is_refused(
+    command, name, remedy, drafted, tmp_path
+):
+    (tmp_path / "train.py").touch()
+    draft = drafted(f"-- {command}")
+    with pytest.raises(InputError, match=remedy) as refused:
+        sweep.vary(draft, (name, [2, 3]))
+    assert refused.value.value == name
+
+
+def test_a_sweep_leaves_the_quotes_of_a_command_of_a_shell(drafted):
+    draft = sweep.vary(drafted("-- sh -c 'python train.py --width 4'"), ("width", [2, 3]))
+    commands = [shlex.split(each["command"]) for each in draft.settings["workloads"].values()]
+    assert commands == [["sh", "-c", f"python train.py --width {n}"] for n in (2, 3)]
 
 
 @pytest.mark.parametrize("text", ["rows", "rows=", "rows=16", "rows=16,16", "rows=1,x", "=1,2"])
