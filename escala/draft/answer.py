@@ -72,6 +72,7 @@ def read(experiment: Experiment, file: Path | None, threshold: float = 0.0) -> d
                 "disturbed": row["disturbed_matches"],
                 "verdict": row["verdict"],
                 "verdict_of_session": judge_session(row, threshold),
+                "futile": row["futile"],
                 "reason": row["reason"],
             }
             for row in records(speedup[speedup["decides"]])

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from escala.analysis.verdicts import FASTER, SLOWER
+from escala.analysis.looks import MARGIN, NO_SAVING
+from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
 from escala.core.arguments import whole_number
 from escala.core.errors import InputError
 from escala.core.readable import align, in_words
@@ -24,6 +25,8 @@ Sweep = tuple[str, list[int]]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,20}")
 #: Whether more processes, or threads, take less time than all references, or more than some.
 PAY, PAY_NOT, OPEN = "pay", "do not pay", "not decided"
+#: No run of a side of a comparison ended without an error.
+FAILED = "failed"
 
 
 def parse(text: str) -> Sweep:
@@ -96,7 +99,8 @@ def judge(content: Mapping[str, Any], sweep: Sweep) -> list[dict[str, Any]]:
         ranks = Layout.parse(configuration["layout"]).ranks
         return ranks, configuration["variant"] == THREADS
 
-    largest = max(map(size, content["comparisons"]))
+    largest = max(map(size, content["comparisons"]), default=None)
+    failed = [row for row in content["configurations"] if not row["runs"]]
     rows = []
     for value in values:
         compared = [
@@ -106,32 +110,57 @@ def judge(content: Mapping[str, Any], sweep: Sweep) -> list[dict[str, Any]]:
             and compared["configuration"]["workload"].endswith(f"-{name}-{value}")
         ]
         verdicts = {comparison["verdict"] for comparison in compared}
-        pays = PAY if verdicts == {FASTER} else PAY_NOT if SLOWER in verdicts else OPEN
+        if verdicts == {FASTER}:
+            pays = PAY
+        elif SLOWER in verdicts:
+            pays = PAY_NOT
+        elif any(
+            side.items() <= row.items()
+            for comparison in compared
+            for side in (comparison["configuration"], comparison["reference"])
+            for row in failed
+        ):
+            pays = FAILED
+        else:
+            pays = NO_SAVING if any(map(_saves_little, compared)) else OPEN
         rows.append({"name": name, "value": value, "verdict": pays, "comparisons": compared})
     return rows
 
 
+def _saves_little(compared: Mapping[str, Any]) -> bool:
+    """Return whether an undecided comparison excludes that more processes save above 5 %."""
+    low, _ = compared["interval_of_session"]
+    return compared["verdict"] == NOT_DISTINGUISHABLE and low is not None and low >= 1 - MARGIN
+
+
 def table(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> Iterator[str]:
     """Yield the lines of a table on the result of `judge`: ratios of times, with intervals."""
-    larger = _name(rows[0]["comparisons"][0]["configuration"], experiment)
-    lines = [[rows[0]["name"], f"{larger}, of the time of", "ratio", "interval", "verdict"]]
+    words = f"{_largest(rows, experiment)}, of the time of"
+    lines = [[rows[0]["name"], words, "ratio", "interval", "verdict"]]
     for row in rows:
         for compared in row["comparisons"]:
             ends = [compared["ratio"], *compared["interval"]]
             ratio, low, high = ("-" if end is None else f"{end:.2f}" for end in ends)
             words = _name(compared["reference"], experiment)
             lines.append([row["value"], words, ratio, f"{low} to {high}", row["verdict"]])
+        if not row["comparisons"]:
+            lines.append([row["value"], "-", "-", "-", row["verdict"]])
     yield from align(lines)
 
 
 def sentence(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> str:
     """Return from which value on more processes pay, from the result of `judge`."""
-    name, compared = rows[0]["name"], rows[0]["comparisons"][0]
+    name = rows[0]["name"]
     unit = name if name in ("rows", "epochs") else f"of {name}"
-    pay, pay_not, undecided = (
+    pay, pay_not, failed, little, undecided = (
         [row["value"] for row in rows if row["verdict"] == verdict]
-        for verdict in (PAY, PAY_NOT, OPEN)
+        for verdict in (PAY, PAY_NOT, FAILED, NO_SAVING, OPEN)
     )
+    alike = [
+        row["value"]
+        for row in rows
+        if row["verdict"] == OPEN and any(compared["futile"] for compared in row["comparisons"])
+    ]
     if pay and pay_not and pay_not[-1] < pay[0]:
         how = f"begin to pay between {pay_not[-1]} and {pay[0]} {unit}"
     elif pay and pay_not and pay[-1] < pay_not[0]:
@@ -143,11 +172,24 @@ def sentence(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> str:
     elif pay_not:
         how = f"do not pay at {_list(pay_not)} {unit}, and more may pay"
     else:
-        how = "may pay or not"
-    text = f"{_name(compared['configuration'], experiment)} {how}"
-    if undecided:
-        text += f"; not decided at {_list(undecided)} {unit}, for which --minutes N gives more time"
+        how = "may pay or not" if undecided or failed else "do not pay"
+    by_time = isinstance(experiment.settings["repeats"], dict)
+    more = "--minutes N gives more time" if by_time else "more --repeats may be enough"
+    text = f"{_largest(rows, experiment)} {how}"
+    for values, what, why in (
+        (little, NO_SAVING, ""),
+        (failed, FAILED, f", and results/{experiment.name}/summary.md has the reason"),
+        (alike, OPEN, ", where times differ no more than those of sessions"),
+        (sorted({*undecided} - {*alike}), OPEN, f", for which {more}"),
+    ):
+        text += f"; {what} at {_list(values)} {unit}{why}" if values else ""
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _largest(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> str:
+    """Return words for the configuration that is compared, from the result of `judge`."""
+    compared = next((compared for row in rows for compared in row["comparisons"]), None)
+    return _name(compared["configuration"], experiment) if compared else "more processes"
 
 
 def _list(values: Sequence[int]) -> str:

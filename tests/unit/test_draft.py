@@ -539,6 +539,14 @@ def test_a_sweep_leaves_the_quotes_of_a_command_of_a_shell(drafted):
     assert commands == [["sh", "-c", f"python train.py --width {n}"] for n in (2, 3)]
 
 
+def compared_times(configuration, reference, verdict, low=None, futile=None) -> dict:
+    return {
+        "configuration": configuration, "reference": reference, "verdict": verdict,
+        "ratio": 0.5, "interval": [0.4, None], "interval_of_session": [low, 2.0],
+        "futile": futile,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("text", ["rows", "rows=", "rows=16", "rows=16,16", "rows=1,x", "=1,2"])
 def test_a_sweep_without_values_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
@@ -577,11 +585,8 @@ def test_a_sweep_tells_from_which_value_on_processes_pay(verdicts, of_values, sa
                 {"workload": workload, "layout": layout, "variant": variant}
                 for layout, variant in (of, reference)
             ]
-            ratio = {"ratio": 0.5, "interval": [0.4, None], "verdict": verdict}
-            comparisons.append(
-                dict(zip(("configuration", "reference"), sides, strict=True)) | ratio
-            )
-    rows = sweep.judge({"comparisons": comparisons}, found)
+            comparisons.append(compared_times(*sides, verdict))
+    rows = sweep.judge({"comparisons": comparisons, "configurations": []}, found)
     assert [row["value"] for row in rows] == [16, 64, 256]
     assert [row["verdict"] for row in rows] == of_values
     assert f"Four processes {said}" in sweep.sentence(rows, experiment)
@@ -591,6 +596,58 @@ def test_a_sweep_tells_from_which_value_on_processes_pay(verdicts, of_values, sa
     assert [("one process" in line, "four threads" in line) for line in lines] == [
         (True, False), (False, True)
     ] * 3  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("runs", "low", "futile", "repeats", "verdict", "advice"),
+    [
+        (7, 0.8, None, "--minutes 3", "not decided", "--minutes"),
+        (7, 0.8, None, "--repeats 7", "not decided", "--repeats"),
+        (7, 0.8, "no more than sessions differ by", "--minutes 3", "not decided", None),
+        (7, 0.96, "no saving above 5 %", "--minutes 3", "no saving above 5 %", None),
+        (0, None, None, "--minutes 3", "failed", None),
+    ],
+)
+def test_time_is_advised_where_a_sweep_lacked_it(
+    runs, low, futile, repeats, verdict, advice, drafted
+):
+    found = sweep.parse("rows=16,64")
+    draft = sweep.vary(drafted(f"{repeats} --torch -- python train.py --b {{rows}}"), found)
+    one, several = (
+        {"workload": "train-rows-64", "layout": layout, "variant": "tuned"}
+        for layout in ("1x1", "1x4")
+    )
+    kind = "not distinguishable" if runs else None
+    later = compared_times(several, one, kind, low, futile)
+    earlier = {"workload": "train-rows-16"}
+    first = compared_times(several | earlier, one | earlier, "slower")
+    content = {
+        "comparisons": [first, later],
+        "configurations": [
+            one | {"runs": 7},
+            several | {"runs": runs},
+            one | {"runs": 7} | earlier,
+        ],
+    }
+    rows = sweep.judge(content, found)
+    assert [row["verdict"] for row in rows] == ["do not pay", verdict]
+    experiment = Experiment(draft.settings, "e.yaml")
+    text = sweep.sentence(rows, experiment)
+    assert f"{verdict} at 64 rows" in text
+    assert [option for option in ("--minutes", "--repeats") if option in text] == (
+        [advice] if advice else []
+    )
+    assert (f"results/{experiment.name}/summary.md" in text) == (not runs)
+
+
+def test_a_sweep_in_which_nothing_was_compared_is_not_decided(drafted):
+    found = sweep.parse("rows=16,64")
+    draft = sweep.vary(drafted("--torch -- python train.py --b {rows}"), found)
+    rows = sweep.judge({"comparisons": [], "configurations": []}, found)
+    assert [row["verdict"] for row in rows] == ["not decided"] * 2
+    experiment = Experiment(draft.settings, "e.yaml")
+    assert "not decided at 16, 64 rows" in sweep.sentence(rows, experiment)
+    assert len(list(sweep.table(rows, experiment))) == 3
 
 
 @pytest.mark.parametrize(
