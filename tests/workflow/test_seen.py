@@ -16,7 +16,8 @@ import pytest
 
 from escala.engines import interpreter
 from escala.hook.escala_seen import Rule
-from escala.programs import child, seen
+from escala.programs import child, lines, seen
+from escala.programs.marks import OutputSearch
 from escala.programs.program import HOOK, Program
 
 #: The beginning of a script: the times at which its steps end, as it sees them, go to a file.
@@ -246,6 +247,48 @@ def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
     assert len([note for note in window.notes if "left out" in note]) == bool(left_out)
     if left_out:
         assert epoch.count == len(steps) - left_out
+
+
+@pytest.mark.parametrize(
+    ("line", "steps", "every"),
+    [
+        # Of `done` steps, a line tells of each, or of some, also if the last ones have no line.
+        ("step {done}/{steps}", 20, 1),
+        ("step {done}/{steps}", 20, 10),
+        ("step {done}/{steps}", 100, 20),
+        ("step {done}/{steps}", 25, 10),
+        # Steps count from 0.
+        ("step {before}/{steps}", 20, 1),
+        # A bar begins with 0 steps.
+        ("{done}/{steps} [00:01<00:03", 20, 1),
+        ("{done}/{steps} [00:01<00:03", 20, 5),
+        ("{done}/{steps} [00:01<00:03", 98, 10),
+        # The first epoch tells how many steps it has.
+        ("step {done}", 20, 1),
+        ("step {before}", 20, 1),
+    ],
+)
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
+def test_a_window_of_lines_projects_the_whole_training(line, steps, every, fraction):
+    """Each of 30 epochs has steps of 0.1 s, and half a second of other work."""
+    now, told, epochs = 2.0, [], 30
+    for _ in range(epochs):
+        if "[" in line:
+            told.append((now, line.format(done=0, steps=steps)))
+        for done in range(1, steps + 1):
+            now += 0.1
+            if done % every == 0:
+                told.append((now, line.format(done=done, before=done - 1, steps=steps)))
+        told.append((now, "the epoch ended"))
+        now += 0.5
+    search = OutputSearch(None if "/" in line else "ended", r"step|\d/")
+    for time, text in told:
+        if time < fraction * now:
+            search.feed(f"{text}\n".encode(), time)
+    marks, _ = lines.marks_of(search.marks, 1, None)
+    process_of_lines, _ = seen.steps_of(marks, has_ended=False)
+    window = seen.window_of([process_of_lines])
+    assert window.project(epochs, 0.0) == pytest.approx(now, rel=0.01)
 
 
 @pytest.mark.parametrize(
