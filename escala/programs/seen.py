@@ -21,8 +21,12 @@ from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, differe
 WINDOW_FILE = "window.json"
 #: A step that is longer than the median by this factor includes other work, such as an evaluation.
 INTERRUPTED = 5.0
-#: Such steps recur if they are apart by at least this fraction of the window, and so many steps.
+#: Such steps may recur if they are apart by at least this fraction of the window, and so many
+#: steps: then a longer window is to tell.
 _RECURRING, _FEWEST = 1 / 3, 5
+#: They recur if there are so many, with gaps that differ at most by this factor, or if they are at
+#: least this fraction of all steps. Else they may be chance.
+_FEWEST_LONG, _REGULAR, _COMMON = 3, 1.5, 0.05
 #: The steps of an epoch if their number is unknown. A loader with more steps than the second number
 #: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
@@ -319,7 +323,8 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     The last loop of the first process tells the steps of an epoch. If it does not tell them, an
     epoch has `UNKNOWN_EPOCH` steps. A step that is longer than the median by the factor
     `INTERRUPTED` in one process is left out in all processes. If such steps recur, the epoch has
-    all steps from the end of the first one to the end of the last one: whole periods.
+    all steps from the end of the first one to the end of the last one: whole periods. Such steps
+    in a row are one.
     """
     if not processes or any(process.steady is None for process in processes):
         return None
@@ -337,16 +342,20 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         for number, steps in enumerate(chosen)
         if steps.seconds > INTERRUPTED * usual * steps.made
     }
-    numbers, period, timed = sorted(interrupted), 0.0, by_process
+    numbers = sorted(number for number in interrupted if number - 1 not in interrupted)
+    gaps = [later - before for before, later in pairwise(numbers)]
     ends = [[steps[number].ended for number in numbers] for steps in by_process]
-    if all(
-        numbers
-        and numbers[-1] - numbers[0] >= _FEWEST
-        and end[-1] - end[0] > _RECURRING * (steps[-1].ended - steps[0].began)
+    may_recur = sum(gaps) >= _FEWEST and all(
+        end[-1] - end[0] > _RECURRING * (steps[-1].ended - steps[0].began)
         for end, steps in zip(ends, by_process, strict=True)
-    ):
-        timed = [steps[numbers[0] + 1 : numbers[-1] + 1] for steps in by_process]
+    )
+    period, timed, count = 0.0, by_process, len(interrupted)
+    if may_recur:
         period = max(later - before for end in ends for before, later in pairwise(end))
+    is_regular = len(numbers) >= _FEWEST_LONG and max(gaps) <= _REGULAR * min(gaps)
+    recurs = may_recur and (is_regular or count >= _COMMON * len(by_process[0]))
+    if recurs:
+        timed = [steps[numbers[0] + 1 : numbers[-1] + 1] for steps in by_process]
         interrupted = set()
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None
@@ -367,9 +376,9 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     notes = [PROJECTED]
     if not known:
         notes.append(ASSUMED_EPOCH)
-    if period:
+    if recurs:
         notes.append(
-            f"{len(numbers)} steps took more than {INTERRUPTED:g} times the usual one, such as "
+            f"{count} steps took more than {INTERRUPTED:g} times the usual one, such as "
             "steps after a rollout, an evaluation or a wait for data: they recur, and count"
         )
     if interrupted:

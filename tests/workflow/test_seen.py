@@ -237,6 +237,8 @@ def process(*loops: list[float], steady: int = 0, **known: int) -> seen.Process:
         # One evaluation, and one that is followed by a slow step.
         ([0.01] * 50 + [1.0] + [0.01] * 50, 0.01, None, 1),
         ([0.01] * 50 + [1.0, 0.1] + [0.01] * 50, 0.01, None, 2),
+        # A wait for data before every 4 and 10 steps in turn is too common for chance.
+        (([0.2] + [0.01] * 3 + [0.2] + [0.01] * 9) * 9 + [0.2], 0.52 / 14, 0.29 * 14 / 0.52, 0),
     ],
 )
 def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
@@ -247,6 +249,20 @@ def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
     assert len([note for note in window.notes if "left out" in note]) == bool(left_out)
     if left_out:
         assert epoch.count == len(steps) - left_out
+
+
+@pytest.mark.parametrize("places", [[50, 250], [20, 60, 250], [20, 100, 110, 280]])
+def test_long_steps_of_chance_are_left_out(places):
+    steps = [1.0 if place in places else 0.01 for place in range(300)]
+    window = seen.window_of([process(steps)])
+    [[epoch]] = window.epochs
+    assert (epoch.count, epoch.train_seconds) == (
+        300 - len(places),
+        pytest.approx(3 - 0.01 * len(places)),
+    )
+    assert not [note for note in window.notes if "recur" in note]
+    # The runs have a window that shows whether they recur.
+    assert window.period > 1
 
 
 @pytest.mark.parametrize(
