@@ -135,7 +135,8 @@ def measure(
         one = replace(one, patterns={})
     for workload in drafted.settings["workloads"].values():
         workload.update(one.patterns)
-        if one.is_short or (several and several.is_short):
+        epochs = workload.get("epochs", trial.EPOCHS)
+        if one.is_short(epochs) or (several and several.is_short(epochs)):
             workload.pop("window", None)
         elif "window" in workload and (
             period := max(tried.period for tried in filter(None, trials))

@@ -101,6 +101,7 @@ class Trial:
     patterns : of lines that seem to end its steps or epochs, if these are not known otherwise
         (`escala.draft.guess`).
     period : the seconds from one step that recurs with other work to the next; 0: none recurs.
+    planned_epochs : the epochs that it was to make, if its command names their number.
     """
 
     run: Run
@@ -122,12 +123,23 @@ class Trial:
     window_steps: int | None = None
     patterns: Mapping[str, str] = field(default_factory=dict)
     period: float = 0.0
+    planned_epochs: int = EPOCHS
 
-    @property
-    def is_short(self) -> bool:
-        """Whether the program ended before a window of its steps, so that its runs need none."""
+    def is_short(self, epochs: int) -> bool:
+        """Return whether the program makes all its epochs before a window of its steps ends."""
+        made_all = "epochs" not in self.placeholders or epochs <= self.planned_epochs
         by_marks = self.known_by in (marks.HOOK, marks.OUTPUT) and not self.window_steps
-        return self.ended and (by_marks or bool(self.patterns and self.seconds < SOON_SECONDS))
+        by_lines = bool(self.patterns and self.seconds < SOON_SECONDS)
+        return self.ended and made_all and (by_marks or by_lines)
+
+    def more_seconds(self, epochs: int) -> float:
+        """Return by how many seconds a run of some epochs, without a window, is longer."""
+        if self.epoch_seconds is not None:
+            return max(0, epochs - self.epochs) * self.epoch_seconds
+        if "epochs" not in self.placeholders:
+            return 0.0
+        start_seconds = (self.ran and self.ran["start_seconds"]) or 0.0
+        return (epochs / self.planned_epochs - 1) * (self.seconds - start_seconds)
 
 
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -210,6 +222,7 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
         steps if epoch_steps else None,
         patterns if whole else {},
         window.period if window and epoch_steps else 0.0,
+        epochs,
     )
 
 
@@ -517,27 +530,29 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             )
     if several and not is_pair and alone.ended and several.ended:
         yield from _compare(alone, several)
-    program = _program(experiment.request(alone.run))
+    # The experiment that is measured may have another window than the one that was tried.
+    measured = next(run for run in experiment.runs if run.workload == alone.run.workload)
+    program = _program(experiment.request(measured))
     if alone.window_steps:
         how = {marks.SEEN: "seen as it makes them", marks.HOOK: "known by its hook"}
         how = how.get(alone.known_by, "known by lines of its output")
         step_time = f"{span(alone.epoch_seconds / alone.steps)} each"
-        yield f"Its steps are {how}: {step_time}. {_describe_window(program)}"
+        yield f"Its steps are {how}: {step_time}. {_describe_window(program)}".rstrip()
     elif alone.known_by != marks.WHOLE:
         how = "its hook" if alone.known_by == marks.HOOK else "lines of its output"
         how = "its steps, which are seen" if alone.known_by == marks.SEEN else how
         took = f"; the last one took {span(alone.epoch_seconds)}" if alone.epoch_seconds else ""
         yield f"Its epochs are known by {how}{took}."
-    elif program.epoch_ends or program.step_ends:
-        yield (
-            "No line of its output matches its pattern so far. If none does until its end, a run "
-            f"fails. Its last lines: {alone.last}"
-        )
     elif alone.patterns:
         yield (
             "Lines of its output seem to end its steps or epochs, and are timed: "
             f"{as_options(alone.patterns)}. If that is wrong, give other patterns, or --whole to "
-            f"compare whole runs. {_describe_window(program) * bool(program.window)}".rstrip()
+            f"compare whole runs. {_describe_window(program)}".rstrip()
+        )
+    elif program.epoch_ends or program.step_ends:
+        yield (
+            "No line of its output matches its pattern so far. If none does until its end, a run "
+            f"fails. Its last lines: {alone.last}"
         )
     else:
         compared = "whole runs are compared, start-up included"
@@ -555,12 +570,13 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"Its last lines: {alone.last}"
         )
     is_whole = alone.ended and alone.known_by == marks.WHOLE
-    timed = alone.seconds if is_whole else alone.epoch_seconds
+    epochs = experiment.settings["workloads"][alone.run.workload]["epochs"]
+    timed = alone.seconds + alone.more_seconds(epochs) if is_whole else alone.epoch_seconds
     start_seconds = (is_whole and alone.ran["start_seconds"]) or 0.0
-    if start_seconds > alone.seconds / 2:
+    if is_whole and start_seconds > timed / 2:
         yield (
             f"Most of the run is no training: starting its interpreter and importing packages "
-            f"takes {span(start_seconds)} of {span(alone.seconds)}. Give it more to do, or let its "
+            f"takes {span(start_seconds)} of {span(timed)}. Give it more to do, or let its "
             "epochs be seen."
         )
     elif alone.ended and not alone.window_steps and timed is not None and timed < SHORT_SECONDS:
@@ -596,6 +612,9 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
 
 
 def _describe_window(program: Program) -> str:
+    """Return in words when a run ends; nothing if it has no window."""
+    if not program.window:
+        return ""
     return (
         f"Each run ends after {program.window:g} s of steady steps; with --whole it goes on to its "
         "end."
@@ -655,9 +674,12 @@ def estimate(alone: Trial, several: Trial | None, experiment: Experiment) -> tup
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
         shortest = longest = like.seconds
         if like.ended:
-            more = max(0, epochs - like.epochs) * (like.epoch_seconds or 0.0)
-            more = 0.0 if like.window_steps else more
-            shortest = longest = like.whole_seconds + more
+            shortest = longest = like.whole_seconds
+            longest += 0.0 if like.window_steps else like.more_seconds(epochs)
+            # A window may end a run whose steps are known.
+            are_known = like.known_by != marks.WHOLE or like.patterns
+            if not (are_known and _program(experiment.request(run)).window):
+                shortest = longest
         elif like.patterns and _program(experiment.request(run)).window:
             # A run ends at the latest where its trial was ended.
             shortest = min(SOON_SECONDS, like.seconds)

@@ -40,7 +40,7 @@ _DIFFERENCE, _COMPARED, _FIRST, _MOST_SECONDS = 0.25, 3, 3, 10.0
 #: The least steps of a window.
 _FEWEST = 5
 #: A step that is longer than the usual one by the first factor holds other work. A window with one
-#: such step is longer by at most the second factor, to see whether another one follows.
+#: or two such steps is longer by at most the second factor, to see whether others follow.
 _LONG, _LONGEST_WINDOW = 5.0, 3.0
 #: When a process has ended the window, all processes make this many further steps.
 _AHEAD = 2
@@ -93,7 +93,7 @@ class Rule:
         return (
             self.steady is not None
             and total >= self.steady + self.fewest
-            and now - self.began >= seconds * (_LONGEST_WINDOW if self._long == 1 else 1)
+            and now - self.began >= seconds * (_LONGEST_WINDOW if self._long in (1, 2) else 1)
         )
 
 

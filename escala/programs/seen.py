@@ -21,8 +21,12 @@ from escala.programs.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, differe
 WINDOW_FILE = "window.json"
 #: A step that is longer than the median by this factor includes other work, such as an evaluation.
 INTERRUPTED = 5.0
-#: Such steps recur if they are apart by at least this fraction of the window, and so many steps.
+#: Such steps may recur if they are apart by at least this fraction of the window, and so many
+#: steps: then a longer window is to tell.
 _RECURRING, _FEWEST = 1 / 3, 5
+#: They recur if there are so many, with gaps that differ at most by this factor, or if they are at
+#: least this fraction of all steps. Else they may be chance.
+_FEWEST_LONG, _REGULAR, _COMMON = 3, 1.5, 0.05
 #: The steps of an epoch if their number is unknown. A loader with more steps than the second number
 #: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
@@ -35,11 +39,15 @@ PROJECTED = "an epoch is projected from a window of its steady steps"
 
 
 class Steps(NamedTuple):
-    """`made` steps that were noted together, mostly one step, and their `rows`."""
+    """`made` steps that were noted together, mostly one step, and their `rows`.
+
+    `number` is that of the last one, of all steps of the process.
+    """
 
     began: float
     ended: float
     made: int
+    number: int
     rows: int | None
 
     @property
@@ -134,12 +142,11 @@ class Process:
 
     def steps_between(self, first: int, last: int) -> Iterator[Steps]:
         """Yield the steps after the number `first`, up to `last`."""
-        before = 0
         for loop in self.loops:
-            since = loop.began
+            since, before = loop.began, loop.made_before
             for (ended, made), rows in zip(loop.steps, loop.rows_of_steps(), strict=True):
                 if since is not None and first <= before and made <= last:
-                    yield Steps(since, ended, made - before, rows)
+                    yield Steps(since, ended, made - before, made, rows)
                 since, before = ended, made
 
 
@@ -192,7 +199,9 @@ def steps_of(marks: Sequence[Mark], has_ended: bool) -> tuple[Process, Rule] | N
     """Return the steps of a process from its marks, and the rule of the window after the last.
 
     If only epochs are marked, and numbered, each of them is a step, and an epoch has one. Else the
-    first epoch that has ended tells how many steps an epoch has, if no mark tells it.
+    first epoch that has ended tells how many steps an epoch has, if no mark tells it. The number 0
+    of a bar is a beginning. When the numbers of steps begin again, the epoch before was complete,
+    also after its last mark.
 
     Parameters
     ----------
@@ -214,12 +223,21 @@ def steps_of(marks: Sequence[Mark], has_ended: bool) -> tuple[Process, Rule] | N
         if mark.event == BEGIN:
             loops.append(Loop(mark.time, made_before=made))
         elif mark.event == event:
-            growth = mark.number - number if are_numbered and number is not None else usual
-            if growth < 0:  # Another epoch.
-                growth = usual
+            goes_on = are_numbered and number is not None and mark.number >= number
+            growth = mark.number - number if goes_on else usual
+            if are_numbered and number is not None and not goes_on:  # Another epoch.
+                complete = [loop for loop in loops if loop.steps][-1]
+                made = max(made, complete.made_before + int(complete.batches or 0))
                 if loops[-1].steps:
-                    loops.append(Loop(None, made_before=made))
-            number, made, loop = mark.number, made + int(growth), loops[-1]
+                    loops.append(Loop(None))
+                loops[-1].made_before = made
+            number = mark.number
+            if event == STEP and mark.total and are_numbered and not goes_on:
+                growth = usual if number >= max(1, usual - 1) else number
+            if not (growth or goes_on):
+                loops.append(Loop(mark.time, made_before=made))
+                continue
+            made, loop = made + int(growth), loops[-1]
             if loop.steps and loop.steps[-1][0] == mark.time:  # Lines that arrive together.
                 del loop.steps[-1], loop.taken[-1], loop.row_counts[-1]
             loop.steps.append((mark.time, made))
@@ -289,8 +307,9 @@ def _rest_seconds(process: Process, step: float) -> tuple[float, float]:
     between, within, before = [], 0.0, process.loops[0]
     for loop in process.loops[1:]:
         (first, made), (ended, made_before) = loop.steps[0], before.steps[-1]
-        began = first - step * (made - made_before) if loop.began is None else loop.began
-        rest, before = max(0.0, began - ended), loop
+        # Steps at the end of an epoch may have no note, and belong to no rest.
+        began, reached = (first, made) if loop.began is None else (loop.began, loop.made_before)
+        rest, before = max(0.0, began - ended - step * (reached - made_before)), loop
         if loop.taken_before:
             within += rest
         else:
@@ -304,7 +323,8 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     The last loop of the first process tells the steps of an epoch. If it does not tell them, an
     epoch has `UNKNOWN_EPOCH` steps. A step that is longer than the median by the factor
     `INTERRUPTED` in one process is left out in all processes. If such steps recur, the epoch has
-    all steps from the end of the first one to the end of the last one: whole periods.
+    all steps from the end of the first one to the end of the last one: whole periods. Such steps
+    in a row are one.
     """
     if not processes or any(process.steady is None for process in processes):
         return None
@@ -322,16 +342,20 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         for number, steps in enumerate(chosen)
         if steps.seconds > INTERRUPTED * usual * steps.made
     }
-    numbers, period, timed = sorted(interrupted), 0.0, by_process
+    numbers = sorted(number for number in interrupted if number - 1 not in interrupted)
+    gaps = [later - before for before, later in pairwise(numbers)]
     ends = [[steps[number].ended for number in numbers] for steps in by_process]
-    if all(
-        numbers
-        and numbers[-1] - numbers[0] >= _FEWEST
-        and end[-1] - end[0] > _RECURRING * (steps[-1].ended - steps[0].began)
+    may_recur = sum(gaps) >= _FEWEST and all(
+        end[-1] - end[0] > _RECURRING * (steps[-1].ended - steps[0].began)
         for end, steps in zip(ends, by_process, strict=True)
-    ):
-        timed = [steps[numbers[0] + 1 : numbers[-1] + 1] for steps in by_process]
+    )
+    period, timed, count = 0.0, by_process, len(interrupted)
+    if may_recur:
         period = max(later - before for end in ends for before, later in pairwise(end))
+    is_regular = len(numbers) >= _FEWEST_LONG and max(gaps) <= _REGULAR * min(gaps)
+    recurs = may_recur and (is_regular or count >= _COMMON * len(by_process[0]))
+    if recurs:
+        timed = [steps[numbers[0] + 1 : numbers[-1] + 1] for steps in by_process]
         interrupted = set()
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None
@@ -352,9 +376,9 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     notes = [PROJECTED]
     if not known:
         notes.append(ASSUMED_EPOCH)
-    if period:
+    if recurs:
         notes.append(
-            f"{len(numbers)} steps took more than {INTERRUPTED:g} times the usual one, such as "
+            f"{count} steps took more than {INTERRUPTED:g} times the usual one, such as "
             "steps after a rollout, an evaluation or a wait for data: they recur, and count"
         )
     if interrupted:
@@ -369,7 +393,12 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     long = (by_process[0][number] for number in interrupted)
     within += sum(s.seconds - usual * s.made for s in long) / sum(s.made for s in by_process[0])
     rest_seconds = between + within * epoch_steps if known else None
-    made = first + sum(steps.made for steps in by_process[0])
     return Window(
-        [[epoch] for epoch in epochs], epoch_steps, notes, made, last.ended, rest_seconds, period
+        [[epoch] for epoch in epochs],
+        epoch_steps,
+        notes,
+        last.number,
+        last.ended,
+        rest_seconds,
+        period,
     )

@@ -217,6 +217,8 @@ def test_the_job_of_a_forge_calls_guard(forge, tmp_path):
     assert arguments.extra[:2] == ["python", "train.py"]
 
 
+@pytest.mark.sweep
+@pytest.mark.all_cores
 def test_a_sweep_measures_each_value_with_the_same_configurations(tmp_path):
     """Two processes wait for each other, and divide rows that take a while."""
     source = TRAIN.replace("import model", "import sys\nrows, ranks = map(int, sys.argv[1:3])")

@@ -17,7 +17,8 @@ import pytest
 
 from escala.engines import interpreter
 from escala.hook.escala_seen import Rule, end_window
-from escala.programs import child, seen
+from escala.programs import child, lines, seen
+from escala.programs.marks import OutputSearch
 from escala.programs.program import HOOK, Program
 
 #: The beginning of a script: the times at which its steps end, as it sees them, go to a file.
@@ -237,6 +238,8 @@ def process(*loops: list[float], steady: int = 0, **known: int) -> seen.Process:
         # One evaluation, and one that is followed by a slow step.
         ([0.01] * 50 + [1.0] + [0.01] * 50, 0.01, None, 1),
         ([0.01] * 50 + [1.0, 0.1] + [0.01] * 50, 0.01, None, 2),
+        # A wait for data before every 4 and 10 steps in turn is too common for chance.
+        (([0.2] + [0.01] * 3 + [0.2] + [0.01] * 9) * 9 + [0.2], 0.52 / 14, 0.29 * 14 / 0.52, 0),
     ],
 )
 def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
@@ -247,6 +250,62 @@ def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
     assert len([note for note in window.notes if "left out" in note]) == bool(left_out)
     if left_out:
         assert epoch.count == len(steps) - left_out
+
+
+@pytest.mark.parametrize("places", [[50, 250], [20, 60, 250], [20, 100, 110, 280]])
+def test_long_steps_of_chance_are_left_out(places):
+    steps = [1.0 if place in places else 0.01 for place in range(300)]
+    window = seen.window_of([process(steps)])
+    [[epoch]] = window.epochs
+    assert (epoch.count, epoch.train_seconds) == (
+        300 - len(places),
+        pytest.approx(3 - 0.01 * len(places)),
+    )
+    assert not [note for note in window.notes if "recur" in note]
+    # The runs have a window that shows whether they recur.
+    assert window.period > 1
+
+
+@pytest.mark.parametrize(
+    ("line", "steps", "every"),
+    [
+        # Of `done` steps, a line tells of each, or of some, also if the last ones have no line.
+        ("step {done}/{steps}", 20, 1),
+        ("step {done}/{steps}", 20, 10),
+        ("step {done}/{steps}", 100, 20),
+        ("step {done}/{steps}", 25, 10),
+        # Steps count from 0.
+        ("step {before}/{steps}", 20, 1),
+        # A bar begins with 0 steps.
+        ("{done}/{steps} [00:01<00:03", 20, 1),
+        ("{done}/{steps} [00:01<00:03", 20, 5),
+        ("{done}/{steps} [00:01<00:03", 98, 10),
+        # The first epoch tells how many steps it has.
+        ("step {done}", 20, 1),
+        ("step {before}", 20, 1),
+    ],
+)
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
+def test_a_window_of_lines_projects_the_whole_training(line, steps, every, fraction):
+    """Each of 30 epochs has steps of 0.1 s, and half a second of other work."""
+    now, told, epochs = 2.0, [], 30
+    for _ in range(epochs):
+        if "[" in line:
+            told.append((now, line.format(done=0, steps=steps)))
+        for done in range(1, steps + 1):
+            now += 0.1
+            if done % every == 0:
+                told.append((now, line.format(done=done, before=done - 1, steps=steps)))
+        told.append((now, "the epoch ended"))
+        now += 0.5
+    search = OutputSearch(None if "/" in line else "ended", r"step|\d/")
+    for time, text in told:
+        if time < fraction * now:
+            search.feed(f"{text}\n".encode(), time)
+    marks, _ = lines.marks_of(search.marks, 1, None)
+    process_of_lines, _ = seen.steps_of(marks, has_ended=False)
+    window = seen.window_of([process_of_lines])
+    assert window.project(epochs, 0.0) == pytest.approx(now, rel=0.01)
 
 
 @pytest.mark.parametrize(

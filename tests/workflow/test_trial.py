@@ -328,6 +328,8 @@ def made(run, **known: object) -> trial.Trial:
         # It was ended: nothing is known, or how many of three epochs it made.
         ({"ended": False}, 20, 7200),
         ({"ended": False, "epochs": 1, "placeholders": frozenset(["epochs"])}, 60, 60),
+        # It made two of three epochs, of which nothing tells; its start took half a second.
+        ({"epochs": 2, "epoch_seconds": None, "placeholders": frozenset(["epochs"])}, 29.5, 29.5),
         # A run ends at its limit.
         ({"epochs": 1, "epoch_seconds": 9000.0}, 7200, 7200),
     ],
@@ -441,7 +443,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
 
 
 @pytest.mark.parametrize(("period", "window"), [(0.0, 2), (0.5, 2), (1.2, 4), (7.0, 21)])
-def test_a_window_is_long_enough_for_what_recurs(period, window, tmp_path, monkeypatch):
+def test_a_window_is_long_enough_for_what_recurs(period, window, tmp_path, monkeypatch, capsys):
     command = importlib.import_module("escala.commands.try")
     (tmp_path / "train.py").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -453,6 +455,35 @@ def test_a_window_is_long_enough_for_what_recurs(period, window, tmp_path, monke
     monkeypatch.setattr(flow, "_measure", lambda *_: 1)
     assert command.run(_arguments()) == 1
     assert f"window: {window}\n" in (tmp_path / "escala-train.yaml").read_text()
+    assert f"Each run ends after {window} s of steady steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("epochs", [2, 100])
+def test_a_window_goes_only_if_a_trial_made_all_epochs(epochs, tmp_path, monkeypatch, capsys):
+    """Two epochs end within 5 s, of which half a second is the start: 50 times two do not."""
+    command = importlib.import_module("escala.commands.try")
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
+    known = {
+        "seconds": 5.0, "whole_seconds": 5.0, "known_by": "whole run", "epoch_seconds": None,
+        "epochs": 2, "placeholders": frozenset(["epochs"]), "patterns": {"step_ends": "step"},
+    }  # fmt: skip
+    estimates, estimate = [], trial.estimate
+    monkeypatch.setattr(trial, "try_once", lambda e, run, *_: made(run, **known))
+    monkeypatch.setattr(
+        trial, "estimate", lambda *of: estimates.append(estimate(*of)) or estimates[-1]
+    )
+    monkeypatch.setattr(flow, "_measure", lambda *_: 1)
+    words = ["--epochs", str(epochs), "--repeats", "10", "--processes", "2", "--"]
+    code = command.run(parse(["try", *words, sys.executable, "train.py", "{epochs}"])[1])
+    has_window = epochs > 2
+    # The window may end a run, and nothing tells that it will.
+    assert estimates[-1] == pytest.approx((20 * 5.0, 20 * (5.0 + (epochs - 2) / 2 * 4.5)))
+    assert code == (console.NO_TIME if has_window else 1)
+    assert ("window: " in (tmp_path / "escala-train.yaml").read_text()) == has_window
+    assert ("of steady steps" in capsys.readouterr().err) == has_window
 
 
 def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):
