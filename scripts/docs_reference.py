@@ -38,6 +38,8 @@ _LIMITS = {
 }
 #: The width of a help text, and the option that every help text has.
 WIDTH, HELP = 100, re.compile(r"  -h, --help .*\n")
+#: The command whose options other commands share, and an option in a help text.
+SHARED, OPTION = "try", re.compile(r"^  -.*\n(?: {6,}.*\n)*", re.MULTILINE)
 
 
 def main() -> None:
@@ -99,12 +101,22 @@ def commands() -> str:
         "",
         *("| code | meaning |", "| --- | --- |", *codes),
     ]
+    texts = {}
     for name, parser in command.parsers().items():
         parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
-        text = HELP.sub("", parser.format_help()).rstrip()
+        text = HELP.sub("", parser.format_help())
         # An automatic line of usage only repeats the options.
-        text = text if parser.usage else text.partition("\n\n")[2]
-        lines += ["", f"## escala {name}", "", "```text", text, "```"]
+        texts[name] = text if parser.usage else text.partition("\n\n")[2]
+    shared = set(OPTION.findall(texts[SHARED]))
+    for name, text in texts.items():
+        same = [option for option in OPTION.findall(text) if option in shared]
+        further = []
+        if name != SHARED and same:
+            text = OPTION.sub(lambda match: "" if match[0] in shared else match[0], text)
+            text = re.sub(r"^\S.*:\n(?=\n|\Z)\n?", "", text, flags=re.MULTILINE)
+            names = _code(option.split()[0].rstrip(",") for option in same)
+            further = ["", f"Also, as of `escala {SHARED}`: {names}."]
+        lines += ["", f"## escala {name}", "", "```text", text.rstrip(), "```", *further]
     return "\n".join(lines) + "\n"
 
 
