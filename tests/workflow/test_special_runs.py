@@ -91,7 +91,7 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_
         assert rows.loc["1x2", "efficiency"] == pytest.approx(one / two)
         assert 0.5 < rows.loc["1x2", "efficiency"] < 1.5
     written = (results / "study.html").read_text()
-    assert "Weak scaling of work on none: plain processes, variant plain" in written
+    assert "Weak scaling of work: plain processes, variant plain" in written
     assert "Weak scaling of training work" in (results / "study.md").read_text()
     assert (results / "study.tex").exists()
     assert (results / "study.pdf").exists() == bool(shutil.which("chromium"))
