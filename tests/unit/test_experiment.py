@@ -506,7 +506,12 @@ def test_a_session_that_decides_may_need_the_most_repeats():
         Experiment(matrix(put("repeats", repeats)), "e.yaml")
         for repeats in ({"decide": True, "at_most": 9}, 9)
     )
-    assert experiment.sequential == {"decide": True, "at_most": 9, "minutes": None}
+    assert experiment.sequential == {
+        "decide": True,
+        "at_most": 9,
+        "minutes": None,
+        "threshold": None,
+    }
     assert fixed.sequential is None
     assert experiment.timed == fixed.timed
     assert experiment.dataset_files() == fixed.dataset_files()
