@@ -27,6 +27,9 @@ _RECURRING, _FEWEST = 1 / 3, 5
 #: They recur if there are so many, with gaps that differ at most by this factor, or if they are at
 #: least this fraction of all steps. Else they may be chance.
 _FEWEST_LONG, _REGULAR, _COMMON = 3, 1.5, 0.05
+#: If the later half of the steps takes longer, or less long, by this factor, steps change while the
+#: script trains. So many steps tell.
+_CHANGED, _FEWEST_HALVED = 1.25, 10
 #: The steps of an epoch if their number is unknown. A loader with more steps than the second number
 #: is treated as endless.
 UNKNOWN_EPOCH, LONGEST_EPOCH = 10_000, 10**7
@@ -381,11 +384,24 @@ def window_of(processes: Sequence[Process]) -> Window | None:
             f"{count} steps took more than {INTERRUPTED:g} times the usual one, such as "
             "steps after a rollout, an evaluation or a wait for data: they recur, and count"
         )
+    counted = [steps for n, steps in enumerate(timed[0]) if n not in interrupted]
+    if not recurs and len(counted) >= _FEWEST_HALVED:
+        earlier, later = counted[: len(counted) // 2], counted[len(counted) // 2 :]
+        before, after = (
+            sum(steps.seconds for steps in half) / sum(steps.made for steps in half)
+            for half in (earlier, later)
+        )
+        if max(before, after) > _CHANGED * min(before, after):
+            notes.append(
+                f"later steps take {after / before:.2g} times as long as earlier ones: a "
+                "configuration that makes more steps in its window is timed on other steps"
+            )
     if interrupted:
+        are = "is" if len(interrupted) == 1 else "are"
         spent = sum(by_process[0][number].seconds for number in interrupted)
         notes.append(
             f"{with_noun(len(interrupted), 'step')} that held something else, such as an "
-            f"evaluation, took {spent:.3g} s, and are left out"
+            f"evaluation, took {spent:.3g} s, and {are} left out"
         )
     epoch_steps = max(1, round(known)) if known else UNKNOWN_EPOCH
     usual, last = medians[0], by_process[0][-1]

@@ -252,6 +252,22 @@ def test_a_long_step_counts_if_it_recurs(steps, mean, every, left_out):
         assert epoch.count == len(steps) - left_out
 
 
+@pytest.mark.parametrize(
+    ("steps", "times"),
+    [
+        # Episodes become longer while the script trains.
+        ([0.01 + 0.001 * n for n in range(20)], 0.0245 / 0.0145),
+        ([0.02] * 10 + [0.01] * 10, 0.5),
+        ([0.01] * 20, None),
+    ],
+)
+def test_steps_that_change_while_the_script_trains_are_told(steps, times):
+    told = [note for note in seen.window_of([process(steps)]).notes if "later steps" in note]
+    assert bool(told) == (times is not None)
+    if told:
+        assert float(told[0].split()[3]) == pytest.approx(times, rel=0.05)
+
+
 @pytest.mark.parametrize("places", [[50, 250], [20, 60, 250], [20, 100, 110, 280]])
 def test_long_steps_of_chance_are_left_out(places):
     steps = [1.0 if place in places else 0.01 for place in range(300)]
