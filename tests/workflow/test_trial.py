@@ -632,7 +632,8 @@ def test_the_fewest_processes_that_work_are_the_base(alone, tmp_path, monkeypatc
     (tmp_path / "mine" / "train.py").write_text(MASTER.format(alone=alone))
     monkeypatch.chdir(tmp_path / "mine")
     monkeypatch.setenv(plugins.VARIABLE, "{}")
-    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1, 2, 3])
+    for module in ("program", "trial"):
+        monkeypatch.setattr(f"escala.draft.{module}.available_cores", lambda: [0, 1, 2, 3])
     monkeypatch.setattr("escala.draft.program.hardware_threads", lambda core: [core])
     monkeypatch.setattr(trial, "PATIENCE", 1.1)
     once = trial.try_once
