@@ -411,7 +411,9 @@ def script(tmp_path: Path, **changes: object) -> subprocess.Popen:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.sweep)]
+)
 def test_a_download_that_is_stopped_goes_on_where_it_was(ncbi, tmp_path, end):
     ncbi.genomes[FLU] = made("FL", 1100)
     ncbi.hold_at = 4

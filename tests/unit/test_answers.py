@@ -219,17 +219,19 @@ def test_engines_are_compared_by_the_quickest_of_each(tmp_path, strategy):
 @pytest.mark.parametrize("ratios", [EQUAL, FASTER])
 def test_a_reason_that_was_not_measured_is_said_to_be_none(tmp_path, ratios):
     """Not the start-up, which is outside the time that is compared."""
-    frames = tabled(_measured(tmp_path, {"horovod-mpi": ratios}))
-    first, *rest = told(frames, "why")
-    screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
+    report = Report(tabled(_measured(tmp_path, {"horovod-mpi": ratios})), "demo")
+    found = all_findings(report)
+    first, *rest = (finding.text for finding in found["why"])
+    screen = first_screen(report, found)
     assert screen.brief["why"].startswith("Not measured: ")
     assert ("take less time" in screen.brief["why"]) == (ratios == FASTER)
     assert "`clocks: {enabled: true}`" in first
     assert any("outside the training steps" in text for text in rest)
-    assert "TensorFlow" not in " ".join(told(frames, "answer")), "one engine is not compared"
+    texts = " ".join(finding.text for finding in found["answer"])
+    assert "TensorFlow" not in texts, "one engine is not compared"
     # A question without an answer gives way to that of time.
     for question in ("energy", "engines", "links"):
-        asked = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")), question)
+        asked = first_screen(report, found, question)
         assert asked == screen and len(asked.answers) == 1
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import pytest
 from fixtures_runs import FakeExperiment, as_program, changed
 from hypothesis import HealthCheck, Phase, given, settings
@@ -31,7 +30,7 @@ from escala.experiment.runs import DEFAULT_REFERENCES
 from escala.report import progress
 from escala.report.findings.answer import TIMES
 from escala.report.findings.context import Report
-from escala.report.findings.words import Finding, quote, with_labels
+from escala.report.findings.words import Finding, quote
 from escala.report.summary import all_findings, first_screen, overview
 from escala.report.tables import validate
 
@@ -39,7 +38,6 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 #: Of the times of two runs of one configuration, as a fraction, in the order of the repeats.
 NOISE = (0.0, 0.01, -0.01, 0.005, -0.005, 0.008, -0.008, 0.003)
-Frames = dict[str, pd.DataFrame]
 Found = dict[str, list[Finding]]
 
 
@@ -122,11 +120,9 @@ NO_TARGET = training(target_accuracy=None)
 #: By their best use, in words.
 CASES = {
     "processes": Case([ONE, threads(4.0), two(2.5)], [(PAYS, "1x2 tuned")], ["threads"]),
-    "threads": Case([ONE, threads(2.5), two(4.0)], [(PAYS, "1x1 threads")], ["1x2 tuned"]),
     "tied with threads": Case(
         [ONE, threads(2.55), two(2.5)], [(TIED, "1x2 tuned")], ["1x1 threads"]
     ),
-    "tied with less": Case([ONE, two(4.8)], [(TIED, "1x2")], ["1x1"]),
     "more does not pay": Case(
         [ONE, threads(6.5), two(7.0)], [(MORE_DOES_NOT_PAY, "1x1 tuned")], ["threads"]
     ),
@@ -199,9 +195,6 @@ CASES = {
         ["single", "horovod-gloo"],
     ),
     "all others failed": Case([ONE, two(3.0, failed=True)], [(UNAVAILABLE, "1x1")], ["1x2"]),
-    "shared cores": Case(
-        [ONE, two(2.5), Use("horovod-mpi", "1x4", 4.0)], [(PAYS, "1x2")], ["1x4"]
-    ),
     "stays disturbed": Case(
         [ONE, two(2.5, change=disturbed(3))], [(NO_VERDICT, "1x2")], ["1x1"]
     ),
@@ -253,33 +246,43 @@ def is_named(words: str, text: str) -> bool:
     return set(words.split()) <= set(text.split())
 
 
-@pytest.mark.parametrize("name", CASES)
+#: Cases that differ from another one in why a configuration trains another model, or in numbers.
+SWEPT = (
+    "a step more does not pay", "weighted ranks", "asynchronous", "another batch",
+    "an accuracy that is not reached", "rows of each rank", "too few for several", "two networks",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.sweep] if name in SWEPT else []) for name in CASES],
+)
 def test_the_best_use_is_the_known_one(tmp_path, name):
     case = CASES[name]
-    frames = tabled(simulated(tmp_path, case.uses, case.repeats, case.change))
-    validate("best_use", frames["best_use"])
-    every = Report(frames).answers
+    report = Report(tabled(simulated(tmp_path, case.uses, case.repeats, case.change)), "demo")
+    validate("best_use", report.tables["best_use"])
+    every = report.answers
     assert [answer.verdict for answer in every] == [verdict for verdict, _ in case.expected]
     for answer, (_, best) in zip(every, case.expected, strict=True):
         assert is_named(best, chosen(answer)), chosen(answer)
-    found = consistent(frames)
+    found = consistent(report)
     told = " ".join(each.text for each in found["answer"])
     named = re.findall(r"`([^`]*)`", told)
     for rival in case.rivals:
         assert any(is_named(rival, words) for words in named), (rival, named)
     for words in case.others:
-        _assert_never_chosen(frames, found, words)
+        _assert_never_chosen(report, found, words)
 
 
-def _assert_never_chosen(frames: Frames, found: Found, words: str) -> None:
-    table = with_labels(frames["configurations"], frames)
+def _assert_never_chosen(report: Report, found: Found, words: str) -> None:
+    table = report.table("configurations")
     [row] = [row for _, row in table.iterrows() if is_named(words, row["label"])]
     names = tuple(row[list(CONFIGURATION)])
     assert all(names not in {each.names, *(one.names for one in each.alternatives)}
-               for each in Report(frames).answers)  # fmt: skip
+               for each in report.answers)  # fmt: skip
     steps = [each.text for each in found["next"]]
     assert not any(quote(row["label"]) in text for text in steps if "rain with" in text)
-    headings, rows = overview(Report(frames))
+    headings, rows = overview(report)
     [cells] = [cells for cells in rows if cells[0] == row["label"]]
     assert cells[headings.index("verdict")] == "another model"
 
@@ -293,9 +296,9 @@ def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
         Use("horovod-mpi", layout, seconds, change=change)
         for layout, seconds, change in (("2x1", 2.5, lambda run: None), ("4x1", 1.5, share))
     )
-    frames = tabled(simulated(tmp_path, [ONE, two_nodes, four]))
-    [answer] = Report(frames).answers
-    screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
+    report = Report(tabled(simulated(tmp_path, [ONE, two_nodes, four])), "demo")
+    [answer] = report.answers
+    screen = first_screen(report, all_findings(report))
     told = " ".join(
         [screen.question, *(each.finding.spoken for each in screen.answers), *screen.brief.values()]
     )
@@ -310,16 +313,16 @@ COMPARED = re.compile(
 )
 
 
-def consistent(frames: Frames) -> Found:
+def consistent(report: Report) -> Found:
     """Return the findings of an experiment, all of which name the same best uses and verdicts."""
-    found, every = all_findings(Report(frames, "demo")), Report(frames).answers
+    found, every = all_findings(report), report.answers
     check(each for findings in found.values() for each in findings)
-    screen = first_screen(Report(frames, "demo"), found)
-    headings, rows = overview(Report(frames))
+    screen = first_screen(report, found)
+    headings, rows = overview(report)
     cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
     provisional = list(progress.provisional(every))
     assert len(screen.answers) == max(len(every), 1)
-    of_table = with_labels(frames["best_use"], frames).fillna({"task": ""})
+    of_table = report.table("best_use").fillna({"task": ""})
     for answer, shown in zip(every, screen.answers, strict=False):
         rival, line = answer.closest, shown.finding.text
         assert quote(answer.label) in line and quote(rival.label) in line
@@ -377,7 +380,7 @@ def _assert_not_refuted(answer: BestUse, found: Found) -> None:
 
 
 @settings(
-    max_examples=6, deadline=None, phases=[Phase.generate],
+    max_examples=3, deadline=None, phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 @given(
@@ -397,11 +400,11 @@ def test_all_that_is_said_names_the_same_configuration(
     uses = [use._replace(failed=n in failed) for n, use in enumerate(uses)]
     folder = tmp_path_factory.mktemp("drawn")
     experiment = simulated(folder, uses, repeats)
-    frames = tabled(experiment)
-    found = consistent(frames)
+    report = Report(tabled(experiment), "demo")
+    found = consistent(report)
     if bare:
-        _assert_never_chosen(frames, found, "ddp-gloo")
-    [answer] = Report(frames).answers
+        _assert_never_chosen(report, found, "ddp-gloo")
+    [answer] = report.answers
     told = progress.answer(experiment.runs, DEFAULT_REFERENCES)
     assert told == list(progress.provisional([answer]))
     least = min(answer.alternatives, key=lambda each: np.nan_to_num(each.ratio.value, nan=9))

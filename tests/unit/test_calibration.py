@@ -27,6 +27,7 @@ from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import CalibrationExperiment
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
+from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.programs import (
     compute_seconds,
     program_costs,
@@ -452,6 +453,9 @@ def test_the_steps_of_rules_write_the_calibration_and_its_predictions(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("ESCALA_STORE", "off")
+    monkeypatch.setattr(
+        predictions, "predict", lambda calibration, setup, draws: predict(calibration, setup, 20)
+    )
     found = CalibrationExperiment(experiment(workloads=BY_STEPS, variants={"tuned": {}}))
     sources, split = write_runs(tmp_path, found), tmp_path / "data/small/split4/dataset.json"
     write_json(split, {"rows": {"train": 640}})

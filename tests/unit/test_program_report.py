@@ -20,7 +20,7 @@ from escala.report.figures import ALWAYS_DRAWN
 from escala.report.findings import SECTIONS
 from escala.report.findings.context import Report
 from escala.report.page import page, provenance
-from escala.report.summary import overview, summary
+from escala.report.summary import all_findings, overview, summary
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -38,7 +38,11 @@ def change_two(experiment, change: Callable[[dict], object]) -> None:
     rewritten([path for path in experiment.runs if "1x2" in path.parts], change)
 
 
-@pytest.fixture(scope="module", params=[{}, PRINTED, NOTHING], ids=["hook", "output", "whole"])
+@pytest.fixture(
+    scope="module",
+    params=[{}, pytest.param(PRINTED, marks=pytest.mark.sweep), NOTHING],
+    ids=["hook", "output", "whole"],
+)
 def reported(few_resamples, request, tmp_path_factory) -> tuple[dict, dict, str]:
     """Return what a program told, the tables, and the sentences of all sections."""
     root = tmp_path_factory.mktemp("program")
@@ -94,8 +98,9 @@ def test_what_runs_say_of_a_program_is_told_and_failed_ones_are_gaps(tmp_path):
         about = read_json(path)["program"]
         added = {"variables": {"HIDDEN": "abc"}, "read": ["a.json", "/b.json"]}
         changed([path], program=about | added | {"files": about["files"] | files})
-    frames = frames_of(experiment, tmp_path / "tables")
-    sentences = [each for section in SECTIONS for each in told(frames, section)]
+    frames = tables.tables(experiment.runs)
+    found = all_findings(Report(frames, "demo"))
+    sentences = [finding.text for findings in found.values() for finding in findings]
     assert f"`train`, 2 runs: `{cores}`." in sentences
     assert "`train`, 1 run: `it read its input`." in sentences
     assert len([text for text in sentences if "its epochs are known" in text]) == 1
@@ -105,14 +110,13 @@ def test_what_runs_say_of_a_program_is_told_and_failed_ones_are_gaps(tmp_path):
     assert about["variables of train"] == "HIDDEN"
     assert about["files of train"].startswith("train.py, /mine/part0.py, ")
     assert about["files of train"].endswith(" and 19 more")
-    written = page(frames, "demo", "Mine", drawn(frames, tmp_path, ALWAYS_DRAWN))
+    written = page(frames, "demo", "Mine", {})
     assert "no end after 60 s" in written
 
 
 @pytest.mark.parametrize(
     ("rows", "part", "text"),
     [
-        (3150, 1, "An epoch of `train` has 3150 rows, in every configuration."),
         # A third of the steps of an epoch was timed.
         (1050, 3, "An epoch of `train` has 3150 rows, in every configuration."),
         (6300, 1, "Not the same work: an epoch of `torch-ddp 1x2` has 6300 rows, and one of "
@@ -128,12 +132,12 @@ def test_ranks_that_each_do_all_of_the_work_are_named(tmp_path, rows, part, text
 
     experiment = program(tmp_path)
     change_two(experiment, change)
-    frames = frames_of(experiment, tmp_path / "tables")
+    frames = tables.tables(experiment.runs)
     first, *more = told(frames, "answer")
     assert text in more and ("another model" in first) == (rows == 6300)
     # Times that are known in different ways are not compared: one may hold the start-up.
     change_two(experiment, lambda run: run["program"].update(known_by="output"))
-    (row,) = epoch_rows(frames_of(experiment, tmp_path / "tables")).itertuples()
+    (row,) = epoch_rows(tables.tables(experiment.runs, only=["speedup"])).itertuples()
     assert row.kind == "unavailable" and "in different ways: hook and output" in row.reason
 
 
@@ -155,7 +159,7 @@ def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more,
 
     experiment = program(tmp_path)
     rewritten(experiment.runs, score)
-    frames = frames_of(experiment, tmp_path / "tables")
+    frames = tables.tables(experiment.runs)
     assert text in _text(frames, "answer")
     assert set(frames["mean_scores"]["score"]) == {"f1", "loss", "best_f1", "best_loss"}
     medians = [each for each in told(frames, "scores") if "median" in each]

@@ -91,12 +91,11 @@ def test_ranks_that_compute_in_parts_make_the_steps_of_one_process(
 
 
 @pytest.mark.torch
-def test_divergence_and_lack_of_memory_of_pytorch_are_statuses(
-    small_split, request_for, tmp_path, imported
-):
+def test_divergence_and_lack_of_memory_are_statuses(small_split, request_for, tmp_path, imported):
     rate = {"value": 3e38, "reference_batch": 32, "rule": "constant"}
     request = request_for("torch-single", "1x1", learning_rate=rate)
-    measured(request, small_split, tmp_path / "diverged", "diverged")
+    result = measured(request, small_split, tmp_path / "diverged", "diverged")
+    assert "loss is" in result["reason"] and result["evaluation"] is None
     imported(WANTING)
     measured(request_for("ddp-gloo", "1x2"), small_split, tmp_path / "full", "out-of-memory")
 
@@ -132,8 +131,6 @@ def test_each_rank_trains_alone_and_the_first_one_as_ranks_with_the_same_leading
     assert first != second and bare["weights_sha256"] == first
     leading, digests = train(shard="leading")
     assert leading["status"] == "ok" and digests == [first, first]
-    wrapped, _ = train()
-    assert wrapped["weights_sha256"] != first
 
 
 EPOCHS = 2
@@ -203,8 +200,6 @@ def test_parameters_without_a_gradient_are_searched_for_and_a_profiler_left_on_w
         names = [event["name"] for event in read_json(trace)["traceEvents"]]
         assert names.count("DistributedDataParallel.forward") == left_on["epochs"][0]["steps"]
         assert "gloo:all_reduce" in names
-    assert run(find_unused_parameters=True)["weights_sha256"] == left_on["weights_sha256"]
-    assert len(list((tmp_path / "traces").iterdir())) == len(traces)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from tests.folders import copied
 from tests.unit.counter_trees import Growing, two_packages
 from tests.workflow.conftest import dry_run_in, measured
 
+pytestmark = pytest.mark.torch
+
 EPOCHS = 6
 SMALL = {
     "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)},
@@ -27,7 +29,7 @@ EXPERIMENT = {
     "datasets": {"small": SMALL},
     "workloads": {"virus-cnn": {"epochs": 1, "batch": {"rows": 32, "per": "global"}}},
     "variants": {"tuned": {}},
-    "configurations": [{"strategy": "single", "layouts": ["1x1"]}],
+    "configurations": [{"strategy": "torch-single", "layouts": ["1x1"]}],
     "oversubscribe": True,
     "resources": {"seconds": 0.02},
     "energy": {"seconds": 0.05, "cool_down_seconds": 1, "repeats": 1},
@@ -89,8 +91,8 @@ def test_runs_with_probes_and_repeats_of_a_probe_are_targets(probed):
     targets = (configuration / name / "run.json" for name in ("memory", "energy.rep1"))
     code, said = dry_run_in(project, *targets, *options)
     assert code == 0, said
-    assert "Capture the memory of single 1x1 tuned on small" in said
-    assert "Capture the energy.rep1 of single 1x1" in said
+    assert "Capture the memory of torch-single 1x1 tuned on small" in said
+    assert "Capture the energy.rep1 of torch-single 1x1" in said
     code, said = dry_run_in(project, configuration / "energy.rep2/run.json", *options)
     assert code and "is not among the runs" in said, said
 

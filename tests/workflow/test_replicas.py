@@ -38,7 +38,10 @@ UNEVEN = ["hybrid", "ddp-hybrid"]
 #: Of PyTorch, whose model begins with the weights of Keras's.
 TORCH = [name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")]
 #: Run only in a sweep: others of their engine show the same. MPI's ranks are in `test_exchange`.
-SWEPT = ["wrapped-single", "ddp-single", "multiworker-mirrored", "horovod-mpi", "ddp-hybrid"]
+SWEPT = [
+    "wrapped-single", "ddp-single", "multiworker-mirrored", "horovod-mpi", "horovod-gloo",
+    "ddp-hybrid",
+]  # fmt: skip
 #: Interrupted, with which optimizers; one of them is no sweep. `test_exchange` resumes TensorFlow.
 RESUMED = {
     "horovod-gloo": {}, "mirrored": {}, "multiworker-mirrored": {}, "horovod-mpi": {},
@@ -206,7 +209,8 @@ def test_processes_of_jax_go_on_after_a_checkpoint(perceptron, tmp_path):
 def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
     data, (result, _, folder) = Arrays(small_split), trained(strategy)
     model = network(data)
-    model.compile(tf.keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
+    loss = "sparse_categorical_crossentropy"
+    model.compile(tf.keras.optimizers.SGD(RATE), loss, run_eagerly=True)
     (test,), labels = data.gather("test", slice(None))
     for epoch in result["epochs"]:
         order = epoch_order(data.rows("train"), 0, epoch["epoch"])

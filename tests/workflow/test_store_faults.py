@@ -28,7 +28,7 @@ from tests.calls import lacking, python
 PATIENCE_SECONDS = 120
 #: Different steps of those who use a store at the same time.
 STEPS = 12
-KILLS = 30
+KILLS = 15
 NOBODY = 65534
 TRACED = ("escala/cache/store.py", "escala/cache/entries.py", "escala/core/files.py", "/shutil.py")
 BIG = 300_000

@@ -64,7 +64,7 @@ def draw(tables: common.Tables) -> Figure:
         long = first.melt(["class", "provenance", "leaky"], list(STAGES), "stage", "rows")
         sns.barplot(
             long.replace({"stage": STAGES, "class": shown}), x="rows", y="class", hue="stage",
-            hue_order=stages, palette=common.palette_in_order(stages), ax=axes,
+            hue_order=stages, palette=common.palette_in_order(stages), errorbar=None, ax=axes,
         )  # fmt: skip
         for bars in axes.containers:
             axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
