@@ -100,7 +100,7 @@ def test_three_sessions_have_an_interval_over_sessions(tmp_path):
     # Two runs were measured again later: their matches are a session, which says little.
     later = [path for path in experiment.runs if path.parent.name in ("rep1", "rep2")]
     changed(later, session="20260301T000000Z-1", started="2026-03-01T00:00:00+00:00")
-    (row,) = epoch_rows(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment, only=["speedup"])).itertuples()
     assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
     # Sessions that differ leave it open.
     experiment = _measured(tmp_path / "differ", {"horovod-mpi": FASTER})
@@ -113,7 +113,7 @@ def test_three_sessions_have_an_interval_over_sessions(tmp_path):
     experiment = _measured(tmp_path / "ended", {"horovod-mpi": FASTER})
     [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
     changed([alone], session="20260301T000000Z-1")
-    (row,) = epoch_rows(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment, only=["speedup"])).itertuples()
     assert (row.matches, row.sessions) == (7, 1) and pd.isna(row.reason)
 
 
@@ -152,7 +152,7 @@ def test_two_sessions_or_others_that_are_not_comparable_are_not_over_sessions(
 ):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
     _with_earlier(experiment, dict.fromkeys(earlier, 0.56), **changes)
-    (row,) = epoch_rows(tabled(experiment)).itertuples()
+    (row,) = epoch_rows(tabled(experiment, only=["speedup"])).itertuples()
     assert (row.matches, row.sessions, row.over_sessions) == (7, 1, False)
     inside = ratio_interval(FASTER)
     assert row.ratio == pytest.approx(inside.estimate)
@@ -166,17 +166,19 @@ def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     add(history, [experiment.folder])
     files = sorted(history.glob("*.parquet"))
     assert {path.name.partition(".")[0] for path in files} == {SESSION, *EARLIER}
-    with_both = epoch_rows(tabled(experiment, history_files=files))
+    with_both = epoch_rows(tabled(experiment, only=["speedup"], history_files=files))
     for path in experiment.runs:
         for session in EARLIER:
             (path.parent / "sessions" / f"{session}.json").unlink()
-    assert epoch_rows(tabled(experiment))["over_sessions"].tolist() == [False]
-    from_history = epoch_rows(tabled(experiment, history_files=files))
+    assert epoch_rows(tabled(experiment, only=["speedup"]))["over_sessions"].tolist() == [False]
+    from_history = epoch_rows(tabled(experiment, only=["speedup"], history_files=files))
     assert from_history["sessions"].tolist() == [3]
     pd.testing.assert_frame_equal(with_both, from_history)
     # Another code is another measurement.
     changed(experiment.runs, source_sha256="1" * 64)
-    assert not epoch_rows(tabled(experiment, history_files=files))["over_sessions"].any()
+    assert not epoch_rows(tabled(experiment, only=["speedup"], history_files=files))[
+        "over_sessions"
+    ].any()
 
 
 def test_what_to_do_next_names_what_prevents_a_verdict(tmp_path):

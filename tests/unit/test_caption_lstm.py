@@ -66,6 +66,13 @@ def published(width: int) -> tf.keras.Model:
     return tf.keras.Model([picture, prefix], next_word)
 
 
+@pytest.fixture(scope="module")
+def networks() -> tuple[tf.keras.Model, tf.keras.Model, list[np.ndarray]]:
+    """The network, the published one, and initial weights. To make an LSTM takes seconds."""
+    network = build()
+    return network, published(7), network.get_weights()
+
+
 def prefixes(features, words, targets) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Return a row for each prefix of a caption, padded in front, its next word and its place."""
     places = np.argwhere(targets)
@@ -90,30 +97,32 @@ def test_parameters_are_those_of_the_published_network():
     assert [layer.name for layer, _ in dense.products(network)] == ["picture"]
 
 
-def test_one_pass_gives_what_the_published_network_gives_for_each_prefix():
-    network, (features, words, targets) = build(scale=2.0), rows(4)
+def test_one_pass_gives_what_the_published_network_gives_for_each_prefix(networks):
+    (network, keras, weights), (features, words, targets) = networks, rows(4)
+    network.set_weights([2.0 * each for each in weights])
     inputs, _, places = prefixes(features, words, targets)
-    expected = copied(network, published(7))(inputs, training=False).numpy()
+    expected = copied(network, keras)(inputs, training=False).numpy()
     outputs = tf.nn.softmax(network([features, words], training=False)).numpy()
     assert expected.max(axis=1).std() > 0.01, "probabilities that differ between prefixes"
     np.testing.assert_allclose(outputs[tuple(places.T)], expected, atol=1e-5)
 
 
-def test_dropout_is_of_the_features_and_of_the_embedded_words_and_only_in_training():
+def test_dropout_is_of_the_features_and_of_the_embedded_words_and_only_in_training(networks):
     network, (features, words, _) = build({**SETTINGS, "dropout": 0.5}), rows(4)
     first, second = (network([features, words], training=True).numpy() for _ in range(2))
     assert not np.allclose(first, second)
-    plain = copied(network, build())([features, words], training=False)
+    plain = copied(network, networks[0])([features, words], training=False)
     np.testing.assert_allclose(network([features, words], training=False), plain, rtol=1e-6)
     dropped = [layer for layer in network.layers if isinstance(layer, layers.Dropout)]
     readers = [layer.outbound_nodes[0].layer.name for layer in dropped]
     assert {*readers} == {"picture", "lstm"} and {layer.rate for layer in dropped} == {0.5}
 
 
-def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
-    network, (features, words, targets) = build(), rows(8)
+def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix(networks):
+    (network, keras, weights), (features, words, targets) = networks, rows(8)
+    network.set_weights(weights)
+    copied(network, keras)
     inputs, next_words, _ = prefixes(features, words, targets)
-    keras = copied(network, published(7))
     for layer in keras.layers:
         layer.rate = 0.0
     summed = tf.keras.losses.SparseCategoricalCrossentropy(reduction="sum")
@@ -294,8 +303,8 @@ def test_scores_that_are_no_numbers_of_rows_or_share_a_name_end_the_training(
         epoch_scores(evaluate, data, module=SimpleNamespace(**parts))
 
 
-def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():
+def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once(networks):
     output_form = Functions(work, SETTINGS).output_form
-    assert rows_at_once(output_form(build())) == PREDICTION_ROWS
+    assert rows_at_once(output_form(networks[0])) == PREDICTION_ROWS
     large = tf.keras.Sequential([layers.Input((1,)), layers.Dense(2**19)])
     assert rows_at_once(output_form(large)) == 128

@@ -97,7 +97,7 @@ def disturb(experiment: FakeExperiment, strategy: str, repeats: list[int], **tol
 
 def rows_of(experiment: FakeExperiment) -> tuple[dict, dict]:
     """Return the rows of two processes against one in `speedup` and in `best_use`."""
-    frames = tabled(experiment, references=REFERENCES)
+    frames = tabled(experiment, references=REFERENCES, only=["speedup", "best_use"])
     speedup, best = (frames[name].to_dict("records") for name in ("speedup", "best_use"))
     [row] = [
         each

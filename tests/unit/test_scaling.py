@@ -12,7 +12,7 @@ import pytest
 from fixtures_runs import FakeExperiment, as_program, rewritten
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import epoch_rows, tabled
+from pages import epoch_rows, table_of, tabled
 from test_experiment import SMALL
 
 from escala.analysis import laws
@@ -229,7 +229,7 @@ def one_two_four(tmp_path) -> FakeExperiment:
 
 
 def laws_of(one_two_four: FakeExperiment) -> pd.DataFrame:
-    return tabled(one_two_four, only=["amdahl"])["amdahl"].set_index("layout")
+    return table_of("amdahl", one_two_four).set_index("layout")
 
 
 def test_a_run_is_trained_validated_evaluated_and_saved(one_two_four):
@@ -281,7 +281,7 @@ def by_law(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> Fake
 def test_laws_are_fitted_over_ranks_and_over_threads(tmp_path):
     one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
     one_two_four = by_law(tmp_path, lambda n: laws.ratio(n, 0.1, 0.03))
-    found = tabled(one_two_four, references=(one,))["amdahl"]
+    found = table_of("amdahl", one_two_four, references=(one,))
     assert (found["law_points"] == 3).all()
     for over, contention, coherency in (("ranks", 0.1, 0.03), ("threads", 0.3, 0.0)):
         [row, same] = found[found["law_over"] == over].to_dict("records")
@@ -304,7 +304,7 @@ def test_a_ratio_to_other_work_is_not_extrapolated_over_ranks(tmp_path, strategy
     for n in (2, 4):
         one_two_four.add(strategy, f"1x{n}", 12 * 0.1 / n, variant=variant, rows=128)
     one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
-    found = tabled(one_two_four, references=(one,))["amdahl"]
+    found = table_of("amdahl", one_two_four, references=(one,))
     names = ["strategy", "variant"]
     other = found.set_index(names).loc[(strategy, variant)]
     assert (other["law_kind"] == "unavailable").all() and (other["speedup"] > 5).all()

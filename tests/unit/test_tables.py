@@ -355,7 +355,7 @@ def test_scores_that_a_workload_brings_are_a_table(tmp_path, three, made, name, 
     pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")[name], frames[name])
     changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
     left = len(expected) * (1 - 1 / len(experiment.runs))
-    assert len(tabled(experiment)[name]) == left, "an epoch that was cut has no scores"
+    assert len(table_of(name, experiment)) == left, "an epoch that was cut has no scores"
 
 
 def test_scores_without_any_model_are_a_table_and_one_sentence_each(tmp_path):
@@ -388,10 +388,10 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     assert single["runs"] == 2 and single["mean"] == pytest.approx(np.mean(ERRORS["single"][1:]))
     assert parallel["runs"] == 3 and parallel["matches"] == 2
     changed(experiment.runs[-1:], evaluation={"rows": 705, "scores": {"bias": 0.3}})
-    means = tabled(experiment)["mean_scores"].set_index(["strategy", "score"])
+    means = table_of("mean_scores", experiment).set_index(["strategy", "score"])
     assert means.loc[("horovod-mpi", "rmse"), "matches"] == 1, "both sides of a match need it"
     changed(experiment.runs, evaluation={"rows": 705, "scores": {"accuracy": 0.7}})
-    means = tabled(experiment)["mean_scores"].set_index(["strategy", "score"])
+    means = table_of("mean_scores", experiment).set_index(["strategy", "score"])
     assert means.loc[("horovod-mpi", "accuracy"), "bound"] == 0, "its unit is not known"
 
     experiment = regression(tmp_path / "other")
@@ -406,9 +406,10 @@ def _with_second_runs(root, slower=0.0, duplicate=1.0, seconds=None):
     for path in again:
         parts = read_json(path)["seconds"]
         changed([path], seconds=parts | {"train": duplicate * parts["train"]})
-    frames = tabled(experiment, series_files=again[:seconds])
+    read = ("noise", "drift", "runs", "speedup")
+    frames = tabled(experiment, series_files=again[:seconds], only=read)
     tables.write(frames, root / "tables")
-    return tables.read(root / "tables")
+    return frames
 
 
 def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
@@ -463,7 +464,7 @@ def test_a_session_of_few_runs_or_of_one_moment_is_not_judged(tmp_path, three):
     (row,) = three[1]["drift"].itertuples()
     assert row.kind == "unavailable" and "same moment" in row.reason and pd.isna(row.detected)
     experiment, _ = twice(tmp_path)
-    (row,) = tables.tables(experiment.runs[:5], experiment.dataset_files)["drift"].itertuples()
+    (row,) = tables.tables(experiment.runs[:5], only=["drift"])["drift"].itertuples()
     assert row.kind == "unavailable" and row.reason.startswith("5 runs") and "6" in row.reason
 
 

@@ -107,7 +107,7 @@ def clocked(run_clocked) -> Callable[[str], Clocked]:
         "horovod-mpi": lambda: run_clocked("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 4]),
         "mirrored": lambda: run_clocked("mirrored", "1x2"),
         "torch-single": lambda: run_clocked("torch-single", "1x1"),
-        "ddp-gloo": lambda: run_clocked("ddp-gloo", "1x2", slowdown=[1, 4]),
+        "ddp-gloo": lambda: run_clocked("ddp-gloo", "1x2", slowdown=[1, 3]),
     }
     return cache(lambda strategy: made[strategy]())
 

@@ -205,24 +205,30 @@ def test_processes_of_jax_go_on_after_a_checkpoint(perceptron, tmp_path):
     assert resumed["weights_sha256"] == unbroken["weights_sha256"]
 
 
-@each(ONE_RANK)
-def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
-    data, (result, _, folder) = Arrays(small_split), trained(strategy)
-    model = network(data)
-    loss = "sparse_categorical_crossentropy"
-    model.compile(tf.keras.optimizers.SGD(RATE), loss, run_eagerly=True)
+@pytest.fixture(scope="module")
+def by_keras(small_split, generators) -> tuple[list[tuple[float, float, float]], list[np.ndarray]]:
+    """The loss, the test loss and the likelihood of each epoch of Keras's own fit; the weights."""
+    data = Arrays(small_split)
+    model, epochs = network(data), []
+    model.compile(tf.keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
     (test,), labels = data.gather("test", slice(None))
-    for epoch in result["epochs"]:
-        order = epoch_order(data.rows("train"), 0, epoch["epoch"])
-        (codes,), targets = data.gather("train", order)
+    for epoch in range(1, EPOCHS + 1):
+        (codes,), targets = data.gather("train", epoch_order(data.rows("train"), 0, epoch))
         history = model.fit(codes, targets, batch_size=BATCH, shuffle=False, verbose=0).history
-        assert epoch["loss"] == pytest.approx(history["loss"][0], rel=1e-4)
-        loss = model.evaluate(test, labels, verbose=0)
-        assert epoch["validation_loss"] == pytest.approx(loss, rel=1e-4)
         right = model.predict(test, verbose=0)[np.arange(len(labels)), labels]
-        assert epoch["scores"] == {"likelihood": pytest.approx(right.mean(), rel=1e-4)}
-    for found, expected in zip(kept(folder), model.get_weights(), strict=True):
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
+        test_loss = model.evaluate(test, labels, verbose=0)
+        epochs.append((history["loss"][0], test_loss, right.mean()))
+    return epochs, model.get_weights()
+
+
+@each(ONE_RANK)
+def test_one_rank_is_keras_own_fit(by_keras, trained, strategy):
+    (epochs, weights), (result, _, folder) = by_keras, trained(strategy)
+    for epoch, expected in zip(result["epochs"], epochs, strict=True):
+        found = epoch["loss"], epoch["validation_loss"], epoch["scores"]["likelihood"]
+        assert found == pytest.approx(expected, rel=1e-4)
+    for one, other in zip(kept(folder), weights, strict=True):
+        np.testing.assert_allclose(one, other, **TOLERANCE)
 
 
 def two_ranks(data: Arrays, fractions: list[float]) -> Expected:
