@@ -36,7 +36,6 @@ from escala.workloads import program as workload_of
 from tests.conftest import ROOT
 from tests.programs import eventually, with_marks
 
-pytestmark = pytest.mark.cold
 
 #: Time enough for two processes on a busy machine.
 LIMIT_SECONDS = 60
@@ -73,7 +72,7 @@ class Ran:
 def run(tmp_path, request_for, monkeypatch) -> Iterator[Callable[..., Ran]]:
     """Run a program as the workflow does, by its code or by a command of the shell."""
     monkeypatch.setenv(plugins.VARIABLE, "{}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}")
 
     def started(
         code: str | None = None,

@@ -17,7 +17,6 @@ from escala.record.run import measure
 from tests.conftest import ROOT
 from tests.programs import JOINING, experiment_on, prepare
 
-pytestmark = pytest.mark.cold
 
 #: A script for Keras and Horovod, as its guide has it.
 TRAINING = """

@@ -26,7 +26,6 @@ from escala.experiment import Experiment
 from escala.programs import copy as program_copy
 from tests.programs import experiment_on
 
-pytestmark = pytest.mark.cold
 
 EPOCHS = """\
 import sys, time
