@@ -17,7 +17,6 @@ from escala.engines import environments
 from escala.runtime.node import LOOPBACK, describe
 from tests.conftest import ROOT
 
-
 #: As in the examples of PyTorch: the loader, the model and the optimizer in `main`, the steps not.
 TORCH = '''\
 """Train a small network."""
