@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 
@@ -101,11 +100,6 @@ def test_a_submitted_experiment_is_measured_in_one_job_on_nested_nodes(put_up, t
         interface = "lo" if run["layout"] == "1x1" else "eth0"
         found = ranks["launcher"], ranks["hosts"], ranks["interface"]
         assert found == ("srun", nodes, interface), run["strategy"]
-    table = "results/across/tables/runs.csv"
-    reported = snakemake(folder, table, "--cores", "1")
-    assert reported.returncode == 0, reported.stdout + reported.stderr
-    layouts = sorted(pd.read_csv(folder / table)["layout"])
-    assert layouts == sorted(2 * list(CONFIGURATIONS.values()))
 
 
 @pytest.mark.sweep

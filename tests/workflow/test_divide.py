@@ -17,8 +17,6 @@ from escala.engines import environments
 from escala.runtime.node import LOOPBACK, describe
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.cold
-
 #: As in the examples of PyTorch: the loader, the model and the optimizer in `main`, the steps not.
 TORCH = '''\
 """Train a small network."""
@@ -110,6 +108,13 @@ print("weights", [round(float(w.sum()), 4) for w in model.get_weights()], flush=
 """
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder whose scripts start as forks, as its name says to `tests/warm`."""
+    (place := tmp_path / "tests").mkdir()
+    return place
+
+
 def divided(source: str, folder: Path) -> tuple[str, Path, int]:
     """Write a script and its divided copy; return the option, the copy and the number of lines."""
     (folder / "train.py").write_text(source)
@@ -122,11 +127,13 @@ def divided(source: str, folder: Path) -> tuple[str, Path, int]:
 
 def train(python: str, script: Path, *places: dict[str, str]) -> list[list[str]]:
     """Return the last weights that each of several processes prints."""
+    common = os.environ | {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    common = environments.variables(python, common)
     started = [
         subprocess.Popen(
-            [python, script.name],
+            [python, script],
             cwd=script.parent,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"} | place,
+            env=common | place,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -146,9 +153,9 @@ def train(python: str, script: Path, *places: dict[str, str]) -> list[list[str]]
         pytest.param(TORCH_FLAT, 6, marks=pytest.mark.sweep),
     ],
 )
-def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, number, tmp_path):
+def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, number, folder):
     python = environments.python("torch")
-    option, script, lines = divided(source, tmp_path)
+    option, script, lines = divided(source, folder)
     assert (option, lines) == ("--torch", number)
     port = str(describe(LOOPBACK, 1).ports[0])
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
@@ -157,14 +164,14 @@ def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, numb
     assert one == two and len(one) == 1
     if source == TORCH:
         # Without shuffling, the rows of each step are those of one process.
-        assert (tmp_path / "net.pt").is_file()
-        assert [one] == train(python, tmp_path / "train.py", {})
+        assert (folder / "net.pt").is_file()
+        assert [one] == train(python, folder / "train.py", {})
 
 
 @pytest.mark.jax
-def test_a_script_of_jax_trains_as_one_process(tmp_path):
+def test_a_script_of_jax_trains_as_one_process(folder):
     python = environments.python("jax")
-    option, script, _ = divided(JAX, tmp_path)
+    option, script, _ = divided(JAX, folder)
     address = f"127.0.0.1:{describe(LOOPBACK, 1).ports[0]}"
     common = {
         "JAX_COORDINATOR_ADDRESS": address,
@@ -174,12 +181,12 @@ def test_a_script_of_jax_trains_as_one_process(tmp_path):
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
     several = train(python, script, *(common | dict.fromkeys(names, rank) for rank in "01"))
     assert option == "--jax"
-    assert several == train(python, tmp_path / "train.py", {}) * 2
+    assert several == train(python, folder / "train.py", {}) * 2
 
 
 @pytest.mark.sweep
-def test_a_script_of_keras_trains_as_one_process(tmp_path):
-    option, script, lines = divided(TENSORFLOW, tmp_path)
+def test_a_script_of_keras_trains_as_one_process(folder):
+    option, script, lines = divided(TENSORFLOW, folder)
     workers = [f"127.0.0.1:{port}" for port in describe(LOOPBACK, 2).ports]
     places = [
         json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
@@ -187,7 +194,7 @@ def test_a_script_of_keras_trains_as_one_process(tmp_path):
     ]
     several = train(sys.executable, script, *({"TF_CONFIG": place} for place in places))
     assert (option, lines) == ("--tf-config", 2)
-    assert several == train(sys.executable, tmp_path / "train.py", {}) * 2
+    assert several == train(sys.executable, folder / "train.py", {}) * 2
 
 
 @pytest.mark.parametrize(

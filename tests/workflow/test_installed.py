@@ -170,26 +170,17 @@ def test_the_wheel_holds_each_file_that_git_tracks_in_the_folders_of_the_workflo
 
 
 def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder):
-    """A program is measured. A network's environment cannot be made without uv, and says so."""
+    """A program is measured."""
     said = _called(installed, folder, "--help")
     assert said.returncode == 0 and said.stdout.startswith("usage: escala"), said.stderr
 
-    runs = {"program": "none/program/processes"} | NETWORKS
-    files = {name: RUN.format(path) for name, path in runs.items()}
-    done = _called(installed, folder, "run", *files.values(), "-e", "mine.yaml", "-c", "1")
-    assert all((folder / path).is_file() for path in files.values()), done.stdout + done.stderr
-    found = {name: json.loads((folder / path).read_text()) for name, path in files.items()}
-    assert found["program"]["status"] == "ok", done.stdout + done.stderr
-    assert len(found["program"]["epochs"]) == 2
-    assert list(found["program"]["program"]["files"]) == ["alongside.py", "train.py"]
+    file = RUN.format("none/program/processes")
+    done = _called(installed, folder, "run", file, "-e", "mine.yaml", "-c", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = json.loads((folder / file).read_text())
+    assert run["status"] == "ok" and len(run["epochs"]) == 2
+    assert list(run["program"]["files"]) == ["alongside.py", "train.py"]
     assert (folder / ".escala" / "store").is_dir() and (folder / ".snakemake").is_dir()
-
-    assert "uv is not found. Remedy: " in done.stderr
-    for engine in NETWORKS:
-        assert found[engine]["status"] == "unavailable", found[engine]["reason"]
-        assert f"{ENGINES[engine].title} is not installed" in found[engine]["reason"]
-        assert f"Remedy: escala install {engine}" in found[engine]["reason"]
-    assert done.returncode != 0 and ": escala retry results/mine;" in done.stdout
 
     answers = {}
     for line in _called(installed, folder, "check").stdout.splitlines():
@@ -201,6 +192,20 @@ def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder
     assert answers.keys() == {each.name for each in CHECKS}
     assert set(answers.values()) == {"yes", "no"}
     assert answers["TensorFlow"] == "no"
+
+
+@pytest.mark.sweep
+def test_a_network_is_unavailable_without_uv(installed, folder):
+    """Its environment cannot be made. `tests/unit/test_environments.py` has other reasons."""
+    files = {engine: RUN.format(path) for engine, path in NETWORKS.items()}
+    done = _called(installed, folder, "run", *files.values(), "-e", "mine.yaml", "-c", "1")
+    assert "uv is not found. Remedy: " in done.stderr
+    for engine, file in files.items():
+        run = json.loads((folder / file).read_text())
+        assert run["status"] == "unavailable", run["reason"]
+        assert f"{ENGINES[engine].title} is not installed" in run["reason"]
+        assert f"Remedy: escala install {engine}" in run["reason"]
+    assert done.returncode != 0 and ": escala retry results/mine;" in done.stdout
 
 
 @pytest.mark.parametrize(

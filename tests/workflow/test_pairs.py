@@ -26,7 +26,6 @@ from tests.programs import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Draft202012Validator(read_schema(ROOT / "schemas" / "answer.schema.yaml"))
-pytestmark = pytest.mark.cold
 
 TRAIN = """\
 import time

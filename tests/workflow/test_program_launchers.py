@@ -14,10 +14,8 @@ from escala.core.files import read_json
 from escala.engines import environments
 from escala.experiment import Experiment, read
 from escala.record.run import measure
-from tests.conftest import ROOT
+from tests.conftest import ROOT, selected
 from tests.programs import JOINING, experiment_on, prepare
-
-pytestmark = pytest.mark.cold
 
 #: A script for Keras and Horovod, as its guide has it.
 TRAINING = """
@@ -122,13 +120,18 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(folder) -> dict[str, dict]:
-    """The results by strategy."""
+def runs(folder, request) -> dict[str, dict]:
+    """The results by strategy; that of Horovod's script, which imports TensorFlow, if needed."""
     probes = {"timeline": {"enabled": True}, "resources": {"enabled": True, "seconds": 0.1}}
-    return measured(folder, experiment_of(folder, PROGRAMS, **probes), UNDER)
+    wanted = {"own-launcher", *selected(request, "strategy")}
+    under = {strategy: UNDER[strategy] for strategy in UNDER if strategy in wanted}
+    return measured(folder, experiment_of(folder, PROGRAMS, **probes), under)
 
 
-@pytest.mark.parametrize("strategy", ["mpi", "horovod-mpi", "tf-config"])
+HOROVOD = pytest.param("horovod-mpi", marks=pytest.mark.sweep)
+
+
+@pytest.mark.parametrize("strategy", ["mpi", HOROVOD, "tf-config"])
 def test_a_programs_ranks_find_each_other(strategy, runs):
     run = runs[strategy]
     assert run["status"] == "ok", run["reason"]
@@ -136,11 +139,12 @@ def test_a_programs_ranks_find_each_other(strategy, runs):
     assert run["evaluation"]["scores"]["world"] == 2
 
 
+@pytest.mark.parametrize("strategy", [HOROVOD])
 def test_the_steps_of_a_script_for_horovod_are_known_by_its_hook_and_its_timeline_is_kept(
-    runs, folder
+    strategy, runs, folder
 ):
-    assert runs["horovod-mpi"]["program"]["known_by"] == "hook"
-    assert [epoch["steps"] for epoch in runs["horovod-mpi"]["epochs"]] == [8]
+    assert runs[strategy]["program"]["known_by"] == "hook"
+    assert [epoch["steps"] for epoch in runs[strategy]["epochs"]] == [8]
     [timeline] = folder.glob("results/started/runs/**/timeline.json")
     assert {"ALLREDUCE", "NEGOTIATE_ALLREDUCE"} <= {e.get("name") for e in read_json(timeline)}
 

@@ -155,6 +155,7 @@ finally:
 
 
 @pytest.mark.torch
+@pytest.mark.sweep
 def test_all_ranks_end_at_the_same_step_and_the_script_cleans_up(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])

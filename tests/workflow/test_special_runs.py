@@ -114,7 +114,7 @@ FAMILIES = {
     "difficulty": 0.2,
     "records": dict.fromkeys(CLASSES, 30),
 }
-RULES = ("codes", "clusters", "arrays", "train", "leakage", "page")
+RULES = ("codes", "clusters", "arrays", "measure", "leakage", "page")
 CELL = "kmer-logreg/single/1x1/tuned/native/rep1"
 
 
@@ -127,40 +127,40 @@ def fits_only(workloads: dict, **datasets: dict) -> dict:
     return experiment
 
 
-def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, dry_run, tmp_path):
-    lineages = {"by": "group-file", "seeds": [4]}
-    experiment = fits_only(
-        {"majority": {}},
-        cluster={"split": {"by": "cluster", "seeds": [4]}, "similarity": 0.6},
-        lineage={"split": lineages, "similarity": 0.6},
-    )
+SPLITS = {
+    "cluster": ("clusters.tsv", {"by": "cluster", "seeds": [4]}),
+    "lineage": ("sequences/lineages.tsv", {"by": "group-file", "seeds": [4]}),
+}
+
+
+@pytest.mark.parametrize("name", ["cluster", pytest.param("lineage", marks=pytest.mark.sweep)])
+def test_cluster_and_lineage_splits_keep_relatives_together(name, snakemake, dry_run, tmp_path):
+    file, split = SPLITS[name]
+    experiment = fits_only({"majority": {}}, **{name: {"split": split, "similarity": 0.6}})
     snakemake("results/small/tables/leakage.csv", experiment=experiment)
-    results = tmp_path / "results/small"
-    for name in ("cluster", "lineage"):
-        folder = results / f"data/{name}"
-        records = pd.read_csv(folder / "records.tsv", sep="\t")
-        groups = pd.read_csv(
-            folder / ("clusters.tsv" if name == "cluster" else "sequences/lineages.tsv"), sep="\t"
-        )
-        group = dict(zip(groups["accession"], groups.iloc[:, 2], strict=True))
-        sides = [
-            {group[records["accession"][i]] for i in np.load(folder / f"split4/{side}_genomes.npy")}
-            for side in ("train", "test")
-        ]
-        assert not sides[0] & sides[1], f"{name}: groups stay whole"
-        assert sides[1]
-    leakage = pd.read_csv(results / "tables/leakage.csv")
+    folder = tmp_path / "results/small/data" / name
+    records = pd.read_csv(folder / "records.tsv", sep="\t")
+    groups = pd.read_csv(folder / file, sep="\t")
+    group = dict(zip(groups["accession"], groups.iloc[:, 2], strict=True))
+    train, test = (
+        {group[records["accession"][i]] for i in np.load(folder / f"split4/{side}_genomes.npy")}
+        for side in ("train", "test")
+    )
+    assert test and not train & test, "groups stay whole"
+    leakage = pd.read_csv(tmp_path / "results/small/tables/leakage.csv")
     assert set(leakage["workload"]) == {"majority"}
-    similar = leakage.groupby("dataset")["similar_fraction"].first()
-    assert similar["cluster"] == 0, "no test genome has a relative of its cluster in training"
-    split_by = leakage.groupby("dataset")["split_by"].unique().map(list).to_dict()
-    assert split_by == {"cluster": ["cluster"], "lineage": ["group-file"]}
-    # Of a split by lineage it is a threshold of the report, and no array depends on it.
-    experiment["datasets"]["lineage"]["similarity"] = 0.5
+    assert set(leakage["split_by"]) == {split["by"]}
+    experiment["datasets"][name]["similarity"] = 0.5
     _, planned = dry_run("--quiet", "rules", experiment=experiment)
     again = {name for name in RULES if re.search(rf"^{name} ", planned, re.MULTILINE)}
     assert {"clusters", "leakage", "page"} <= again, planned
-    assert not {"arrays", "train"} & again, planned
+    if name == "cluster":
+        similar = leakage["similar_fraction"].iloc[0]
+        assert similar == 0, "no test genome has a relative of its cluster in training"
+        assert {"arrays", "measure"} <= again, planned
+    else:
+        # Of a split by lineage it is a threshold of the report, and no array depends on it.
+        assert not {"arrays", "measure"} & again, planned
 
 
 @pytest.mark.sweep

@@ -26,8 +26,6 @@ from escala.experiment import Experiment
 from escala.programs import copy as program_copy
 from tests.programs import experiment_on
 
-pytestmark = pytest.mark.cold
-
 EPOCHS = """\
 import sys, time
 from escala_steps import epoch, steps
@@ -567,14 +565,22 @@ import torch
 torch.distributed.init_process_group("gloo")
 model = torch.nn.Linear(2, 2).cuda()
 """
+#: What the first of them does, without the time to import PyTorch.
+AS_NCCL = """
+import helper
+if helper.BACKEND == "nccl":
+    raise ValueError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!")
+"""
+BACKEND = ("import os\n\nBACKEND = 'nccl'", "nccl", "gloo", "helper.py, line 3")
+REAL = [pytest.mark.torch, pytest.mark.sweep]
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize(
     ("source", "helper", "word", "other", "where"),
     [
-        (NCCL, "import os\n\nBACKEND = 'nccl'", "nccl", "gloo", "helper.py, line 3"),
-        pytest.param(CUDA, "", "cuda", "cpu", "train.py, line 4", marks=pytest.mark.sweep),
+        (AS_NCCL, *BACKEND),
+        pytest.param(NCCL, *BACKEND, marks=REAL),
+        pytest.param(CUDA, "", "cuda", "cpu", "train.py, line 4", marks=REAL),
     ],
 )
 def test_a_script_that_asks_for_gpus_is_told_the_word_to_change(
@@ -583,7 +589,7 @@ def test_a_script_that_asks_for_gpus_is_told_the_word_to_change(
     if available_gpus():
         pytest.skip("there is a GPU; this is of machines without one")
     (tmp_path / "helper.py").write_text(helper)
-    python = environments.python("torch")
+    python = sys.executable if source == AS_NCCL else environments.python("torch")
     asks = experiment(source, strategy="torch-ddp", more="1x2", environment={"python": python})
     with pytest.raises(InputError) as refused:
         first(asks)
@@ -607,7 +613,7 @@ shared = pathlib.Path(sys.argv[1])
 if world == 1:
     {alone}
 if rank:
-    end = time.time() + 4 / (world - 1)
+    end = time.time() + 2.4 / (world - 1)
     while time.time() < end: pass
     (shared / f"{{world}}-{{rank}}").touch()
 else:
