@@ -50,10 +50,9 @@ from escala.analysis.looks import LOOK_LEVEL, futility
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import (
     LEVEL,
-    VALUES_FOR_INTERVAL,
+    MATCHES_FOR_INTERVAL,
     Interval,
     deviation_of_sessions,
-    fewest_matches,
     rank_interval,
     session_half_width,
 )
@@ -260,7 +259,7 @@ def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
     """Yield a row for each noise and number of configurations, one run in ten disturbed."""
     for noise, compared in product((0.02, 0.05), COMPARED):
         level = simultaneous_level(compared - 1)
-        matches = max(7, fewest_matches(level))
+        matches = 7
         logs = times(random, (draws, compared, matches), noise, 0.1)
         # So that the ratio of two differs by `APART` from session to session.
         logs += random.normal(0, APART / np.sqrt(2), (draws, compared, 1))
@@ -318,7 +317,7 @@ def disturbed(random: np.random.Generator, draws: int) -> Iterator[dict]:
         ):  # fmt: skip
             judged = (~quiet).mean(axis=1) <= most
             wrong, right = np.zeros(draws, bool), np.zeros(draws, bool)
-            for number in range(VALUES_FOR_INTERVAL, matches + 1):
+            for number in range(MATCHES_FOR_INTERVAL, matches + 1):
                 those = judged & (kept.sum(axis=1) == number)
                 if those.any():
                     of = logs[those][kept[those]].reshape(-1, number)
@@ -395,7 +394,7 @@ def real(found: Mapping[str, Runs]) -> Iterator[dict]:
     """Yield a row for each comparison of equal configurations in a session, and each method."""
     for session, measured in found.items():
         for name, ratios in equal_ratios(measured):
-            if len(ratios) < VALUES_FOR_INTERVAL:
+            if len(ratios) < MATCHES_FOR_INTERVAL:
                 continue
             logs = np.log([ratios])
             for method, of in METHODS.items():

@@ -1,7 +1,8 @@
 """Judge at the looks of a session that decides when it stops: their level, and what ends it.
 
 All looks together give a false verdict with a probability of at most 1 - `LEVEL`: they share their
-runs, so five looks at `LOOK_LEVEL` give less than five times 1.57 % (docs/decisions/intervals.md).
+runs, so six looks give less than the sum of theirs (docs/decisions/intervals.md). The first has too
+few runs for signed ranks.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, fewest_matches
+from escala.analysis.statistics import LEVEL, MATCHES_FOR_INTERVAL, Interval
 from escala.analysis.verdicts import NO_VERDICT, verdict
 
-#: The level of each look. Seven paired runs are the fewest whose range reaches it.
+#: The level of each look. By signed ranks it needs seven paired runs.
 LOOK_LEVEL = 1 - 0.0157
 #: A smaller difference is no reason to go on.
 MARGIN = 0.05
@@ -41,8 +42,7 @@ def judge_session(row: Mapping[str, Any], threshold: float = 0.0) -> str:
     `SLOWER` or `FASTER` if the whole interval is above or below, `NOT_DISTINGUISHABLE`, or
     `NO_VERDICT` if paired runs are too few for the level, or too many stay disturbed.
     """
-    needed = max(VALUES_FOR_INTERVAL, fewest_matches(row["level"]))
-    if row["stays_disturbed"] or row["matches"] < needed:
+    if row["stays_disturbed"] or row["matches"] < MATCHES_FOR_INTERVAL:
         return NO_VERDICT
     ends = (row[f"session_ratio{end}"] for end in ("", "_low", "_high"))
     ratio = Interval(*(end and end / (1 + threshold) for end in ends))

@@ -1,7 +1,8 @@
 """Compute intervals of medians, means and ratios.
 
 There is one interval for ratios of paired runs (*matches*): `ratio_interval`, by signed ranks of
-logarithms. It was selected by a benchmark (`benchmarks/interval_methods.py`).
+logarithms, or by Student where these need more values. It was selected by a benchmark
+(`benchmarks/interval_methods.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ LEVEL = 0.95
 RESAMPLES = 9999
 #: The range of n values covers the true median with probability 1 - 2 / 2**n: 95 % needs six.
 VALUES_FOR_INTERVAL = 6
+#: Fewest matches for an interval of their ratio, and the least level of Student's interval, which
+#: stands where signed ranks would need more matches (docs/decisions/intervals.md).
+MATCHES_FOR_INTERVAL, FEW_LEVEL = 5, 0.995
 #: Fewest sessions for an interval over sessions.
 SESSIONS_FOR_INTERVAL = 3
 #: Standard deviation of the logarithm of a ratio between sessions of one experiment, and the number
@@ -126,10 +130,10 @@ def median_interval(
 def ratio_interval(
     ratios: Sequence[float], at_most: Sequence[float] | None = None, level: float = LEVEL
 ) -> Interval:
-    """Return the typical ratio of some matches with its interval, by signed ranks of logarithms.
+    """Return the typical ratio of some matches with its interval, as `difference_interval` does.
 
     If only bounds of some ratios are known, `median_interval` is used instead: order statistics do
-    not need exact values, and signed ranks do.
+    not need exact values. Five of them have no interval: their range covers less than 95 %.
 
     Parameters
     ----------
@@ -138,12 +142,14 @@ def ratio_interval(
     at_most : the upper bound of each ratio, infinity if unknown; None if the ratios are exact.
     """
     if at_most is not None and not np.array_equal(ratios, at_most):
-        return median_interval(ratios, at_most, level)
+        median = median_interval(ratios, at_most, level)
+        has_none = MATCHES_FOR_INTERVAL <= len(ratios) < VALUES_FOR_INTERVAL
+        return Interval(median.estimate, None, None) if has_none else median
     return _exponential(difference_interval(np.log(np.asarray(ratios, float)), level))
 
 
 def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Return the pseudo-median of some differences with its interval, by signed ranks.
+    """Return the typical difference with its interval, by signed ranks or by Student.
 
     The estimate is the one of Hodges and Lehmann (Annals of Mathematical Statistics 34 (1963),
     598-611): the median of the means of every two values and of each value with itself. The ends
@@ -151,8 +157,9 @@ def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interv
     them (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd edition, 1999, section 3.3).
     SciPy has the test, but not this interval. The interval covers with a probability of at least
     `level` if the distribution is symmetric. The difference of two equal runs has a symmetric
-    distribution, whatever disturbs them. With too few values for the level, the interval is their
-    range.
+    distribution, whatever disturbs them. With too few values for signed ranks, the interval is
+    Student's, at `FEW_LEVEL` at least: it contains the estimate. With fewer than
+    `MATCHES_FOR_INTERVAL`, it is their range.
 
     Parameters
     ----------
@@ -170,10 +177,15 @@ def _exponential(interval: Interval) -> Interval:
 
 def rank_interval(values: np.ndarray, level: float = LEVEL) -> tuple:
     """Return estimate, low and high end of `difference_interval`, each along the last axis."""
-    means = _walsh_means(values)
-    place = max(_place_of_low_end(values.shape[-1], level), 1)
-    ordered = np.sort(means, axis=-1)
-    return np.median(ordered, axis=-1), ordered[..., place - 1], ordered[..., -place]
+    number = values.shape[-1]
+    ordered, place = np.sort(_walsh_means(values), axis=-1), _place_of_low_end(number, level)
+    estimate = np.median(ordered, axis=-1)
+    if not place and number >= MATCHES_FOR_INTERVAL:
+        mean, quantile = values.mean(axis=-1), (1 + max(level, FEW_LEVEL)) / 2
+        half = scipy.stats.t.ppf(quantile, number - 1) * scipy.stats.sem(values, axis=-1)
+        return estimate, mean - half, mean + half
+    place = max(place, 1)
+    return estimate, ordered[..., place - 1], ordered[..., -place]
 
 
 def pseudo_median(values: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -205,11 +217,6 @@ def _place_of_low_end(number: int, level: float) -> int:
     for rank in range(1, number + 1):
         chance = (np.pad(chance, (0, rank)) + np.pad(chance, (rank, 0))) / 2
     return int(np.searchsorted(np.cumsum(chance), (1 - level) / 2 * (1 + 1e-9), side="right"))
-
-
-def fewest_matches(level: float) -> int:
-    """Return the fewest matches with which `ratio_interval` reaches a level."""
-    return max(math.ceil(1 - math.log2(1 - level) - 1e-9), 1)
 
 
 def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval:

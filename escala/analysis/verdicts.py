@@ -17,11 +17,10 @@ import scipy
 from escala.analysis.comparable import Matched
 from escala.analysis.statistics import (
     LEVEL,
+    MATCHES_FOR_INTERVAL,
     RESAMPLES,
-    VALUES_FOR_INTERVAL,
     Interval,
     difference_interval,
-    fewest_matches,
 )
 from escala.record.disturbance import is_disturbed
 
@@ -106,7 +105,7 @@ def matches_needed(ratios: Sequence[float], half_width: float, level: float = LE
     """
     deviation = float(np.std(np.log(ratios), ddof=1))
     quantile = float(scipy.stats.t.ppf((1 + level) / 2, len(ratios) - 1))
-    return max(math.ceil((quantile * deviation / half_width) ** 2), fewest_matches(level))
+    return max(math.ceil((quantile * deviation / half_width) ** 2), MATCHES_FOR_INTERVAL)
 
 
 def noise_floor(duplicate_ratio: Interval) -> float:
@@ -144,7 +143,7 @@ def verdict(
     matches: int,
     floor: float | None = None,
     decimals: int | None = None,
-    needed: int = VALUES_FOR_INTERVAL,
+    needed: int = MATCHES_FOR_INTERVAL,
 ) -> Verdict:
     """Judge the ratio of the time of a configuration to that of its reference.
 
@@ -211,7 +210,7 @@ def equivalence(differences: Sequence[float], bound: float, level: float = LEVEL
     beyond = int((np.abs(values) > bound + 1e-9).sum())
     within = len(values) - beyond
     rate = float(scipy.stats.beta.ppf(level, beyond + 1, within)) if within else 1.0
-    if len(values) < max(VALUES_FOR_INTERVAL, fewest_matches(level)):
+    if len(values) < MATCHES_FOR_INTERVAL:
         return Equivalence(NO_VERDICT, rate)
     if not beyond:
         return Equivalence(SAME, rate)
@@ -276,7 +275,7 @@ class Quiet(NamedTuple):
     stays_disturbed: bool
 
 
-def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> Quiet:
+def leave_out_disturbed(matches: Matched, fewest: int = MATCHES_FOR_INTERVAL) -> Quiet:
     """Leave out the matches that stayed disturbed, and decide whether the rest may be judged.
 
     The time of a run does not decide whether the run is disturbed, and the same rule holds for

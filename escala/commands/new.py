@@ -149,7 +149,7 @@ def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
         ("strategies", "Strategies to compare with one process", str.split),
         ("layouts", "Layouts, NODESxPROCS", str.split),
         ("epochs", "Epochs", _whole),
-        ("repeats", "Repeats; an interval needs six", _whole),
+        ("repeats", "Repeats; an interval needs five", _whole),
     ):
         ask(name, question, _default(name), convert)
     ask("output", "File to write", str(_default_output(answers["data"])), Path)

@@ -51,7 +51,7 @@ _RATES = {"mlp": 0.1, "resnet34": 0.05}
 #: The workload that replaces the usual workload if an engine has no model of the usual one.
 _OTHERWISE = {"cifar-cnn": "resnet34"}
 _NOTES = {
-    "repeats": "A 95 % interval of a ratio needs six paired runs. With seven, one run may fail.",
+    "repeats": "A 95 % interval of a ratio needs five paired runs. With seven, one run may fail.",
     "datasets": "Each key has its defaults in docs/reference/configuration.md.",
     "batch": "The ranks divide these rows, so any number of ranks makes the same updates.",
     "length": "Longer rows take longer to train.",

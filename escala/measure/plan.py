@@ -26,7 +26,7 @@ from escala.workloads import WORKLOADS, program
 #: The format of a plan. Plans of other formats are refused.
 FORMAT = 3
 #: Numbers of complete repeats after which a `sequential` session looks at its runs.
-LOOKS = (7, 10, 14, 20, 30)
+LOOKS = (5, 7, 10, 14, 20, 30)
 #: The folder of all plans. Each plan has its own folder inside, because Snakemake remembers the
 #: content of a folder.
 PLANS = Path(".escala/plans")

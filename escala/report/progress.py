@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala.analysis.looks import LOOK_LEVEL, futility, judge_session
-from escala.analysis.statistics import LEVEL, Interval
+from escala.analysis.statistics import LEVEL, MATCHES_FOR_INTERVAL, Interval
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
 from escala.core.console import say
 from escala.core.readable import duration, in_percent, with_noun
@@ -212,7 +212,7 @@ def provisional(answers: Sequence[BestUse], level: float = LEVEL) -> Iterator[st
             continue
         # The range of few ratios covers the true one less often than an interval does.
         ends = f"{in_percent(level)} interval"
-        if ratio.matches < rival.row["needed"]:
+        if ratio.matches < MATCHES_FOR_INTERVAL:
             ends = f"range of {ratio.matches} paired runs, widened"
         if rival.row["stays_disturbed"]:
             ends = "no verdict, because other work disturbed too many runs"

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches
 from escala.core.readable import in_percent, with_interval
 from escala.experiment.runs import MAIN
 from escala.report.findings import QUESTIONS, SECTIONS, Finding, section_findings, write
@@ -197,17 +196,15 @@ def explanation(tables: Tables) -> str:
         timed += f"; for {list_names(sorted(whole_runs(tables)))}, of a whole run"
     if only_whole_runs(tables):
         timed = "a whole run"
-    fewest = max(VALUES_FOR_INTERVAL, fewest_matches(level(tables)))
     return (
         f"Training time is the time of {timed}. The best use is the configuration of the least "
         "time. Each other configuration has a verdict on the ratio of its time to the time of the "
         "best use, in direct paired runs. At most 5 % of best uses are named falsely. In brackets "
-        f"are {in_percent(level(tables))} intervals, or ranges for fewer than {fewest} runs. "
-        "Intervals of "
-        "ratios are widened by how sessions differ. Speed-up is the time of the main reference "
-        "divided by the time of the configuration. Efficiency is the speed-up divided by the cores "
-        "used for each core of the reference. Time to accuracy is training time; > means not "
-        "reached."
+        f"are {in_percent(level(tables))} intervals, or ranges where runs are too few for one. "
+        "Intervals of ratios are widened by how sessions differ. Speed-up is the time of the main "
+        "reference divided by the time of the configuration. Efficiency is the speed-up divided by "
+        "the cores used for each core of the reference. Time to accuracy is training time; > means "
+        "not reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
         * bool(fit_workloads(tables))
         + " The scaling is weak: ratios are of the time for the same number of rows."

@@ -187,7 +187,7 @@ def test_what_to_do_next_names_what_prevents_a_verdict(tmp_path):
     # More repeats do not replace those that failed.
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 5.0, 7, rows=64)
-    failures = dict.fromkeys((1, 2), ("failed", "rank 1 was ended by signal 9"))
+    failures = dict.fromkeys((1, 2, 3), ("failed", "rank 1 was ended by signal 9"))
     experiment.add("horovod-mpi", "1x2", 4.0, 7, failures, rows=64)
     first, *more = told(tabled(experiment), "next")
     assert "a verdict on `horovod-mpi 1x2`" in first and retry in first

@@ -769,7 +769,7 @@ def test_matches_follow_each_other_and_their_sides_take_turns():
     ("make", "change", "where", "reason"),
     [
         (deciding, put("repeats.decide", False), "repeats.decide", "not among the values"),
-        (deciding, put("repeats.at_most", 6), "repeats.at_most", "too small"),
+        (deciding, put("repeats.at_most", 4), "repeats.at_most", "too small"),
         (deciding, put("repeats.at_most", 31), "repeats.at_most", "too large"),
         (deciding, put("repeats.minutes", 0), "repeats.minutes", "too small"),
         (deciding, put("question", "energy"), "question", "is not decided by the times"),

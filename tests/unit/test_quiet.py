@@ -128,8 +128,8 @@ def test_disturbed_matches_are_left_out_whichever_side_was(tmp_path, side):
     ("repeats", "disturbed", "decided"),
     [
         (7, 0, True), (7, 1, True),
-        # Five are left, and six are needed.
-        (7, 2, False),
+        # Four are left, and five are needed.
+        (7, 2, True), (6, 2, False),
         (9, 3, True),
         # More than a third.
         (12, 4, True), (12, 5, False), (7, 7, False),

@@ -13,14 +13,13 @@ from scipy import stats
 
 from escala.analysis.rates import pool_rates, rate_differences, rate_interval
 from escala.analysis.statistics import (
+    MATCHES_FOR_INTERVAL,
     SESSION_DEVIATION,
     SESSIONS_OF_DEVIATION,
-    VALUES_FOR_INTERVAL,
     Interval,
     combine_intervals,
     deviation_of_sessions,
     difference_interval,
-    fewest_matches,
     geometric_pseudo_median,
     mean_interval,
     median_interval,
@@ -121,11 +120,21 @@ def test_bounds_of_ratios_are_judged_by_order():
     assert ratio_interval(least, least) == ratio_interval(least)
 
 
-def test_the_matches_that_a_level_needs_are_those_whose_range_reaches_it():
-    """The range of n covers with 1 - 2 / 2**n."""
-    for compared in (1, 2, 3, 40):
-        needed = fewest_matches(1 - 0.05 / compared)
-        assert 2 / 2**needed <= 0.05 / compared < 2 / 2 ** (needed - 1)
+@pytest.mark.parametrize(
+    ("number", "level", "of_student"),
+    [(5, 0.95, 0.995), (6, 0.9843, 0.995), (7, 0.998, 0.998), (6, 0.95, None), (7, 0.9843, None)],
+)
+def test_values_too_few_for_signed_ranks_have_students_interval(number, level, of_student):
+    """The range of n covers with 1 - 2 / 2**n: it is the widest interval by signed ranks."""
+    values = np.random.default_rng(number).normal(0.1, 1, number)
+    found, ends = difference_interval(values, level), (values.min(), values.max())
+    if of_student:
+        assert 2 / 2**number > 1 - level
+        ends = stats.ttest_1samp(values, 0).confidence_interval(of_student)
+    assert found[1:] == pytest.approx(tuple(ends))
+    assert ratio_interval([0.5] * number, [0.6] * number, level)[1:] == (
+        (None, None) if number == 5 else (0.5, 0.6)
+    )
 
 
 @pytest.mark.parametrize(("level", "quantile"), [(0.95, 4.30265), (0.99, 9.92484)])
@@ -233,9 +242,8 @@ def test_the_number_of_matches_is_that_of_the_rule():
     deviation = np.std(np.log(ratios), ddof=1)
     expected = np.ceil((2.570582 * deviation / np.log(1.05)) ** 2)
     assert matches_needed(ratios, np.log(1.05)) == expected == 34
-    # At least as many as the level needs.
-    assert matches_needed(ratios, 10.0) == matches_needed([1.0] * 6, 0.1) == 6
-    assert matches_needed(ratios, 10.0, 0.9843) == 7
+    # At least as many as an interval needs.
+    assert matches_needed(ratios, 10.0) == matches_needed([1.0] * 6, 0.1) == 5
     assert matches_needed(ratios, np.log(1.05), 0.9843) > expected
 
 
@@ -260,8 +268,8 @@ def test_the_number_of_matches_is_that_of_the_rule():
 )
 def test_verdicts_by_interval_and_floor(ratio, floor, kind):
     ratio = Interval(*ratio)
-    assert verdict(ratio, VALUES_FOR_INTERVAL, floor).kind == kind
-    assert verdict(ratio, VALUES_FOR_INTERVAL - 1, floor) == (NO_VERDICT, None)
+    assert verdict(ratio, MATCHES_FOR_INTERVAL, floor).kind == kind
+    assert verdict(ratio, MATCHES_FOR_INTERVAL - 1, floor) == (NO_VERDICT, None)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +318,7 @@ def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
         ([-0.04, 0.04] * 3 + [0.0], NOT_DISTINGUISHABLE),
         ([-0.03] * 6 + [-0.01], DIFFERENT),
         ([0.3] * 6, DIFFERENT),
-        ([0.0] * (VALUES_FOR_INTERVAL - 1), NO_VERDICT),
+        ([0.0] * (MATCHES_FOR_INTERVAL - 1), NO_VERDICT),
         ([], NO_VERDICT),
     ],
 )

@@ -426,8 +426,8 @@ def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
     assert mpi["noise_floor"] == gloo["noise_floor"] == pytest.approx(0.0345, abs=0.001)
     assert (mpi["verdict"], gloo["verdict"]) == ("faster", "not distinguishable")
     assert gloo["detectable_decrease"] > 1 - 1 / (1 + gloo["noise_floor"])
-    few = _with_second_runs(tmp_path, seconds=5)
-    assert few["noise"]["matches"].tolist() == [5] and few["noise"]["floor"].isna().all()
+    few = _with_second_runs(tmp_path, seconds=4)
+    assert few["noise"]["matches"].tolist() == [4] and few["noise"]["floor"].isna().all()
     assert _with_second_runs(tmp_path, seconds=0)["noise"].empty
 
 
@@ -486,7 +486,6 @@ def test_intervals_over_repeats_have_the_level_of_the_experiment(tmp_path):
         assert (wide[high][known] > narrow[high][known]).all(), name
     assert set(usual["speedup"]["level"]) == {0.95}
     assert set(looked["speedup"]["level"]) == set(looked["best_use"]["level"]) == {LOOK_LEVEL}
-    assert set(looked["best_use"]["needed"]) == {7} and set(usual["best_use"]["needed"]) == {6}
 
 
 def _ladder(folder: Path, change=lambda paths: None, match="way-", rungs=slice(None)):
@@ -669,7 +668,7 @@ def test_the_table_has_the_form_of_the_published_one(tmp_path):
 
 def test_medians_ratios_and_intervals_are_those_of_plain_loops(energetic):
     random = np.random.default_rng(0)
-    mine, theirs = random.uniform(500, 900, 5), random.uniform(800, 1200, 5)
+    mine, theirs = random.uniform(500, 900, 4), random.uniform(800, 1200, 4)
     files = []
     for joules, *configuration in (
         (theirs, "single", "1x1", 10.0),
@@ -689,7 +688,7 @@ def test_medians_ratios_and_intervals_are_those_of_plain_loops(energetic):
     product = next_time_interval(ratio_interval(quotients * 6 / 10), *deviation_of_sessions([]))
     assert row["edp_ratio_high"] == pytest.approx(product.high)
     assert row["verdict"] == NO_VERDICT
-    assert (row["matches"], row["runs"], row["source"]) == (5, 5, "rapl")
+    assert (row["matches"], row["runs"], row["source"]) == (4, 4, "rapl")
     assert row["devices"] == "package-0;dram-0"
     assert row["grams_co2_per_epoch"] == pytest.approx(total / 3.6e6 * 200)
     above = found.loc[("horovod-mpi", "1x2", "above idle")]

@@ -20,7 +20,7 @@ from escala.analysis.advice.choice import (
     Option,
 )
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED, Alternative, BestUse
-from escala.analysis.statistics import Interval
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL, Interval
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.core.readable import size, span, with_interval, with_noun
 from escala.experiment.runs import NATIVE
@@ -99,7 +99,7 @@ def _headline_of_best_use(answer: Answer, use: BestUse) -> str:
             "naming the largest class. Find settings with which it learns, then measure again."
         )
     if verdict == NO_VERDICT:
-        reason = f"a verdict needs {with_noun(int(rival.row['needed']), 'paired run')}"
+        reason = f"a verdict needs {with_noun(MATCHES_FOR_INTERVAL, 'paired run')}"
         if rival.row["stays_disturbed"]:
             reason = "other work disturbed too many of the runs. Measure again on an idle machine"
         return (
@@ -413,7 +413,7 @@ def _best_use_content(use: BestUse) -> dict[str, Any]:
             | _to_json(paired, "verdict", "matches", "sessions")
             | {
                 "uses": alternative.uses,
-                "needed": int(alternative.row["needed"]),
+                "needed": MATCHES_FOR_INTERVAL,
                 "stays_disturbed": bool(alternative.row["stays_disturbed"]),
             }
         )

@@ -19,7 +19,7 @@ CATEGORY = "Time"
 CAPTION = (
     "Whole time of an epoch after each change on the way from one configuration to another. Each "
     "change is measured in separate paired runs, and its bar begins at the end of the bar before. "
-    "Whiskers are the interval of the change's ratio, or the range for fewer than six paired "
+    "Whiskers are the interval of the change's ratio, or the range for fewer than five paired "
     "runs. In brackets: the change in seconds per epoch. The bars below are all changes "
     "multiplied, and the two ends measured directly. If both bars agree, the changes explain the "
     "whole difference. The numbers are in the table ``ladder``."

@@ -28,7 +28,7 @@ CAPTION = (
     "scaling, both times are for the same number of rows. Efficiency is the speed-up divided by "
     "the cores used for each core of the reference. The experiment names its references; by "
     "default the reference is one process. Points are estimates over paired runs. The two runs of "
-    "a pair have the same session and repeat. Bars are intervals from six pairs on, and the "
+    "a pair have the same session and repeat. Bars are intervals from five pairs on, and the "
     "range for fewer. The dashed line is the ideal: the speed-up equals the cores divided by the "
     "cores of the reference, and the efficiency is 1."
 )

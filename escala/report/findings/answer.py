@@ -22,6 +22,7 @@ from escala.analysis.best_use import (
     BestUse,
 )
 from escala.analysis.comparable import SAME_ROWS
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import (
     DIFFERENT,
     FASTER,
@@ -131,11 +132,11 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         yield from _compare_whole_runs(answer, names)
     if answer.verdict == PAYS:
         yield from _compare_scores(answer, report)
-    too_few = rival.ratio.matches < rival.row["needed"] and not rival.row["stays_disturbed"]
+    too_few = rival.ratio.matches < MATCHES_FOR_INTERVAL and not rival.row["stays_disturbed"]
     if answer.verdict == NO_VERDICT and too_few:
         yield (
             f"the best of {in_words(int(rival.row['configurations']))} configurations needs "
-            f"{with_noun(int(rival.row['needed']), 'paired run')} of each two"
+            f"{with_noun(MATCHES_FOR_INTERVAL, 'paired run')} of each two"
         )
     failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
     if failed and answer.verdict != UNAVAILABLE:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, TIED, UNAVAILABLE, BestUse, best_uses
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
 from escala.core.readable import in_words, with_noun
 from escala.experiment.runs import MAIN, Configuration
@@ -150,7 +150,7 @@ class Report:
         # A best use keeps its verdict, even if another task has a quicker one.
         for other in (other for answer in self.answers for other in answer.alternatives):
             verdict = "slower" if other.verdict == FASTER else other.verdict
-            if verdict == NO_VERDICT and 0 < other.ratio.matches < VALUES_FOR_INTERVAL:
+            if verdict == NO_VERDICT and 0 < other.ratio.matches < MATCHES_FOR_INTERVAL:
                 verdict += f" from {in_words(other.ratio.matches)}"
             verdicts.setdefault(other.names, (verdict, inverse(other.ratio)))
         return verdicts
@@ -173,7 +173,7 @@ class Headline(NamedTuple):
     @property
     def brief(self) -> str:
         """The verdict in words, with the number of paired runs if that is too small."""
-        if self.verdict == NO_VERDICT and 0 < self.ratio.matches < VALUES_FOR_INTERVAL:
+        if self.verdict == NO_VERDICT and 0 < self.ratio.matches < MATCHES_FOR_INTERVAL:
             return f"{NO_VERDICT} from {with_noun(self.ratio.matches, 'paired run')}"
         return self.verdict
 

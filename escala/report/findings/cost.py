@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.best_use import NOT_LEARNT, PAYS, TIED, UNAVAILABLE, BestUse
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, Ratio
 from escala.core.readable import with_noun
 from escala.report.findings.context import Report, configuration_of, ratio_of
@@ -130,9 +131,9 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
         return f"to compare {label} with {report.names(rival.label)}, {remedy}"
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
-    needed, matches = int(rival.row["needed"]), rival.ratio.matches
+    matches = rival.ratio.matches
     disturbed = among(runs_for_times(report), answer.evidence)["disturbed"].fillna(False).any()
-    if matches >= needed and (rival.row["stays_disturbed"] or disturbed):
+    if matches >= MATCHES_FOR_INTERVAL and (rival.row["stays_disturbed"] or disturbed):
         return (
             f"leave the machine idle and measure {label} again: `--again` in the call of `escala`, "
             "or `--forcerun measure` in that of `snakemake`"
@@ -146,11 +147,8 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
         if retry:
             return f"for a verdict on {label}, {retry}"
         # Resumed runs are never paired.
-        unmatched = max(0, runs_ok(report).get(answer.names, 0) - matches)
-        return (
-            f"for a verdict on {label}, set `repeats` to {needed + unmatched} or more, and repeat "
-            "the call"
-        )
+        repeats = MATCHES_FOR_INTERVAL + max(0, runs_ok(report).get(answer.names, 0) - matches)
+        return f"for a verdict on {label}, set `repeats` to {repeats} or more, and repeat the call"
     if rival.row["over_sessions"]:
         return f"for a narrower interval of {label}, measure in more sessions, hours apart"
     return (

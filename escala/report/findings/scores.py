@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, judge_learning
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import SAME
 from escala.core.readable import in_words, with_interval, with_noun
 from escala.experiment.runs import MAIN
@@ -181,7 +181,7 @@ def over_repeats(report: Report) -> pd.DataFrame:
     The column `what` has the score in words, and `low` and `high` have the interval.
     """
     means = report.table("mean_scores")
-    means = means[means["matches"] >= VALUES_FOR_INTERVAL]
+    means = means[means["matches"] >= MATCHES_FOR_INTERVAL]
     return means.assign(
         what=[f"mean {quote(name)}" for name in means["score"]],
         low=means["difference_low"],

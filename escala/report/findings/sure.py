@@ -9,7 +9,7 @@ import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, UNEXPLAINED, WHOLE
 from escala.analysis.best_use import UNAVAILABLE
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.core.readable import in_words, with_interval, with_noun
 from escala.experiment.runs import MAIN
 from escala.report.findings.context import Report, ratio_of
@@ -178,8 +178,8 @@ def ladders(report: Report) -> Iterator[Finding]:
     fewest, most = rows["matches"].min(), rows["matches"].max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
     text = f"each change of a ladder is measured in {number} paired run{'' if most == 1 else 's'}"
-    if fewest < VALUES_FOR_INTERVAL:
-        text += f"; an interval needs {in_words(VALUES_FOR_INTERVAL)}"
+    if fewest < MATCHES_FOR_INTERVAL:
+        text += f"; an interval needs {in_words(MATCHES_FOR_INTERVAL)}"
     yield Finding(text, "ladder", "ladder")
 
 
@@ -252,10 +252,10 @@ def noise(report: Report) -> Iterator[Finding]:
         label = names(row.label)
         if row.kind == "unavailable":
             text = f"the noise floor of {label} is unavailable: {quote(row.reason)}"
-        elif pd.isna(row.floor) and row.matches >= VALUES_FOR_INTERVAL:
+        elif pd.isna(row.floor) and row.matches >= MATCHES_FOR_INTERVAL:
             text = f"there is no noise floor of {label}: other work disturbed too many of its runs"
         elif pd.isna(row.floor):
-            least, matches = in_words(VALUES_FOR_INTERVAL), in_words(row.matches)
+            least, matches = in_words(MATCHES_FOR_INTERVAL), in_words(row.matches)
             has = names.subject(row.label, "has")
             text = f"a noise floor needs {least} paired runs, and {has} {matches} with itself"
         else:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
 from escala.core.environment import call
@@ -309,7 +309,7 @@ def _changes(ladder: str, rows: pd.DataFrame, epoch_or_run: str) -> Iterator[str
 
 def _ratio(row, with_word: bool = True) -> str:
     """Return a ratio of a ladder with its interval, or with the range if paired runs are few."""
-    has_interval = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
+    has_interval = row.part == PRODUCT or row.matches >= MATCHES_FOR_INTERVAL
     kind = "" if has_interval else "range "
     text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
     return f"{text} {of_or_times(row.ratio)}" if with_word else text

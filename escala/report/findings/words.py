@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import Ratio
 from escala.experiment.runs import NATIVE, Configuration, layout_in_words, strategy_in_words
 from escala.report.tables.views import add_labels, fit_workloads, is_among, without_fits
@@ -151,7 +151,7 @@ class Names:
         if ratio.matches == 1:
             return ""
         ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in ratio[1:3])
-        if ratio.matches < VALUES_FOR_INTERVAL:
+        if ratio.matches < MATCHES_FOR_INTERVAL:
             return f" (range {ends}, widened)"
         return f" ({ends}, {ratio.matches} paired runs)" if self._words is None else f" ({ends})"
 

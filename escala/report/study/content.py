@@ -380,8 +380,8 @@ def provenance(
     yield (
         "method",
         "A speed-up is a ratio of paired runs, which are of one repeat and session. Its interval "
-        f"of {in_percent(level(tables))} is by signed ranks, from six pairs on. A whole run is "
-        "from its request to its result; its parts are timed apart.",
+        f"of {in_percent(level(tables))} is by signed ranks, and of five pairs Student's. A whole "
+        "run is from its request to its result; its parts are timed apart.",
     )
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.tables import records
 from escala.core.readable import UNAVAILABLE, number, with_interval, with_noun
 from escala.core.readable import in_words as number_in_words
@@ -70,7 +70,7 @@ def sizes_to_state(rows: pd.DataFrame) -> pd.DataFrame:
     runs with the baseline for an interval.
     """
     alone = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].fillna(False).astype(bool)]
-    has_pairs = alone["matches"].fillna(0) >= VALUES_FOR_INTERVAL
+    has_pairs = alone["matches"].fillna(0) >= MATCHES_FOR_INTERVAL
     return alone[has_pairs | (alone["layout"] == alone["baseline"])]
 
 
@@ -137,7 +137,7 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
         sizes=records(sizes),
         best=largest_passing(rows),
         emulated=EMULATED if rows["emulated"].eq(True).any() else None,
-        needed=number_in_words(VALUES_FOR_INTERVAL),
+        needed=number_in_words(MATCHES_FOR_INTERVAL),
         most_pairs=f"{rows['matches'].fillna(0).max():.0f}",
         pairs=with_noun(pairs[0], "paired run")
         if len(pairs) == 1

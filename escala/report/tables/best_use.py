@@ -24,7 +24,6 @@ from escala.analysis.comparable import (
     why_left_out,
     work,
 )
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, fewest_matches
 from escala.analysis.verdicts import (
     FASTER,
     NO_VERDICT,
@@ -215,7 +214,6 @@ def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judg
         "uses": uses,
         "configurations": len(task.runs),
         "disturbed_matches": compared.disturbed,
-        "needed": max(VALUES_FOR_INTERVAL, fewest_matches(level)),
         "kind": base.least_certain(base.kind(run) for pair in pairs for run in pair),
         "reason": why_left_out(len(pairs), compared.newest.refused)
         if pairs

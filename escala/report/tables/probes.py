@@ -31,9 +31,7 @@ from escala.analysis.comparable import (
     why_left_out,
 )
 from escala.analysis.statistics import (
-    VALUES_FOR_INTERVAL,
     Interval,
-    fewest_matches,
     mean_interval,
     median_interval,
     next_time_interval,
@@ -404,8 +402,7 @@ def _ratios(
         next_time_interval(ratio_interval(values, level=level), *deviation, level)
         for values in (ratios, ratios * base.ratios(matches))
     )
-    needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
-    kind = verdict(ratio, len(ratios), None, DECIMALS, needed).kind
+    kind = verdict(ratio, len(ratios), None, DECIMALS).kind
     return {
         "matches": len(ratios),
         "reason": why_left_out(len(ratios), matches.refused),

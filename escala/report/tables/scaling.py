@@ -8,7 +8,7 @@ processes share cores is compared with nothing.
 
 The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is the time
 of whole runs or of training steps, and b the baseline or the next smaller size. A size passes or
-fails by the whole interval of its efficiency, from six paired runs on.
+fails by the whole interval of its efficiency, from five paired runs on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from escala.analysis import laws
 from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, is_emulated, work
 from escala.analysis.statistics import (
-    VALUES_FOR_INTERVAL,
+    MATCHES_FOR_INTERVAL,
     Interval,
     inverse,
     median_interval,
@@ -231,8 +231,8 @@ def verdict(
             "passes": None,
             "rule_reason": reason or "it has no more cores than the smaller size",
         }
-    if matches < VALUES_FOR_INTERVAL or efficiency.low is None:
-        why = f"a verdict needs {VALUES_FOR_INTERVAL} paired runs, and there are {matches}"
+    if matches < MATCHES_FOR_INTERVAL or efficiency.low is None:
+        why = f"a verdict needs {MATCHES_FOR_INTERVAL} paired runs, and there are {matches}"
         return {"passes": None, "rule_reason": why}
     if stays_disturbed:
         return {"passes": None, "rule_reason": "other work disturbed too many of the runs"}

@@ -24,7 +24,7 @@ from escala.analysis.comparable import (
     why_left_out,
 )
 from escala.analysis.statistics import (
-    VALUES_FOR_INTERVAL,
+    MATCHES_FOR_INTERVAL,
     Interval,
     combine_intervals,
     difference_interval,
@@ -177,7 +177,7 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "reason": why_left_out(number, matches.refused) if number else why_none,
             **ratio.columns("ratio"),
             "floor": None
-            if stays_disturbed or number < VALUES_FOR_INTERVAL
+            if stays_disturbed or number < MATCHES_FOR_INTERVAL
             else noise_floor(ratio),
             **base.data_of(duplicates[0], base.ABOUT),
         }

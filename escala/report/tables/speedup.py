@@ -33,10 +33,8 @@ from escala.analysis.comparable import (
 from escala.analysis.looks import futility
 from escala.analysis.statistics import (
     SESSIONS_FOR_INTERVAL,
-    VALUES_FOR_INTERVAL,
     Interval,
     deviation_of_sessions,
-    fewest_matches,
     inverse,
     next_time_interval,
     ratio_interval,
@@ -387,8 +385,7 @@ class Judge:
             matches = sum(session.shape[1] for session in bounds)
         else:
             ratio, matches = next_time_interval(of_session, *self.deviation, level), newest.shape[1]
-            needed = max(VALUES_FOR_INTERVAL, fewest_matches(level))
-            decided = verdict(ratio, matches, self.floor(compared), DECIMALS, needed)
+            decided = verdict(ratio, matches, self.floor(compared), DECIMALS)
             sessions = len({run["session"] for run in compared.newest.runs})
         if stays_disturbed:
             decided = Verdict(NO_VERDICT, None)
