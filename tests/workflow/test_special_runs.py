@@ -48,20 +48,20 @@ def test_a_session_that_decides_stops_and_a_further_call_has_nothing_to_do(
     assert "Estimated training time of 30 runs" in before.stdout
     kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
     snakemake(table, **kept)
-    first = [f"rep{n}" for n in range(1, 8)]
+    first = [f"rep{n}" for n in range(1, 6)]
     assert repeats_of(tmp_path, "single", "1x1") == [f"duplicate.{name}" for name in first] + first
     assert repeats_of(tmp_path, "wrapped-single", "1x1") == first
     (row,) = pd.read_csv(tmp_path / table).itertuples()
-    assert (row.strategy, row.repeats, row.matches) == ("wrapped-single", 7, 7)
+    assert (row.strategy, row.repeats, row.matches) == ("wrapped-single", 5, 5)
     assert (row.verdict, row.goes_on, row.level) == ("faster", False, 0.9843)
     summary = (tmp_path / "results/small/summary.md").read_text()
-    assert f"stopped after seven repeats, because {row.ended}." in summary
+    assert f"stopped after five repeats, because {row.ended}." in summary
     assert "are 98.4 % intervals" in summary and "95 %" not in summary
     runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/run.json")]
-    assert len(runs) == 21 and {run["session"] for run in runs} == {runs[0]["session"]}
+    assert len(runs) == 15 and {run["session"] for run in runs} == {runs[0]["session"]}
     (noise,) = pd.read_csv(tmp_path / "results/small/tables/noise.csv").itertuples()
     # A copy of the first run would have a ratio of 1.
-    assert noise.matches == 7 and round(noise.ratio, 6) == 1.02
+    assert noise.matches == 5 and round(noise.ratio, 6) == 1.02
     assert "Nothing to be done" in dry_run(table)[1]
     # Sessions of a history are an input of the page.
     add(tmp_path / ".escala" / "history", [tmp_path / "results" / "small"])

@@ -351,7 +351,7 @@ def test_steps_may_be_seen_after_a_trial_was_cut(ended, window, may_be_seen, exp
 
 
 @pytest.mark.parametrize(
-    ("minutes", "least", "most"), [(None, 70, 300), (1, 70, 70), (0.25, 25, 25), (2, 70, 130)]
+    ("minutes", "least", "most"), [(None, 50, 300), (1, 50, 70), (0.25, 25, 25), (2, 50, 130)]
 )
 def test_a_session_that_decides_takes_its_minutes_and_a_repeat_at_most(
     minutes, least, most, experiment
@@ -539,7 +539,7 @@ def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(tmp_path, mon
     program.parent.mkdir()
     program.write_text(LAUNCHER.format(python=sys.executable))
     program.chmod(0o755)
-    source = "import os, time; end = time.time() + 1\nwhile time.time() < end: pass\n"
+    source = "import os, time; end = time.time() + 2\nwhile time.time() < end: pass\n"
     source += "os.write(1, os.environ['HF_HUB_OFFLINE'].encode() + b'\\n')"
     (tmp_path / "train.py").write_text(source)
     monkeypatch.chdir(tmp_path)
