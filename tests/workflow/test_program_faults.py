@@ -351,6 +351,8 @@ pathlib.Path("../beside.txt").write_text("lost")
 """
 
 
+# A fork of a test's server is not ended with the group of the program.
+@pytest.mark.usefixtures("cold")
 def test_every_run_begins_alike_and_its_folder_stays(run, tmp_path):
     (tmp_path / "beside.txt").write_text("kept")
     for _ in range(2):

@@ -532,6 +532,8 @@ sys.exit(max(process.wait() for process in started))
 """
 
 
+# The kernel shows the variables of a fork's server, and not those of the fork.
+@pytest.mark.usefixtures("cold")
 def test_a_launcher_starts_as_many_ranks_as_each_configuration_has(tmp_path, monkeypatch):
     """`tests/unit/test_draft.py` has the options of other launchers."""
     words = ["env", "A=1", "nice", "accelerate", "launch", "--cpu", "--num_processes", "2"]
