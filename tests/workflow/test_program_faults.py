@@ -72,7 +72,7 @@ class Ran:
 def run(tmp_path, request_for, monkeypatch) -> Iterator[Callable[..., Ran]]:
     """Run a program as the workflow does, by its code or by a command of the shell."""
     monkeypatch.setenv(plugins.VARIABLE, "{}")
-    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
     def started(
         code: str | None = None,
