@@ -24,7 +24,7 @@ from tests.workflow.conftest import begin_with, measured
 #: Two ranks of MPI that wait for each other on one core take its time.
 pytestmark = pytest.mark.all_cores
 
-STEPS = 12
+STEPS = 24
 # Of the quietest step.
 MOST_UNEXPLAINED = 0.05
 # Of every step of PyTorch: between two calls nothing is left out but the reading of the clock.
@@ -104,10 +104,10 @@ def clocked(run_clocked) -> Callable[[str], Clocked]:
     """Return the one run under a strategy, with what was done to it."""
     made = {
         "single": lambda: run_clocked("single", "1x1", SLEEPING),
-        "horovod-mpi": lambda: run_clocked("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 4]),
+        "horovod-mpi": lambda: run_clocked("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 8]),
         "mirrored": lambda: run_clocked("mirrored", "1x2"),
         "torch-single": lambda: run_clocked("torch-single", "1x1"),
-        "ddp-gloo": lambda: run_clocked("ddp-gloo", "1x2", slowdown=[1, 3]),
+        "ddp-gloo": lambda: run_clocked("ddp-gloo", "1x2", slowdown=[1, 4]),
     }
     return cache(lambda strategy: made[strategy]())
 
