@@ -308,8 +308,3 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
         return Interval(mean, None, None)
     half = float(scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * scipy.stats.sem(values))
     return Interval(mean, mean - half, mean + half)
-
-
-def deviation(values: Sequence[float]) -> float | None:
-    """Return the sample standard deviation, or None for fewer than two values."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None

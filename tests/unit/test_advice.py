@@ -303,6 +303,11 @@ def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
     assert choose([one, two], ENERGY, power=Power(0, 1, "stated")).best.candidate is one
 
 
+def test_the_cores_of_a_candidate_are_those_of_all_its_processes():
+    setup = replace(PLAN, layout=Layout(2, 2), cores=3)
+    assert Candidate(SINGLE, setup, 64, None, np.ones(1), np.ones(1)).cores == 12
+
+
 def offered(plan, of) -> Candidate:
     steps = STEPS * predict(of, plan, draws=25).steps
     return Candidate(SINGLE, plan, plan.rows, of, steps, steps)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
+from escala.data.genomes import letters_kept
 from escala.data.genomes.arrays import encode_classes, read_records
 from escala.data.genomes.familiarity import Familiarity, K, learn
 from escala.data.nucleotides import encode, kmers, letters, nucleotides_only, reverse_complement
@@ -195,6 +196,20 @@ def test_the_first_of_each_kind_of_duplicate_is_kept(tmp_path, deduplicate, kept
     table = read_records(encoded(tmp_path, "none", letters_kept=9) / "records.tsv")
     assert table["letters"].tolist() == [9, 9, 8, 9, 7, 8]
     assert table["length"].tolist() == [10, 10, 8, 10, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("window", "oversample", "kept"),
+    [
+        ("start", {"method": "none"}, 1000),
+        ("start", {"method": "windows", "within": 100}, 1100),
+        ("start", {"method": "windows"}, None),
+        ("random", {"method": "none"}, None),
+    ],
+)
+def test_letters_that_no_row_is_cut_from_are_left_out(window, oversample, kept):
+    settings = {"length": 1000, "window": {"method": window}, "oversample": oversample}
+    assert letters_kept(settings) == kept
 
 
 @pytest.mark.parametrize(

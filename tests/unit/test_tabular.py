@@ -230,3 +230,10 @@ def test_queries_of_another_table_are_refused(prepared, tmp_path, text, reason):
     path.write_text(text)
     with pytest.raises(InputError, match=reason):
         list(queries(path, description))
+
+
+def test_names_and_whole_numbers_are_classes_and_measured_numbers_are_not():
+    for name in ("v1.{}", "{}"):
+        table.require_classes({name.format(n): 2 for n in range(12)}, "t.csv")
+    with pytest.raises(InputError, match="regression"):
+        table.require_classes({f"1.{n}": 2 for n in range(12)}, "t.csv")
