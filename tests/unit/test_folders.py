@@ -348,3 +348,10 @@ def test_programs_of_two_experiments_may_have_one_name_and_ask_for_an_engines_in
     ):
         with pytest.raises(InputError, match=reason):
             declared("python -c ''", environment)
+
+
+def test_a_program_in_a_folder_of_its_own_runs_there(tmp_path):
+    (tmp_path / "workload.yaml").write_text("command: python train.py\nfiles: [train.py]\n")
+    (tmp_path / "train.py").write_text("pass")
+    found = folders.add(folders.WORKLOADS, "mine", str(tmp_path), "workloads.mine")
+    assert found.is_program and found.program().directory == tmp_path
