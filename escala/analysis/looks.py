@@ -1,8 +1,8 @@
 """Judge at the looks of a session that decides when it stops: their level, and what ends it.
 
-All looks together give a false verdict with a probability of at most 1 - `LEVEL`: they share their
-runs, so six looks give less than the sum of theirs (docs/decisions/intervals.md). The first has too
-few runs for signed ranks.
+All looks together give a false verdict on the next time with a probability below 1 - `LEVEL`, and
+on the session alone of about 1 - `LEVEL`. They share their runs, so six looks err less often than
+the sum of theirs (docs/decisions/intervals.md). The first has too few runs for signed ranks.
 """
 
 from __future__ import annotations

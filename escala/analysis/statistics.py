@@ -18,8 +18,6 @@ import scipy
 #: Probability with which an interval covers, if no other is given.
 LEVEL = 0.95
 RESAMPLES = 9999
-#: The range of n values covers the true median with probability 1 - 2 / 2**n: 95 % needs six.
-VALUES_FOR_INTERVAL = 6
 #: Fewest matches for an interval of their ratio, and the least level of Student's interval, which
 #: stands where signed ranks would need more matches (docs/decisions/intervals.md).
 MATCHES_FOR_INTERVAL, FEW_LEVEL = 5, 0.995
@@ -133,7 +131,8 @@ def ratio_interval(
     """Return the typical ratio of some matches with its interval, as `difference_interval` does.
 
     If only bounds of some ratios are known, `median_interval` is used instead: order statistics do
-    not need exact values. Five of them have no interval: their range covers less than 95 %.
+    not need exact values. Bounds that are enough for a verdict, and whose range covers less than
+    `level`, have no interval.
 
     Parameters
     ----------
@@ -143,8 +142,10 @@ def ratio_interval(
     """
     if at_most is not None and not np.array_equal(ratios, at_most):
         median = median_interval(ratios, at_most, level)
-        has_none = MATCHES_FOR_INTERVAL <= len(ratios) < VALUES_FOR_INTERVAL
-        return Interval(median.estimate, None, None) if has_none else median
+        reaches_level = _place_of_low_end(len(ratios), level) > 0
+        if len(ratios) < MATCHES_FOR_INTERVAL or reaches_level:
+            return median
+        return Interval(median.estimate, None, None)
     return _exponential(difference_interval(np.log(np.asarray(ratios, float)), level))
 
 

@@ -123,6 +123,7 @@ CASES = {
     "tied with threads": Case(
         [ONE, threads(2.55), two(2.5)], [(TIED, "1x2 tuned")], ["1x1 threads"]
     ),
+    "tied with less": Case([ONE, two(4.8)], [(TIED, "1x2")], ["1x1"]),
     "more does not pay": Case(
         [ONE, threads(6.5), two(7.0)], [(MORE_DOES_NOT_PAY, "1x1 tuned")], ["threads"]
     ),
@@ -267,6 +268,8 @@ def test_the_best_use_is_the_known_one(tmp_path, name):
         assert is_named(best, chosen(answer)), chosen(answer)
     found = consistent(report)
     told = " ".join(each.text for each in found["answer"])
+    # Two processes take 0.96 of the time: the next session may differ by more.
+    assert ("In this session alone" in told) == (name == "tied with less"), told
     named = re.findall(r"`([^`]*)`", told)
     for rival in case.rivals:
         assert any(is_named(rival, words) for words in named), (rival, named)
@@ -322,11 +325,11 @@ def consistent(report: Report) -> Found:
     cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
     provisional = list(progress.provisional(every))
     assert len(screen.answers) == max(len(every), 1)
-    of_table = report.table("best_use").fillna({"task": ""})
+    best_use = report.table("best_use").fillna({"task": ""})
     for answer, shown in zip(every, screen.answers, strict=False):
         rival, line = answer.closest, shown.finding.text
         assert quote(answer.label) in line and quote(rival.label) in line
-        same = of_table[of_table["label"] == answer.label]
+        same = best_use[best_use["label"] == answer.label]
         row = same[same["task"] == answer.task].loc[rival.row.name]
         ends = [row[f"ratio{end}"] for end in ("", "_low", "_high")]
         if answer.verdict != UNAVAILABLE:

@@ -221,7 +221,7 @@ def test_there_are_six_looks_at_most(at_most, expected):
 
 
 def test_looks_err_in_at_most_a_twentieth_of_equal_sessions():
-    """By simulation of paired runs of equal sides, of which one in ten takes 15 to 90 % longer."""
+    """Simulate sessions of two equal sides; one run in ten takes 15 to 90 % longer."""
     random, draws = np.random.default_rng(0), 2000
     sides = random.normal(0, 0.05, (2, draws, LOOKS[-1]))
     longer = np.log1p(random.uniform(0.15, 0.9, sides.shape))

@@ -131,6 +131,8 @@ def test_each_rank_trains_alone_and_the_first_one_as_ranks_with_the_same_leading
     assert first != second and bare["weights_sha256"] == first
     leading, digests = train(shard="leading")
     assert leading["status"] == "ok" and digests == [first, first]
+    wrapped, _ = train()
+    assert wrapped["weights_sha256"] != first
 
 
 EPOCHS = 2
@@ -200,6 +202,8 @@ def test_parameters_without_a_gradient_are_searched_for_and_a_profiler_left_on_w
         names = [event["name"] for event in read_json(trace)["traceEvents"]]
         assert names.count("DistributedDataParallel.forward") == left_on["epochs"][0]["steps"]
         assert "gloo:all_reduce" in names
+    assert run(find_unused_parameters=True)["weights_sha256"] == left_on["weights_sha256"]
+    assert len(list((tmp_path / "traces").iterdir())) == len(traces)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from escala.analysis.best_use import (
     BestUse,
 )
 from escala.analysis.comparable import SAME_ROWS
+from escala.analysis.looks import judge_session
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.verdicts import (
     DIFFERENT,
@@ -128,6 +129,8 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
         )
     yield from _compare_others(answer, names)
+    if answer.verdict == TIED:
+        yield from _tell_session(answer, report)
     if is_decided:
         yield from _compare_whole_runs(answer, names)
     if answer.verdict == PAYS:
@@ -143,6 +146,18 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         why = quote(str(failed[0].row["reason"]))
         yield f"not compared is {names(failed[0].label)}{more}: {why}"
+
+
+def _tell_session(answer: BestUse, report: Report) -> Iterator[str]:
+    """Tell a difference that this session shows, where that of the next one is not decided."""
+    pair = {answer.names, answer.closest.names}
+    for names, row in report.against_main.items():
+        compared = {names, configuration_of(row, "reference_")}
+        if compared == pair and judge_session(row._asdict()) in (FASTER, SLOWER):
+            time = f"{TIMES[answer.closest.ratio_of]} of {report.names(row.reference_label)}"
+            fraction = report.names.fraction(ratio_of(row, "session_ratio"), time)
+            takes = report.names.subject(row.label, "takes")
+            yield f"in this session alone, {takes} {fraction}: another session may not show it"
 
 
 def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
