@@ -151,9 +151,10 @@ def test_a_program_that_gives_up_is_refused(strategy, line, refused, experiment)
     assert line in error.value.reason
 
 
+@pytest.mark.usefixtures("cold")
 def test_several_processes_that_end_before_one_that_was_cut_are_told(experiment):
-    tried = experiment(SLEEP, "9", "1", strategy="torch-ddp", more="1x2")
-    found = first(tried, limit_seconds=2)
+    tried = experiment(SLEEP, "99", "1", strategy="torch-ddp", more="1x2")
+    found = first(tried, limit_seconds=5)
     several = trial.try_together(tried, trial.find_largest(tried), found)
     text = "\n".join(trial.report(found, several, tried))
     assert "Two processes on one node ended without an error after" in text
@@ -615,7 +616,7 @@ shared = pathlib.Path(sys.argv[1])
 if world == 1:
     {alone}
 if rank:
-    end = time.time() + 2.4 / (world - 1)
+    end = time.time() + 4 / (world - 1)
     while time.time() < end: pass
     (shared / f"{{world}}-{{rank}}").touch()
 else:
