@@ -37,7 +37,7 @@ COMMANDS = {
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",
     "check": "show what this machine can run, or check a workload of your own",
-    "diagnose": "show where the time of a step goes, from the timeline of any training",
+    "why": "tell where the time of a step goes, from the traces of any training",
     "install": "make the environment of an engine before its use, or compile operations in C++",
     "new": "write the file of an experiment, from a few questions or from options",
     "completion": "print the completion of this command for a shell",

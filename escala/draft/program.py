@@ -99,6 +99,11 @@ def add_options(parser: argparse.ArgumentParser, sizes: bool = True) -> None:
     )  # fmt: skip
     about.add_argument("--step-ends", metavar="REGEX", help="finds the line that ends a step")
     about.add_argument(
+        "--why", action="store_true",
+        help="also trace some steps of PyTorch, in three more runs of each configuration, to tell "
+        "where the time of a step goes",
+    )  # fmt: skip
+    about.add_argument(
         "--whole", action="store_true",
         help="let each run go on to its end; default: end it after some seconds of steps that are "
         "seen, or that its lines tell of, which are guessed",
@@ -233,6 +238,8 @@ def draft(command: Sequence[str], options: argparse.Namespace, sizes: bool = Tru
         },
         configurations=[{"strategy": strategy} | entry for entry in configurations],
     )
+    if options.why:
+        settings["torch-trace"] = {"enabled": True}
     notes = {"files": "Add what else it reads and you may change, such as settings."}
     as_typed = None
     # If the guess from the script is wrong, the command still runs as one process.

@@ -31,6 +31,7 @@ import time
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 _SECONDS = float(os.environ.get("ESCALA_WINDOW") or 0)
 _WINDOW = os.path.join(os.path.dirname(_FOLDER or ""), "window.json")
+_TRACE = os.environ.get("ESCALA_TRACE")
 #: The least seconds between two writes.
 _EVERY_SECONDS = 0.05
 #: Step times are steady if the mean of three times differs by at most this fraction from the mean
@@ -143,6 +144,10 @@ class _Steps:
         self._write(["step", now, self.made, self.batches, self.waited, rows])
         if self._rule.step(now, made, self.made):
             self._write(["steady", now, self.made])
+        if _TRACE:
+            import escala_trace
+
+            escala_trace.mark()
         if _SECONDS and self._is_over(now):
             self.flush()
             raise SystemExit(0)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 _FOLDER = os.environ.get("ESCALA_STEPS")
-_TRACE = os.environ.get("ESCALA_TRACE")
-_WINDOW = os.environ.get("ESCALA_WINDOW")
+#: Whether steps that are told end a window, or are recorded.
+_TELLS = os.environ.get("ESCALA_WINDOW") or os.environ.get("ESCALA_TRACE")
 #: The file of marks of each process: a fork has its own file.
 _files = {}
 #: Marks that could not be written.
@@ -111,10 +111,6 @@ def _mark(event, *values):
         now = time.monotonic()
         if _FOLDER:
             _write(event, now, [value for value in values if value is not None])
-        if _TRACE:
-            import escala_trace
-
-            escala_trace.mark(event)
     except Exception:
         _lost.append(event)
 
@@ -131,7 +127,7 @@ def _write(event, now, arguments):
     if process not in _files:
         _files[process] = open("%s/%d.jsonl" % (_FOLDER, process), "a", buffering=1)
     _files[process].write(json.dumps([event, now, numbers]) + "\n")
-    if _WINDOW and event != "score":
+    if _TELLS and event != "score":
         import escala_seen
 
         escala_seen.tell(event, now, numbers)

@@ -280,12 +280,14 @@ class Events:
     progress : called after each block that is read. The default, `bool`, does nothing.
     damage : why the file was not read to its end, with the place; None if it was.
     closed : whether the file ends with the end of an array.
+    head : what stands before the array, in an object.
     """
 
     stream: BinaryIO
     progress: Callable[[], object] = bool
     damage: str | None = None
     closed: bool = False
+    head: bytes = b""
 
     def __iter__(self) -> Iterator[dict | None]:
         import ijson
@@ -302,7 +304,10 @@ class Events:
             if parser is None:
                 continue
             before = piece.strip() or before
-            has_array = has_array or bool(_ARRAY.search(piece))
+            if not has_array:
+                found = _ARRAY.search(piece)
+                self.head += piece[: found.start()] if found else piece
+                has_array = bool(found)
             try:
                 parser.send(piece)
             except ijson.JSONError:

@@ -1,33 +1,56 @@
-"""Record some steps of PyTorch as a trace for Perfetto, by `torch.profiler`.
+"""Record some steps of PyTorch as a trace of each rank, by `torch.profiler`.
 
-The hook starts the profiler (`escala/hook/escala_trace.py`) in the first process.
+The hook starts the profiler (`escala/hook/escala_trace.py`). The trace of rank 0 is also kept
+unpacked, for Perfetto. The traces divide the steps of a program among their parts
+(`escala/analysis/traces/kineto.py`); of Escala's own networks, clocks do.
 """
 
 from __future__ import annotations
 
+import gzip
+import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 from escala.core.errors import Unavailable
+from escala.core.files import atomic
 from escala.core.variables import TRACED
 from escala.probes.base import Probe, section, value
+from escala.probes.clocks import REPEATS
 from escala.strategies.base import TRACE
 
 #: Number of steps before the recorded steps.
 _SKIPPED = 3
 
 
+def trace_files(run_file: Path) -> list[Path]:
+    """Return the traces of the ranks of a run, alongside its `run.json`."""
+    return sorted(run_file.parent.glob("ranks/rank*.trace.json.gz"))
+
+
 class TorchTrace(Probe):
-    """Trace some steps of the first process, by PyTorch's profiler."""
+    """Trace some steps of each rank, by PyTorch's profiler."""
 
     captures_programs = True
     settings = section(
-        "A separate run of every configuration of PyTorch, and of every program, that records some "
-        "steps of its first process by PyTorch's profiler. It is unavailable for programs without "
-        "PyTorch or without the hook.",
+        "Separate runs of every configuration of PyTorch, and of every program, that record some "
+        "steps of each rank by PyTorch's profiler. The runs split a step of a program into its "
+        "parts. They are unavailable for programs without PyTorch or without steps that are seen.",
         enabled=False,
+        repeats=value(
+            "integer",
+            "Runs with traces of each configuration. They are spread evenly among the repeats of "
+            "the timing runs. An interval of a part needs two.",
+            minimum=1,
+            maximum=1000,
+            default=REPEATS,
+            determines_run=False,
+        ),
         steps=value("integer", "Training steps to record.", minimum=1, default=10),
     )
     products = (TRACE,)
+    tabulated = True
+    compared = True
     records_steps = True
 
     @classmethod
@@ -35,17 +58,22 @@ class TorchTrace(Probe):
         return _SKIPPED + values["steps"]
 
     def environment(self, strategy):
-        return {TRACED: f"{_SKIPPED}:{self.values['steps']}:{self._file}"}
+        return {TRACED: f"{_SKIPPED}:{self.values['steps']}:{self.folder.resolve()}"}
 
     @contextmanager
     def around(self, process, node):
         yield
-        if process == 0 and not self._file.exists():
+        if process:
+            return
+        first = self.folder / "rank0.trace.json.gz"
+        if not first.exists():
             raise Unavailable(
                 f"no trace was left: a trace needs more than {_SKIPPED} steps. In a program, it "
-                "also needs PyTorch, and the hook's `steps` or `step` in the first process"
+                "also needs PyTorch, and steps that are seen or told by the hook"
             )
-
-    @property
-    def _file(self):
-        return (self.folder.parent / TRACE).resolve()
+        with (
+            gzip.open(first) as packed,
+            atomic(self.folder.parent / TRACE) as path,
+            path.open("wb") as unpacked,
+        ):
+            shutil.copyfileobj(packed, unpacked)

@@ -32,6 +32,7 @@ def figure_names(e: Experiment) -> list[str]:
         "ladders": bool(e.rungs),
         "sizes": "scaling" in e.settings or any(run.layout.nodes > 1 for run in e.runs),
         **{probe: bool(e.probe_runs(probe)) for probe in PROBES},
+        "parts": bool(e.probe_runs("clocks") or e.probe_runs("torch-trace")),
     }
     return [*ALWAYS_DRAWN, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
 

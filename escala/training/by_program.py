@@ -545,7 +545,7 @@ def variables(
     result |= {MARKS: str(folder), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
     if program.window and not program.has_patterns:  # Its lines end the window.
         result[WINDOW] = str(program.window)
-    if place.process == 0 and plan["instrument"] and TRACED in os.environ:
+    if plan["instrument"] and TRACED in os.environ:
         result[TRACED] = os.environ[TRACED]
     # Its lines arrive as it writes them, as in a terminal.
     result["PYTHONUNBUFFERED"] = "1"

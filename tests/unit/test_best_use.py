@@ -251,7 +251,8 @@ def is_named(words: str, text: str) -> bool:
 #: Cases that differ from another one in why a configuration trains another model, or in numbers.
 SWEPT = (
     "a step more does not pay", "weighted ranks", "asynchronous", "another batch",
-    "an accuracy that is not reached", "rows of each rank", "six repeats of several", "two networks",
+    "an accuracy that is not reached", "rows of each rank", "six repeats of several",
+    "two networks",
 )  # fmt: skip
 
 

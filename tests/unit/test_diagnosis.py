@@ -16,7 +16,7 @@ from fixtures_runs import timeline_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.analysis.diagnosis import (
+from escala.analysis.traces.horovod import (
     COPIES,
     NEGOTIATION,
     TRANSFER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import subprocess
@@ -319,8 +320,12 @@ def test_the_files_are_the_timeline_and_a_trace(tmp_path):
 
 #: In place of PyTorch: a profiler whose trace is the steps that it saw.
 TORCH = """
-import json
+import gzip, json
 steps = []
+class distributed:
+    is_available = staticmethod(lambda: True)
+    is_initialized = staticmethod(lambda: {group} is not None)
+    get_rank = staticmethod(lambda: {group})
 class profiler:
     class ProfilerAction: RECORD = 1
     class profile:
@@ -329,7 +334,7 @@ class profiler:
         def start(self): self.first = len(steps)
         def stop(self): self.last = len(steps)
         def export_chrome_trace(self, path):
-            with open(path, "w") as file:
+            with gzip.open(path, "wt") as file:
                 json.dump(steps[self.first : self.last], file)
 """
 
@@ -346,39 +351,48 @@ for number in range(2):
 
 
 @pytest.mark.parametrize(
-    ("asked", "rank", "imports", "recorded"),
+    ("asked", "variables", "group", "imports", "rank"),
     [
-        (4, None, True, [[0, 3], [0, 4], [1, 0], [1, 1]]),
+        (4, {}, None, True, 0),
         # Fewer than asked for, at the end of the program.
-        (40, "0", True, [[0, 3], [0, 4], *([1, step] for step in range(5))]),
-        (4, "1", True, None),
-        (4, None, False, None),
+        (40, {"RANK": "2"}, None, True, 2),
+        (4, {"OMPI_COMM_WORLD_RANK": "1"}, None, True, 1),
+        # The group that a process has joined counts.
+        (4, {"RANK": "0"}, 3, True, 3),
+        (4, {}, None, False, None),
     ],
 )
-def test_steps_after_the_first_are_recorded_in_the_first_process(
-    asked, rank, imports, recorded, tmp_path
+def test_steps_after_the_first_are_recorded_in_each_rank(
+    asked, variables, group, imports, rank, tmp_path
 ):
-    (tmp_path / "torch.py").write_text(TORCH)
-    trace = tmp_path / "a:b" / "trace.json"
-    trace.parent.mkdir()
+    (tmp_path / "torch.py").write_text(TORCH.format(group=group))
+    folder = tmp_path / "a:b"
+    folder.mkdir()
     environment = os.environ | {"PYTHONPATH": f"{HOOK}:{tmp_path}", "ESCALA_STEPS": str(tmp_path)}
-    environment |= {"ESCALA_TRACE": f"3:{asked}:{trace}"} | ({"RANK": rank} if rank else {})
+    environment |= {"ESCALA_TRACE": f"3:{asked}:{folder}"} | variables
     program = [sys.executable, "-c", TRAINING.format(imports=imports)]
     subprocess.run(program, env=environment, check=True, timeout=60)
-    found = json.loads(trace.read_text()) if trace.exists() else None
-    assert found == recorded
-    assert sorted(trace.parent.iterdir()) == [trace] * (recorded is not None)
+    trace = folder / f"rank{rank}.trace.json.gz"
+    assert [*folder.iterdir()] == [trace] * (rank is not None)
+    if rank is not None:
+        made = [[epoch, step] for epoch in range(2) for step in range(5)]
+        assert json.loads(gzip.decompress(trace.read_bytes())) == made[3 : 3 + asked]
 
 
 @pytest.mark.parametrize(("process", "left"), [(0, True), (0, False), (1, False)])
 def test_a_program_without_a_trace_is_told_by_its_first_process(process, left, tmp_path):
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
     if left:
-        (tmp_path / TRACE).write_text("[]")
+        (ranks / "rank0.trace.json.gz").write_bytes(gzip.compress(b"[]"))
     told = nullcontext()
     if process == 0 and not left:
         told = pytest.raises(Unavailable, match="no trace was left")
-    with told, TorchTrace({"steps": 4}, tmp_path / "ranks").around(process, node=0):
+    with told, TorchTrace({"steps": 4}, ranks).around(process, node=0):
         pass
+    assert (tmp_path / TRACE).exists() == left and (
+        not left or (tmp_path / TRACE).read_text() == "[]"
+    )
 
 
 def test_a_probe_has_the_name_of_its_file_and_is_declared_without_libraries_of_the_ranks():

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from escala.analysis.diagnosis import diagnose, lines
+from escala.analysis.traces.horovod import diagnose, lines
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.hardware import available_gpus

@@ -23,7 +23,7 @@ class Recorder:
         return functions
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
-        escala_trace.mark("step")
+        escala_trace.mark()
 
     def write(self) -> None:
         escala_trace.end()

@@ -24,14 +24,15 @@ from escala.report.tables.views import add_labels
 CATEGORY = "Time"
 CAPTION = (
     "Parts of a training step: a bar for each rank of each configuration. The parts are measured "
-    "in separate runs, in which every rank notes the moments of its steps. They are means over "
+    "in separate runs, in which every rank notes the moments of its steps, or PyTorch traces those "
+    "of a program. They are means over "
     "steps and runs, and add up to the whole step. The line is the interval of the whole step "
     "over the runs. Off the core is at most the time that the rank lost of its cores while it had "
     "work. Rank 0 sees transfer, copies and negotiation in a library's timeline; for other ranks "
     "they are estimated from rank 0. Overlapped is the part of transfer and copies that went on "
     "while ranks computed. The numbers are in the table ``attribution``."
 )
-NEEDS = "clocks"
+NEEDS = "parts"
 WHAT = "Where the time of a training step goes"
 # Approximate width of the bars in inches, without names and legend.
 _BARS = 5.4
@@ -71,7 +72,7 @@ def draw(tables: common.Tables) -> Figure:
         # Forward and backward pass are drawn in place of their sum.
         seconds["compute"] = seconds["compute"].where(seconds["forward"].isna())
     places, left = range(len(seconds)), pd.Series(0.0, index=seconds.index)
-    for part in (part for part in NAMES if has_passes or part not in PASSES):
+    for part in (part for part in NAMES if part in seconds and (has_passes or part not in PASSES)):
         width = seconds[part].fillna(0.0)
         if not width.any():
             continue

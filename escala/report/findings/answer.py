@@ -8,7 +8,7 @@ has another answer: the part of the time that remains after their changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
@@ -299,14 +299,14 @@ def describe_programs(report: Report) -> Iterator[Finding]:
         ok = runs[(runs["workload"] == workload) & (runs["status"] == "ok")]
         if ok.empty:
             continue
-        for text, first in _describe_program(workload, ok, report.tables["scores"]):
+        for text, first in _describe_program(workload, ok, report.tables):
             yield Finding(text, "runs", first=first and workload in answering)
         if ok["ranks"].max() > 1:
             yield Finding(_compare_rows(workload, report), "runs")
 
 
 def _describe_program(
-    workload: str, ok: pd.DataFrame, scores: pd.DataFrame
+    workload: str, ok: pd.DataFrame, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[str, bool]]:
     """Yield clauses on what is known and unknown of a program, each with `Finding.first`."""
     ways = [clause for known_by, clause in HOW_TIMED.items() if (ok["known_by"] == known_by).any()]
@@ -315,11 +315,16 @@ def _describe_program(
     has_no_rows, has_no_steps = (
         ok[name].isna().any() for name in ("samples_per_second", "step_median_seconds")
     )
+    has_parts, has_scores = (
+        (tables[name].dropna(subset=column)["workload"] == workload).any()
+        for name, column in (("attribution", "part"), ("scores", "score"))
+    )
     unknown = [
         "whether its processes end with the same weights",
         *["rows of an epoch"] * bool(has_no_rows),
-        "time and parts of a step" if has_no_steps else "parts of a step",
-        *["scores"] * (not (scores["workload"] == workload).any()),
+        *["time of a step"] * bool(has_no_steps),
+        *["parts of a step"] * (not has_parts),
+        *["scores"] * (not has_scores),
     ]
     yield f"not known of {quote(workload)}: {join_words(unknown)}", True
     if WHOLE in set(ok["known_by"]):

@@ -11,12 +11,13 @@ import pandas as pd
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
+from escala.analysis.traces.kineto import SOURCE as TRACES
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
 from escala.core.environment import call
 from escala.core.readable import in_words, with_interval, with_noun
 from escala.probes.clocks import Clocks
-from escala.programs.marks import HOOK
+from escala.programs.marks import HOOK, SEEN
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.words import (
     Finding,
@@ -46,11 +47,11 @@ FAULTS_PER_SECOND = 10_000
 #: The most changes of a ladder that are named.
 RUNGS_NAMED = 3
 
-_CLOCKS = "clocks: {enabled: true}"
+_CLOCKS, _TRACE = "clocks: {enabled: true}", "torch-trace: {enabled: true}"
 _PART_NAMES = {
     "input": "on input",
     "dispatch": "entering and leaving the step",
-    "compute": "computing forward and backward",
+    "compute": "computing",
     "optimiser": "in the optimiser",
     OFF_CORE: "off the core",
     "skew": "waiting for the slowest process",
@@ -70,9 +71,9 @@ _DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_
 
 
 def steps(report: Report) -> Iterator[Finding]:
-    """Describe how the time of a step of rank 0 is divided, if its clocks were read.
+    """Describe how the time of a step of rank 0 is divided, if clocks or a trace tell it.
 
-    Before, name each answer whose clocks were not read. Say how to measure its steps, or why that
+    Before, name each answer without them. Say how to measure its steps, or why that
     is impossible.
     """
     names, runs = report.names, report.tables["runs"]
@@ -91,8 +92,11 @@ def steps(report: Report) -> Iterator[Finding]:
         reasons = among(report.tables["attribution"], {answer.names})["reason"].dropna()
         if answer.workload in programs(report.tables):
             how = "parts of a program's step are not known"
-            if HOOK in set(runs.loc[runs["workload"] == answer.workload, "known_by"]):
-                how += "; `torch-trace: {enabled: true}` traces PyTorch's"
+            known_by = runs.loc[runs["workload"] == answer.workload, "known_by"]
+            if known_by.isin([HOOK, SEEN]).any():
+                how += (
+                    f"; to see those of PyTorch, add `{_TRACE}`, and call `{call('run -e FILE')}`"
+                )
         elif not reasons.empty:
             how = f"the run with clocks has no parts: {quote(reasons.iloc[0])}"
         elif strategy and not strategy.waits():
@@ -160,12 +164,13 @@ def _explain_difference(
     """Explain by how much a step differs from that of the reference, if both were measured.
 
     Of the parts whose interval excludes 0, the largest that changed in the same direction as the
-    step is named. Nothing is explained in two cases: the runs with clocks contradict the timing
+    step is named. Nothing is explained in two cases: the instrumented runs contradict the timing
     runs, or the timing runs contradict the answer.
     """
     differences, first, name = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
     timed, whole = 1000 * first["timed_difference_seconds"], differences[WHOLE]
     part_differences = differences.reindex(_PART_NAMES)
+    instrument = "traces" if first["source"] == TRACES else "clocks"
     if pd.isna(whole) or pd.isna(timed) or part_differences.isna().all():
         return
     # A step of the configuration may have more rows than a step of the reference. It is compared
@@ -177,7 +182,7 @@ def _explain_difference(
     if whole * timed <= 0 or not agree or contradicts_answer:
         yield (
             f"how {names.subject(label, 'differs')} from {reference} is not explained: a step "
-            f"takes {_compare(timed)} in the timing runs, and {_compare(whole)} with clocks"
+            f"takes {_compare(timed)} in the timing runs, and {_compare(whole)} with {instrument}"
         )
         return
     is_whole = reference_steps == int(reference_steps)
@@ -197,7 +202,7 @@ def _explain_difference(
     yield text
     runs = f"{in_words(int(first['matches']))} run{'' if first['matches'] == 1 else 's'}"
     with_clocks = _compare(*1000 * parts.loc[WHOLE, _DIFFERENCE])
-    yield f"in {runs} with clocks, a step of {name} takes {with_clocks} than {than}"
+    yield f"in {runs} with {instrument}, a step of {name} takes {with_clocks} than {than}"
     ranks, reference_ranks = (
         Layout.parse(first[column]).ranks for column in ("layout", "reference_layout")
     )

@@ -38,6 +38,7 @@ from escala.analysis.statistics import (
     ratio_interval,
 )
 from escala.analysis.tables import records
+from escala.analysis.traces import kineto
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
 from escala.experiment.runs import (
     MAIN,
@@ -46,12 +47,17 @@ from escala.experiment.runs import (
     reference_number,
     references_for,
 )
+from escala.probes.torch_trace import trace_files
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import DECIMALS, Judge
 from escala.report.tables.views import is_among
 
-_NO_FILES = "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder and run again"
+#: By a probe that divides a step, why a run that ended ok has no parts.
+_NO_FILES = {
+    "clocks": "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder, run again",
+    "torch-trace": "the run ended ok, but left no ranks/rank*.trace.json.gz",
+}
 _NO_CLOCK = "the ranks ran on several machines, whose clocks differ"
 _NOT_INSIDE = "the strategy has no moments inside the step"
 
@@ -62,21 +68,27 @@ def _about(run: Measurement) -> dict:
     return base.data_of(run) | names
 
 
-def _with_clocks(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
-    """Return the runs with clocks that left moments, then the others, each with the reason."""
-    with_moments, failed, empty = [], [], []
-    for run in evidence.probe_runs("clocks"):
-        if run["status"] != "ok":
-            failed.append(run)
-        elif clocks_files(Path(run["file"])):
-            with_moments.append(run)
-        else:
-            empty.append(run | {"reason": _NO_FILES})
-    return with_moments, [*failed, *empty]
+def _with_parts(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
+    """Return the runs whose steps can be divided, then the others, each with the reason.
+
+    The steps of a program are divided by traces, those of other workloads by clocks.
+    """
+    divided, others = [], []
+    for probe, files_of in (("clocks", clocks_files), ("torch-trace", trace_files)):
+        for run in evidence.probe_runs(probe):
+            if probe == "torch-trace" and "program" not in run:
+                continue
+            if run["status"] != "ok":
+                others.append(run)
+            elif files_of(Path(run["file"])):
+                divided.append(run)
+            else:
+                others.append(run | {"reason": _NO_FILES[probe]})
+    return divided, others
 
 
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each part of a step of each rank, and one for each run without clocks.
+    """Yield a row for each part of a step of each rank, and one for each run without parts.
 
     Values are means over the runs of a configuration.
     """
@@ -85,14 +97,9 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         oversubscribed = run["ranks"]["oversubscribed"]
         return _about(run) | {"oversubscribed": oversubscribed, "kind": "unavailable"}
 
-    runs, without_moments = _with_clocks(evidence)
-    yield from map(common_columns, without_moments)
-    parts = {
-        run["file"]: run_attribution(
-            Path(run["file"]), run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"]
-        ).set_index(["rank", "part"])
-        for run in runs
-    }
+    runs, without_parts = _with_parts(evidence)
+    yield from map(common_columns, without_parts)
+    parts = {run["file"]: _parts_of_run(run).set_index(["rank", "part"]) for run in runs}
     by_names = base.by_configuration(runs)
     for names, of_all_sessions in by_names.items():
         number, reference = _reference(names, by_names, evidence, tables)
@@ -114,6 +121,14 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         of_runs = [parts[run["file"]] for run in same]
         for row in _parts(of_runs, differences, evidence.level):
             yield common | row
+
+
+def _parts_of_run(run: Measurement) -> pd.DataFrame:
+    """Return the parts of the steps of a run, as `run_attribution` returns them."""
+    file = Path(run["file"])
+    if "program" in run:
+        return kineto.attribution(trace_files(file))
+    return run_attribution(file, run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"])
 
 
 def _reference(
@@ -140,7 +155,7 @@ def _parts(
 
     Parameters
     ----------
-    runs : results of `run_attribution`, by rank and part.
+    runs : results of `_parts_of_run`, by rank and part.
     differences : seconds of runs by rank and part, minus the seconds of the reference's run in
         the same pair.
     """
@@ -190,23 +205,31 @@ def _against_timing_runs(
     seconds = timing_seconds(runs[0])
     columns = {"slowdown": np.mean([_step_seconds(run) for run in runs]) / seconds}
     if references:
-        batch, reference_batch = (
-            run["training"]["global_batch"] for run in (runs[0], references[0])
-        )
-        steps = columns["reference_steps"] = batch / reference_batch
+        steps = columns["reference_steps"] = _steps(references[0]) / _steps(runs[0])
         columns["timed_difference_seconds"] = seconds - steps * timing_seconds(references[0])
     return {name: None if math.isnan(value) else value for name, value in columns.items()}
 
 
 def _step_seconds(run: Measurement) -> float:
-    """Return the training seconds divided by the number of steps."""
-    return run["seconds"]["train"] / sum(epoch["steps"] for epoch in run["epochs"])
+    """Return the training seconds divided by the number of steps; NaN if that is not known."""
+    made = [epoch["steps"] for epoch in run["epochs"]]
+    return math.nan if None in made else run["seconds"]["train"] / sum(made)
+
+
+def _steps(run: Measurement) -> float:
+    """Return a number in proportion to the steps of an epoch of a run; NaN if it is not known."""
+    if "program" not in run:
+        return 1 / run["training"]["global_batch"]
+    made = run["epochs"][-1]["steps"] if run["epochs"] else None
+    return run["training"]["steps_per_epoch"] or made or math.nan
 
 
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each segment of the typical step of each run with clocks, by rank."""
-    runs, without_moments = _with_clocks(evidence)
-    yield from (_about(run) | {"kind": "unavailable"} for run in without_moments)
+    runs, without_parts = (
+        [run for run in of if "program" not in run] for of in _with_parts(evidence)
+    )
+    yield from (_about(run) | {"kind": "unavailable"} for run in without_parts)
     for run in runs:
         row = _about(run) | {"kind": "unavailable"}
         if not run["ranks"]["one_clock"]:

@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.analysis.diagnosis.recording import (
+from escala.analysis.intervals import cover_in_order, join
+from escala.analysis.traces.recording import (
     OPERATION,
     Recording,
     Unfinished,
@@ -176,20 +177,16 @@ def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recordi
     follows = steps.index.to_series().diff() == 1
     steps = steps[follows & (steps.index >= _FIRST_STEPS_LEFT_OUT)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
-    # An instant counts for the first part that covers this instant.
-    union, covered, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
-    for part, family in _FAMILIES.items():
-        union = _join(np.concatenate([union, recording.intervals(family)]))
-        covered_before = covered
-        covered = _seconds_before(end, union) - _seconds_before(begin, union)
-        seconds[part] = covered - covered_before
+    families = {part: recording.intervals(family) for part, family in _FAMILIES.items()}
+    seconds = cover_in_order(families, begin, end)
+    covered = sum(seconds.values())
     latest = steps["latest"].clip(lower=begin)
     # The upper bound of the exposed part. The request was made after the thread last looked and
     # before it was seen. The thread looks once in a cycle, and not while it performs operations. So
     # the request is at most one cycle older than the moment when it was seen, or than the begin of
     # the operations that ended up to one cycle before this moment.
     seen = steps["earliest"].clip(lower=begin)
-    busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
+    busy = join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
     before = np.searchsorted(busy[:, 0], seen, side="right") - 1
     thread_is_busy = (before >= 0) & (busy[before, 1] >= seen - _CYCLE_SECONDS)
     exposed = end - (seen.where(~thread_is_busy, busy[before, 0]) - _CYCLE_SECONDS)
@@ -203,26 +200,6 @@ def _steps(exchanges: pd.DataFrame, operations: pd.DataFrame, recording: Recordi
             "waited": (steps["ready"] - latest).clip(lower=0).where(steps["ticked"]).to_numpy(),
             "operations": steps["operations"].to_numpy(),
         }
-    )
-
-
-def _join(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
-    """Join intervals that overlap, or follow one another by at most `apart` seconds."""
-    if not len(intervals):
-        return intervals
-    ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
-    last_ends = np.maximum.accumulate(ordered[:, 1])
-    first = np.flatnonzero(np.r_[True, ordered[1:, 0] > last_ends[:-1] + apart])
-    return np.column_stack([ordered[first, 0], last_ends[np.r_[first[1:], len(ordered)] - 1]])
-
-
-def _seconds_before(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
-    """Return the seconds that intervals, which do not overlap, cover before each moment."""
-    if not len(intervals):
-        return np.zeros(len(moments))
-    lengths = np.diff(intervals).ravel()
-    return np.interp(
-        moments, intervals.ravel(), np.c_[lengths.cumsum() - lengths, lengths.cumsum()].ravel()
     )
 
 

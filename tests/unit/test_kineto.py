@@ -1,0 +1,150 @@
+"""Traces of PyTorch's profiler are divided as the simulated ranks spent their time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from escala.analysis.traces import explain, kineto
+from escala.core.errors import InputError
+
+MAIN, OTHER, GPU = 7, 8, 70
+PARTS = ["input", "compute", "skew", "transfer", "copies", "unexplained", "overlap", "whole"]
+
+
+@dataclass
+class Rank:
+    """The trace of a rank as Kineto writes it, in microseconds of its own clock."""
+
+    rank: int
+    clock: float = 0.0
+    events: list[dict] = field(default_factory=list)
+
+    def span(self, category, name, begin, end, thread=MAIN, process=1, **arguments):
+        moment = (begin + self.clock) * 1e6
+        event = {"ph": "X", "cat": category, "name": name, "ts": moment, "dur": (end - begin) * 1e6}
+        self.events.append(event | {"pid": process, "tid": thread, "args": arguments})
+
+    def write(self, path, head=True):
+        about = {"distributedInfo": {"backend": "gloo", "pg": [{"x": 1}], "rank": self.rank}}
+        content = (about if head else {}) | {"schemaVersion": 1, "traceEvents": self.events}
+        path.write_bytes(gzip.compress(json.dumps(content).encode()))
+        return path
+
+
+def on_processor(rank: Rank, slower: float, steps: int = 5) -> None:
+    """Steps of 100 ms: 10 of input, 50 of computing (more if slower), 5 of Python, then a sum.
+
+    The first bucket is summed beside computing, and begins last on the rank that is not slower.
+    """
+    for number in range(steps):
+        at = 0.1 * number
+        first = at + (0.045 if slower else 0.046)
+        rank.span("user_annotation", f"ProfilerStep#{number}", at, at + 0.1)
+        rank.span("user_annotation", "enumerate(DataLoader)#_Single.__next__", at, at + 0.01)
+        rank.span("cpu_op", "aten::stack", at + 0.002, at + 0.008)
+        rank.span("cpu_op", "aten::linear", at + 0.015, at + 0.04)
+        rank.span("cpu_op", "aten::addmm", at + 0.02, at + 0.03)
+        rank.span("cpu_op", "aten::mul", at + 0.04, at + 0.065 + slower)
+        rank.span("cpu_op", "aten::mul", at + 0.02, at + 0.09, thread=OTHER)
+        rank.span("user_annotation", "gloo:all_reduce", first, at + 0.065, thread=OTHER)
+        rank.span("user_annotation", "gloo:all_reduce", at + 0.065 + slower, at + 0.1, thread=OTHER)
+
+
+def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path):
+    ranks = [Rank(0), Rank(1, clock=1234.5)]
+    for rank, slower in zip(ranks, (0.0, 0.015), strict=True):
+        on_processor(rank, slower)
+    found = kineto.divide([kineto.read(rank.write(tmp_path / f"{rank.rank}")) for rank in ranks])
+    expected = {
+        0: [0.01, 0.05, 0.015, 0.02, 0.0, 0.005, 0.019, 0.1],
+        1: [0.01, 0.065, 0.0, 0.02, 0.0, 0.005, 0.02, 0.1],
+    }
+    for rank, values in expected.items():
+        assert found.ranks.loc[rank, PARTS].to_list() == pytest.approx(values, abs=1e-6)
+    assert set(found.ranks["steps"]) == {4}, "the first step is left out"
+    assert found.last.to_dict() == pytest.approx({0: 0.5, 1: 0.5})
+    text = "\n".join(kineto.lines(found))
+    assert "15.0 (15%)" in text and "35 ms make the step longer" in text
+
+
+def test_a_rank_alone_does_not_tell_whom_it_waits_for(tmp_path):
+    on_processor(rank := Rank(3), 0.0)
+    found = kineto.divide([kineto.read(rank.write(tmp_path / "3"))])
+    row = found.ranks.loc[3]
+    assert np.isnan(row["skew"]) and row["transfer"] == pytest.approx(0.035)
+    assert found.last.empty and "not known" in "\n".join(kineto.lines(found))
+    parts = kineto.attribution([tmp_path / "3"]).set_index("part")
+    assert parts.loc["skew", "kind"] == "unavailable"
+    assert parts.loc["transfer", "seconds"] == row["transfer"]
+
+
+def test_steps_of_a_gpu_are_those_of_its_kernels(tmp_path):
+    """The order of precedence, by an independent count of each microsecond of a step."""
+    drawn, rank = random.Random(0), Rank(0)
+    covers = {part: np.zeros(3000, bool) for part in ("compute", "transfer", "copies", "input")}
+    kinds = {
+        "compute": ("kernel", "void gemm<float>(int)"),
+        "transfer": ("kernel", "ncclDevKernel_AllReduce_Sum_f32"),
+        "copies": ("gpu_memcpy", "Memcpy HtoD"),
+        "input": ("user_annotation", "enumerate(DataLoader)#_Multi.__next__"),
+    }
+    for step in range(3):
+        rank.span("user_annotation", f"ProfilerStep#{step}", step * 1e-3, (step + 1) * 1e-3)
+    for part, (category, name) in kinds.items():
+        for _ in range(20):
+            begin, length = drawn.randrange(2900), drawn.randrange(1, 60)
+            covers[part][begin : begin + length] = True
+            where = {"thread": MAIN} if part == "input" else {"thread": GPU, "process": 0}
+            rank.span(category, name, begin * 1e-6, (begin + length) * 1e-6, **where)
+    rank.span("cpu_op", "aten::linear", 0, 3e-3)
+    row = kineto.divide([kineto.read(rank.write(tmp_path / "0"))]).ranks.loc[0]
+    free = np.ones(3000, bool)
+    for part, covered in covers.items():
+        expected = (covered & free)[1000:].sum() / 2 * 1e-6
+        assert row[part] == pytest.approx(expected, abs=1e-8), part
+        free &= ~covered
+    assert row["unexplained"] == pytest.approx(free[1000:].sum() / 2 * 1e-6, abs=1e-8)
+    hidden = (covers["transfer"] & covers["compute"])[1000:].sum() / 2 * 1e-6
+    assert row["overlap"] == pytest.approx(hidden, abs=1e-8)
+
+
+def test_a_trace_that_is_cut_without_steps_or_of_something_else_is_told(tmp_path, capsys):
+    rank = Rank(0)
+    on_processor(rank, 0.0)
+    rank.events = [event for event in rank.events if "Step" not in event["name"]]
+    path = rank.write(tmp_path / "whole.json.gz", head=False)
+    assert "marks no steps" in "\n".join(explain([path]))
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(gzip.decompress(path.read_bytes())[:-40])
+    assert "\n".join(explain([cut])).count("rank 0") == 3
+    on_processor(rank, 0.0, steps=300)
+    damaged = rank.write(tmp_path / "damaged.json.gz")
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+    assert "not read to its end" in "\n".join(explain([damaged]))
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"traceEvents": [{"ph": "X", "cat": "kernel"}]}))
+    with pytest.raises(InputError):
+        list(explain([other]))
+
+
+def test_collectives_of_a_gpu_that_is_not_recorded_are_unknown(tmp_path):
+    rank = Rank(0)
+    rank.span("user_annotation", "nccl:all_reduce", 0.01, 0.02)
+    rank.span("cpu_op", "aten::linear", 0.0, 0.01)
+    found = kineto.divide([kineto.read(rank.write(tmp_path / "0"))])
+    assert found.ranks.loc[0, ["skew", "transfer", "overlap"]].isna().all()
+    assert "ProfilerActivity.CUDA" in "\n".join(kineto.lines(found))
+
+
+def test_ranks_that_files_do_not_tell_are_numbered_in_their_order(tmp_path):
+    ranks = [Rank(0), Rank(0)]
+    for rank in ranks:
+        on_processor(rank, 0.0)
+    paths = [rank.write(tmp_path / str(place)) for place, rank in enumerate(ranks)]
+    assert kineto.divide([*map(kineto.read, paths)]).ranks.index.to_list() == [0, 1]
