@@ -84,7 +84,8 @@ def add_options(parser: argparse.ArgumentParser, sizes: bool = True) -> None:
         size.add_argument(option, type=whole_number, default=default, metavar="N", help=text)
     if sizes:
         until = size.add_mutually_exclusive_group()
-        text = "begin no further repeat after so many minutes, counted from the first run"
+        text = "begin no further repeat after so many minutes of runs, or half as many more to a "
+        text += "first verdict"
         until.add_argument(
             "--minutes", type=above_zero, default=MINUTES, metavar="N",
             help=f"{text}; default: {MINUTES}. It stops before, if the answer is decided",

@@ -28,7 +28,7 @@ from escala.core.readable import with_noun
 from escala.experiment import Run
 from escala.measure import estimate, lost, missing, table
 from escala.measure.missing import Stored
-from escala.measure.plan import Group, Plan, PlannedRun, is_within, looks_until, words_of
+from escala.measure.plan import LOOKS, Group, Plan, PlannedRun, is_within, looks_until, words_of
 from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
 from escala.runtime import slurm
@@ -40,6 +40,9 @@ VARIABLE, TIMES = "ESCALA_MEASURE_DISTURBED", 2
 WAIT_VARIABLE, WAIT_SECONDS = "ESCALA_WAIT_FOR_QUIET", 60
 #: The folder, inside the folder of a run, in which the run is measured again.
 _FOLDER = "again"
+#: If minutes are over, a session goes on to its first look if that takes at most so many times as
+#: long.
+_PATIENCE = 1.5
 #: A machine is quiet after this number of stretches, of this many seconds, without other work.
 _STRETCHES, _STRETCH_SECONDS = 3, 1.0
 
@@ -185,10 +188,12 @@ class Session:
     tell: Callable[[Plan, list[PlannedRun]], None] = lambda plan, left: None
     job: slurm.Job | None = None
     clock: Callable[[], float] = time.monotonic
-    #: The last repeat, once it is known; the last look; and when the first run began.
+    #: The last repeat, once it is known; the last look; when the first run began; and the repeats
+    #: that were complete before.
     _last: int | None = field(default=None, init=False)
     _looked: int = field(default=0, init=False)
     _began: float | None = field(default=None, init=False)
+    _complete_before: int = field(default=0, init=False)
     _rows: dict[str, table.Row] = field(default_factory=dict, init=False)
     _measured: int = field(default=0, init=False)
 
@@ -232,7 +237,8 @@ class Session:
     def _look(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
         """Look at the repeats that are complete, if it is time, and say whether that was the last.
 
-        No repeat begins when the minutes of the plan are over; one that has begun is completed.
+        No repeat begins when the minutes of the plan are over; one that has begun is completed. The
+        first look may take `_PATIENCE` times as long: without it there is no verdict.
         """
         if (sequential := self.plan.sequential) is None or self._last is not None:
             return
@@ -241,9 +247,11 @@ class Session:
         left = {group[0].run.repeat for group in timed if group in waiting}
         begun = {group[0].run.repeat for group in timed if group not in waiting}
         complete, why = min(left, default=most + 1) - 1, None
+        if self._began is None:
+            self._complete_before = complete
         if complete == most:
             why = f"{most} are the most that it may measure"
-        elif complete and complete + 1 not in begun and self._is_over(minutes):
+        elif complete and complete + 1 not in begun and self._is_over(minutes, complete):
             why = f"{minutes:g} min were over"
         due = {number for number in looks_until(most) if self._looked < number <= complete}
         for number in sorted(due | {complete} if why else due):
@@ -256,11 +264,17 @@ class Session:
                 say(f"stopped after {with_noun(number, 'repeat')}, because {reason}")
                 return
 
-    def _is_over(self, minutes: float | None) -> bool:
-        """Return whether so many minutes have passed since the first run; None never pass."""
+    def _is_over(self, minutes: float | None, complete: int) -> bool:
+        """Return whether the minutes of the plan are over, after some complete repeats.
+
+        None are never over, and begin with the first run.
+        """
         if minutes is None or self._began is None:
             return False
-        return self.clock() - self._began > 60 * minutes
+        passed, missing_repeats = self.clock() - self._began, LOOKS[0] - complete
+        first_look = passed * (1 + missing_repeats / max(1, complete - self._complete_before))
+        is_near = missing_repeats > 0 and first_look <= _PATIENCE * 60 * minutes
+        return passed > 60 * minutes and not is_near
 
     def _complete(self, group: Group, present: missing.Present) -> bool:
         """Serve or measure the incomplete runs of a group; return whether there was enough time."""

@@ -71,6 +71,7 @@ class Loop:
         made, before `began`.
     steps : for each note of a step, its end and the number of steps until then.
     taken : for each note, the batches of the loop that were taken until then.
+    waited : for each note, the seconds in which the process had waited for batches until then.
     scores : the scores of Keras at the end of the loop; None if the loop did not end.
     row_counts : the rows of each note of a step, if they do not follow from the loader.
     """
@@ -83,6 +84,7 @@ class Loop:
     made_before: int = 0
     steps: list[tuple[float, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
     scores: dict[str, float] | None = None
     row_counts: list[int | None] = field(default_factory=list)
 
@@ -143,6 +145,28 @@ class Process:
         """Whether the steps of an epoch are known."""
         return bool(self.loops[-1].batches)
 
+    def waiting_between(self, first: int, last: int) -> float | None:
+        """Return the fraction of the time of some steps in which the process waited for batches.
+
+        Parameters
+        ----------
+        first, last : as of `steps_between`.
+
+        Returns
+        -------
+        None if no loader told of waiting.
+        """
+        notes = [
+            (ended, waited)
+            for loop in self.loops
+            for (ended, made), waited in zip(loop.steps, loop.waited, strict=False)
+            if first <= made <= last
+        ]
+        if len(notes) < 2 or not notes[-1][1]:
+            return None
+        (began, before), (ended, after) = notes[0], notes[-1]
+        return (after - before) / (ended - began)
+
     def steps_between(self, first: int, last: int) -> Iterator[Steps]:
         """Yield the steps after the number `first`, up to `last`."""
         for loop in self.loops:
@@ -166,9 +190,10 @@ def read(folder: Path) -> list[Process]:
             if event == "begin":
                 loops.append(Loop(time, *values, made))
             elif event == "step":
-                made, taken, _, rows = values
+                made, taken, waited, rows = values
                 loops[-1].steps.append((time, made))
                 loops[-1].taken.append(taken)
+                loops[-1].waited.append(waited)
                 loops[-1].row_counts.append(rows)
             elif event == "steady":
                 steady = values[0]
@@ -277,6 +302,8 @@ class Window:
     rest_seconds : the time of an epoch outside of its steps, as far as the first process has shown
         it; None if the steps of an epoch are not known.
     period : the longest seconds from one step that recurs with other work to the next; 0: none.
+    input_fraction : the part of the time in which a process waits for its next batch, of the one
+        that waits most; None if it is not known.
     """
 
     epochs: list[list[Epoch]]
@@ -286,6 +313,7 @@ class Window:
     ended: float
     rest_seconds: float | None
     period: float = 0.0
+    input_fraction: float | None = None
 
     def project(self, epochs: int, started: float) -> float | None:
         """Return the seconds of a training of some epochs, which `started` by the monotonic clock.
@@ -332,8 +360,8 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     if not processes or any(process.steady is None for process in processes):
         return None
     first = max(process.steady for process in processes)
-    last = min(process.made for process in processes)
-    by_process = [list(process.steps_between(first, last)) for process in processes]
+    made = min(process.made for process in processes)
+    by_process = [list(process.steps_between(first, made)) for process in processes]
     if not all(by_process):
         return None
     # A process that was ended may lack its last lines.
@@ -417,4 +445,5 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         last.ended,
         rest_seconds,
         period,
+        max(filter(None, (p.waiting_between(first, made) for p in processes)), default=None),
     )

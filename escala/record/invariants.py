@@ -169,6 +169,9 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
         "projected": _slowest(process["projected"] for process in training),
+        "input_fraction": max(
+            filter(None, (process["input_fraction"] for process in training)), default=None
+        ),
         "notes": notes,
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),

@@ -84,6 +84,8 @@ class Measurements(TypedDict):
     epoch_steps: int | None
     whole_seconds: float | None
     projected: dict[str, Any] | None
+    #: The part of the time of a program's steps in which it waits for its next batch.
+    input_fraction: float | None
     #: The number of all ranks; threads and GPUs of this process; and each rank's part of a batch.
     ranks: int
     threads: dict[str, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.files import read_json
 from escala.measure import missing
 from escala.measure.plan import LOOKS, PlannedRun, looks_until, until_stop
+from escala.measure.session import Session
 from escala.report import tables
 from escala.report.findings import cost, sure
 from escala.report.findings.context import Report
@@ -54,6 +56,7 @@ class Timed:
             "batch": {"rows": 8, "per": "global"}
         }}  # fmt: skip
 
+        self.run_seconds, self._passed = None, 0.0
         # It imports what sets variables, and runs of other variables are not comparable.
         FakeExperiment(Path())._run("single", "1x1", "", 1, "", 1.0, "ok", None, 0.99)
 
@@ -67,7 +70,11 @@ class Timed:
             planned = next(each for each in self.house.plan.runs if each.request == request)
             self.house.measure_run(planned, output)
             self._time(planned, output, ratio)
+            self._passed += self.run_seconds or 0.0
 
+        if self.run_seconds:
+            with_clock = partial(Session, clock=lambda: self._passed)
+            self._monkeypatch.setattr(script, "Session", with_clock)
         self._monkeypatch.setattr("escala.record.run.measure", run)
         self._monkeypatch.setenv(SESSION_VARIABLE, "s1")
         _, arguments = command.parse(["measure", "plan.json"])
@@ -148,6 +155,27 @@ def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, cap
     # At the fifth it is decided, so nothing is left.
     assert timed.measure(ratio, minutes=1e-6) == [5]
     assert timed.looks()["is_final"] and timed.measure(ratio, minutes=1e-6) == []
+
+
+@pytest.mark.parametrize(
+    ("minutes", "before", "stop"),
+    [
+        # A repeat takes ten minutes: the first look at 50 is within 1.5 times 35, and not 32.
+        (35, 0, 5), (32, 0, 4),
+        # Repeats of an earlier session took none of the time of this one.
+        (15, 3, 5), (5, 3, 4),
+        # After the first look, minutes count as they stand.
+        (55, 0, 6),
+    ],
+)  # fmt: skip
+def test_a_session_whose_minutes_are_over_goes_on_to_a_first_look_that_is_near(
+    timed, minutes, before, stop
+):
+    ratio = noisy(0.9, 0.6)
+    for _ in range(before):
+        timed.measure(ratio, minutes=1e-6)
+    timed.run_seconds = 5 * 60
+    assert timed.measure(ratio, minutes=minutes) == [*range(before + 1, stop + 1)]
 
 
 def test_what_it_takes_is_told_where_the_time_was_too_short(timed):

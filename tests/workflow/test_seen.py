@@ -128,6 +128,31 @@ def test_steps_of_pytorch_are_those_that_the_script_makes(tmp_path):
     assert process.loops[-1].steps_in_all == 7 * 3 / 6
 
 
+SLOW = """
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, number):
+        time.sleep(0.005)
+        return torch.ones(1)
+for batch in DataLoader(Slow(), batch_size=4):
+    step()
+"""
+
+
+@pytest.mark.torch
+def test_waiting_for_batches_is_a_part_of_the_time_of_steps(tmp_path):
+    """A batch takes 20 ms, and the rest of a step 10 ms."""
+    done, processes = start(SCRIPT + SLOW, tmp_path, ESCALA_WINDOW="0.8")
+    assert done.returncode == 0, done.stderr
+    window = seen.window_of(processes)
+    [[epoch]] = window.epochs
+    assert window.input_fraction == pytest.approx(2 / 3, abs=0.05)
+    assert epoch.train_seconds / epoch.count > 0.03
+    processes[0].loops[-1].waited = []  # Without a loader.
+    assert seen.window_of(processes).input_fraction is None
+
+
 RANKS = """
 import os, sys, time
 import torch, torch.distributed as dist

@@ -322,8 +322,7 @@ def _describe_program(
     unknown = [
         "whether its processes end with the same weights",
         *["rows of an epoch"] * bool(has_no_rows),
-        *["time of a step"] * bool(has_no_steps),
-        *["parts of a step"] * (not has_parts),
+        *["time and parts of a step" if has_no_steps else "parts of a step"] * (not has_parts),
         *["scores"] * (not has_scores),
     ]
     yield f"not known of {quote(workload)}: {join_words(unknown)}", True

@@ -40,6 +40,8 @@ from escala.strategies import STRATEGIES
 AGREES = 2.0
 #: The kernel's fraction of the core time is named if it is at least this.
 KERNEL_FRACTION = 0.05
+#: The wait for the next batch is named if it is at least this part of a step.
+INPUT_FRACTION = 0.05
 #: With at least this many page faults in a second of core time, the kernel's time is attributed to
 #: page faults. A page fault took 3 to 6 µs on virtual machines, so 10 000 of them take 3 to 6 % of
 #: the time. With fewer page faults, the kernel may spend its time on waiting for other ranks.
@@ -90,15 +92,13 @@ def steps(report: Report) -> Iterator[Finding]:
         how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
         strategy = STRATEGIES.get(answer.names[STRATEGY])
         reasons = among(report.tables["attribution"], {answer.names})["reason"].dropna()
-        if answer.workload in programs(report.tables):
+        if not reasons.empty:
+            how = f"the instrumented run has no parts: {quote(reasons.iloc[0])}"
+        elif answer.workload in programs(report.tables):
             how = "parts of a program's step are not known"
             known_by = runs.loc[runs["workload"] == answer.workload, "known_by"]
             if known_by.isin([HOOK, SEEN]).any():
-                how += (
-                    f"; to see those of PyTorch, add `{_TRACE}`, and call `{call('run -e FILE')}`"
-                )
-        elif not reasons.empty:
-            how = f"the run with clocks has no parts: {quote(reasons.iloc[0])}"
+                how += f"; `{_TRACE}` in the experiment shows those of PyTorch"
         elif strategy and not strategy.waits():
             how = "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
@@ -170,7 +170,7 @@ def _explain_difference(
     differences, first, name = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
     timed, whole = 1000 * first["timed_difference_seconds"], differences[WHOLE]
     part_differences = differences.reindex(_PART_NAMES)
-    instrument = "traces" if first["source"] == TRACES else "clocks"
+    instrument = "traces" if TRACES in set(parts["source"]) else "clocks"
     if pd.isna(whole) or pd.isna(timed) or part_differences.isna().all():
         return
     # A step of the configuration may have more rows than a step of the reference. It is compared
@@ -318,6 +318,22 @@ def _ratio(row, with_word: bool = True) -> str:
     kind = "" if has_interval else "range "
     text = with_interval(row.ratio, row.ratio_low, row.ratio_high, ".2f", kind=kind)
     return f"{text} {of_or_times(row.ratio)}" if with_word else text
+
+
+def waits_for_input(report: Report) -> Iterator[Finding]:
+    """Name the configurations of programs that wait for their next batch, and a remedy."""
+    rows = among(report.table("configurations"), report.shown)
+    rows = rows[rows["input_fraction"].astype(float) >= INPUT_FRACTION]
+    for row in rows.itertuples():
+        part = f"{100 * row.input_fraction:.0f} %"
+        text = f"{report.names.subject(row.label, 'waits')} for the next batch in {part} of a step"
+        yield Finding(text, "configurations")
+    if not rows.empty:
+        yield Finding(
+            "to load batches beside the steps, which saves at most this time, give the DataLoader "
+            "`num_workers=1, persistent_workers=True`, and the worker a core of its own",
+            "configurations",
+        )
 
 
 def memory(report: Report) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 _WITHOUT_INTERVAL = (
     *(f"{part}_seconds" for part in base.PARTS),
     "first_epoch_seconds", "program_seconds", "projected_seconds", "wall_seconds", *IN_KERNEL,
+    "input_fraction",
 )  # fmt: skip
 #: What the time of a whole training is projected from.
 _PROJECTED = "{epochs} epochs of {steps} steps by {told_by}"
@@ -146,6 +147,7 @@ def _program(run: Measurement) -> dict:
         "program_seconds": program["whole_seconds"],
         "projected_seconds": projected.get("seconds"),
         "projected_from": _PROJECTED.format(**projected) if projected else None,
+        "input_fraction": program.get("input_fraction"),
         "program_notes": NOTES_APART.join(notes) or None,
     }
 
