@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         compared = find_comparisons(runs, plan.references, threshold)
         ended = why_decided(compared, threshold) or why
         is_final = ended not in (None, why)
-        about = {"repeats": repeats, "ended": ended}
+        about = {"repeats": repeats, "ended": ended, "threshold": threshold}
         about["goes_on"] = not is_final and repeats < plan.sequential["at_most"]
         looks.extend(about | row for row in compared)
         content = {"repeats": repeats, "is_final": is_final, "threshold": threshold}

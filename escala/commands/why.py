@@ -1,9 +1,9 @@
 """Tell where the time of a step goes, from the traces of any training, which need not be Escala's.
 
-Name the traces of all ranks of one training by PyTorch's profiler, as `export_chrome_trace` or
-`tensorboard_trace_handler` writes them. Then it tells what computes, what is exchanged beside it,
-what waits for a slower rank, and what waits for input. Or name a timeline of Horovod: the bounds of
-what its exchange adds assume a cycle of 1 ms (HOROVOD_CYCLE_TIME).
+Name the traces of all ranks of one training by the profiler of PyTorch or JAX. Then it tells what
+computes, what is exchanged beside it, what waits for a slower rank, and what waits for input. Or
+name a timeline of Horovod: the bounds of what its exchange adds assume a cycle of 1 ms
+(HOROVOD_CYCLE_TIME).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from escala.core.errors import InputError
 EXAMPLES = """\
 examples:
   escala why rank*.pt.trace.json.gz
+  escala why traces/*/plugins/profile/*/*.trace.json.gz
   escala why /path/timeline.json
 
 In PyTorch, around some steps of each rank:
@@ -24,11 +25,17 @@ In PyTorch, around some steps of each rank:
   with profile(schedule=schedule(wait=3, warmup=1, active=10, repeat=1),
                on_trace_ready=tensorboard_trace_handler("traces", use_gzip=True)) as profiler:
       for batch in loader: …; profiler.step()
+
+In JAX, after the first steps of each process, with a folder for each of them:
+
+  with jax.profiler.trace("traces/0"):
+      for number in range(10):
+          with jax.profiler.StepTraceAnnotation("train", step_num=number): …
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    text = "a trace of PyTorch or Horovod, whole or cut short, also as .gz, .bz2 or .xz"
+    text = "a trace of PyTorch, JAX or Horovod, whole or cut short, also as .gz, .bz2 or .xz"
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help=text)
 
 

@@ -135,3 +135,8 @@ def with_interval(
         return text
     between = " to " if ends[0].startswith("-") else "–"
     return text + unit + (f" ({kind}{between.join(ends)})" if UNAVAILABLE not in ends else "")
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time in ms with three digits."""
+    return f"{float(f'{seconds * 1e3:.3g}'):g} ms"

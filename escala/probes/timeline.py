@@ -313,6 +313,8 @@ class Events:
             except ijson.JSONError:
                 self.damage = _place(offset, line, piece)
             for event in events:
+                if event == {}:  # XLA's last one.
+                    continue
                 if not _is_usable(event):
                     self.damage = _place(offset, line, piece)
                     return

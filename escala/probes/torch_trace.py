@@ -2,7 +2,7 @@
 
 The hook starts the profiler (`escala/hook/escala_trace.py`). The trace of rank 0 is also kept
 unpacked, for Perfetto. The traces divide the steps of a program among their parts
-(`escala/analysis/traces/kineto.py`); of Escala's own networks, clocks do.
+(`escala/analysis/traces/spans.py`); of Escala's own networks, clocks do.
 """
 
 from __future__ import annotations

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
-from escala.analysis.traces import horovod, kineto
-from escala.probes.timeline import open_events
-
-#: The number of first events by which the kind of a trace is known.
-_FIRST = 1000
+from escala.analysis.traces import horovod, spans
+from escala.probes.timeline import is_whole, open_events
 
 
 def explain(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield sentences on traces: those of PyTorch together, as ranks of one training.
+    """Yield sentences on traces: those of profilers together, as ranks of one training.
 
     Raises
     ------
     InputError : a file is no trace, or tells of too few steps.
     """
-    of_torch = [path for path in paths if _is_of_torch(path)]
-    if of_torch:
-        yield from kineto.lines(kineto.divide([*map(kineto.read, of_torch)]))
+    of_ranks = [path for path in paths if not _is_of_horovod(path)]
+    if of_ranks:
+        yield from spans.lines(spans.divide([*map(spans.read, of_ranks)]))
     for path in paths:
-        if path not in of_torch:
+        if path not in of_ranks:
             if len(paths) > 1:
                 yield f"{path}:"
             yield from horovod.lines(horovod.diagnose(path))
 
 
-def _is_of_torch(path: Path) -> bool:
+def _is_of_horovod(path: Path) -> bool:
+    """Return whether a trace is a timeline of Horovod, by its first event that tells."""
     with open_events(path) as events:
-        categories = [str(event.get("cat")).lower() for event in islice(events, _FIRST) if event]
-    return not kineto.CATEGORIES.keys().isdisjoint(categories)
+        for event in filter(None, events):
+            if spans.category_of(event):
+                return False
+            if event["ph"] == "B" and is_whole(event["name"]):
+                return True
+    return True

@@ -25,15 +25,14 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.intervals import cover_in_order, join
-from escala.analysis.traces.recording import (
+from escala.analysis.traces.horovod_events import (
     OPERATION,
     Recording,
     Unfinished,
-    milliseconds,
     read,
     too_few_steps,
 )
-from escala.core.readable import size, with_noun
+from escala.core.readable import milliseconds, size, with_noun
 from escala.probes import timeline
 from escala.probes.timeline import open_events
 

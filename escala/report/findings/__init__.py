@@ -39,7 +39,15 @@ FINDINGS = {
         answer.describe_programs,
         answer.engines,
     ),
-    "why": (why.steps, why.ladders, why.waits_for_input, why.memory, why.outside_steps, why.links),
+    "why": (
+        why.steps,
+        why.ladders,
+        why.changes,
+        why.waits_for_input,
+        why.memory,
+        why.outside_steps,
+        why.links,
+    ),
     "sure": (
         sure.disturbances,
         sure.notes,

@@ -75,7 +75,10 @@ def best_uses(report: Report) -> Iterator[Finding]:
     """Name the best use of each task, its gain, and what limits the answer."""
     evidence = "best_use", "seconds_per_epoch"
     for answer in report.answers:
-        yield Finding(first_line(answer, report.names), *evidence, task=answer.key)
+        line = first_line(answer, report.names)
+        if report.is_of_session:
+            line = next(_tell_session(answer, report), line)
+        yield Finding(line, *evidence, task=answer.key)
     for answer in report.answers:
         for text in _details(answer, report):
             yield Finding(text, *evidence, first=True, task=answer.key)
@@ -130,7 +133,10 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         )
     yield from _compare_others(answer, names)
     if answer.verdict == TIED:
-        yield from _tell_session(answer, report)
+        of_session = [*_tell_session(answer, report)]
+        yield from (
+            [first_line(answer, names)] if of_session and report.is_of_session else of_session
+        )
     if is_decided:
         yield from _compare_whole_runs(answer, names)
     if answer.verdict == PAYS:

@@ -125,6 +125,11 @@ class Report:
         listed = [decisions[(*configuration_of(row), row.reference)] for row in rows.itertuples()]
         return rows.assign(decision=pd.Series(listed, rows.index, dtype=object))
 
+    @property
+    def is_of_session(self) -> bool:
+        """Whether the experiment asks for the times of its session, and not of the next one."""
+        return bool(self.tables["looks"]["threshold"].notna().any())
+
     @cached_property
     def against_main(self) -> dict[tuple, tuple]:
         """The rows of `speedup` against main references, with labels, by their configurations."""

@@ -81,7 +81,9 @@ def energy(report: Report) -> Iterator[Finding]:
 def advice(report: Report) -> Iterator[Finding]:
     """Advise on each task, then say how to predict configurations without a run."""
     for answer in report.answers:
-        texts = [_what_to_use(answer, report.names)]
+        texts = []
+        if not (report.is_of_session and answer.verdict == TIED):
+            texts.append(_what_to_use(answer, report.names))
         if answer.verdict == PAYS and not answer.resources.gpus:
             # The lower end of the best use's core time divided by the rival's, by rival.
             least_ratios = {

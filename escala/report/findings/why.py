@@ -11,7 +11,7 @@ import pandas as pd
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
-from escala.analysis.traces.kineto import SOURCE as TRACES
+from escala.analysis.traces.spans import SOURCE as TRACES
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
 from escala.core.environment import call
@@ -60,6 +60,12 @@ _PART_NAMES = {
     "transfer": "in transfer and reduction",
     "copies": "copying to and from buffers",
     "negotiation": "in negotiation and cycles",
+}
+#: What shortens an exposed part of the exchange of a program, if it is at least this fraction.
+EXPOSED_FRACTION = 0.1
+_REMEDIES = {
+    "skew": "give all processes equal batches, and cores that nothing else uses",
+    "transfer": "exchange less often: a larger batch, or `no_sync()` for batches that accumulate",
 }
 #: What runs do outside their steps, with the columns of `configurations` for the time.
 _ACTIVITIES = {
@@ -128,6 +134,21 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
         table = among(table, report.shown)
     groups = table.groupby("label", sort=False)
     return [(label, parts.set_index("part")) for label, parts in groups]
+
+
+def changes(report: Report) -> Iterator[Finding]:
+    """Yield what would shorten the exposed exchange of a program, and what that saves at most."""
+    for label, parts in parts_of_steps(report):
+        exposed = parts["fraction"].reindex(_REMEDIES).dropna()
+        is_traced = TRACES in set(parts["source"])
+        if not is_traced or exposed.empty or exposed.max() < EXPOSED_FRACTION:
+            continue
+        saved = f"{1000 * parts.loc[exposed.idxmax(), 'seconds']:.1f} ms"
+        yield Finding(
+            f"to save at most {saved} of a step of {report.names(label)}, "
+            f"{_REMEDIES[exposed.idxmax()]}",
+            "attribution",
+        )
 
 
 def _describe(

@@ -183,7 +183,8 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def looks(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each comparison that decided, at each look of the last session."""
     file = evidence.looks_file
-    yield from read_json(file)["looks"] if file and file.exists() else ()
+    found = read_json(file)["looks"] if file and file.exists() else ()
+    yield from ({"threshold": None} | row for row in found)  # Older ones have none.
 
 
 def _row(task: Task, level: float, compared: Comparison, judged: Judgement, judge: Judge) -> dict:

@@ -38,7 +38,7 @@ from escala.analysis.statistics import (
     ratio_interval,
 )
 from escala.analysis.tables import records
-from escala.analysis.traces import kineto
+from escala.analysis.traces import spans
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
 from escala.experiment.runs import (
     MAIN,
@@ -127,7 +127,7 @@ def _parts_of_run(run: Measurement) -> pd.DataFrame:
     """Return the parts of the steps of a run, as `run_attribution` returns them."""
     file = Path(run["file"])
     if "program" in run:
-        return kineto.attribution(trace_files(file))
+        return spans.attribution(trace_files(file))
     return run_attribution(file, run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"])
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from escala.core.errors import InputError
-from escala.core.readable import with_noun
+from escala.core.readable import milliseconds, with_noun
 from escala.probes import timeline
 from escala.probes.timeline import Events
 
@@ -52,11 +52,6 @@ class Unfinished:
             return text
         ranks = f"rank{'s' * (len(self.ready) > 1)} {', '.join(map(str, self.ready))}"
         return f"{text}, for which {ranks} {'was' if len(self.ready) == 1 else 'were'} ready"
-
-
-def milliseconds(seconds: float) -> str:
-    """Return a time in ms with three digits."""
-    return f"{float(f'{seconds * 1e3:.3g}'):g} ms"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Traces of PyTorch's profiler are divided as the simulated ranks spent their time."""
+"""Traces of profilers are divided as the simulated ranks spent their time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from escala.analysis.traces import explain, kineto
+from escala.analysis.traces import explain, spans
 from escala.core.errors import InputError
 
 MAIN, OTHER, GPU = 7, 8, 70
@@ -60,7 +60,7 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
     ranks = [Rank(0), Rank(1, clock=1234.5)]
     for rank, slower in zip(ranks, (0.0, 0.015), strict=True):
         on_processor(rank, slower)
-    found = kineto.divide([kineto.read(rank.write(tmp_path / f"{rank.rank}")) for rank in ranks])
+    found = spans.divide([spans.read(rank.write(tmp_path / f"{rank.rank}")) for rank in ranks])
     expected = {
         0: [0.01, 0.05, 0.015, 0.02, 0.0, 0.005, 0.019, 0.1],
         1: [0.01, 0.065, 0.0, 0.02, 0.0, 0.005, 0.02, 0.1],
@@ -69,17 +69,23 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
         assert found.ranks.loc[rank, PARTS].to_list() == pytest.approx(values, abs=1e-6)
     assert set(found.ranks["steps"]) == {4}, "the first step is left out"
     assert found.last.to_dict() == pytest.approx({0: 0.5, 1: 0.5})
-    text = "\n".join(kineto.lines(found))
+    text = "\n".join(spans.lines(found))
     assert "15.0 (15%)" in text and "35 ms make the step longer" in text
+    named = spans.efficiencies(found.ranks)
+    assert named["balance"] == pytest.approx(57.5 / 65) and named["transfer"] == pytest.approx(0.8)
+    assert named["parallel"] == pytest.approx(0.575)
+    assert named["parallel"] == pytest.approx(named["balance"] * named["communication"])
+    assert named["communication"] == pytest.approx(named["serialisation"] * named["transfer"])
+    assert "load balance 88%" in text
 
 
 def test_a_rank_alone_does_not_tell_whom_it_waits_for(tmp_path):
     on_processor(rank := Rank(3), 0.0)
-    found = kineto.divide([kineto.read(rank.write(tmp_path / "3"))])
+    found = spans.divide([spans.read(rank.write(tmp_path / "3"))])
     row = found.ranks.loc[3]
     assert np.isnan(row["skew"]) and row["transfer"] == pytest.approx(0.035)
-    assert found.last.empty and "not known" in "\n".join(kineto.lines(found))
-    parts = kineto.attribution([tmp_path / "3"]).set_index("part")
+    assert found.last.empty and "not known" in "\n".join(spans.lines(found))
+    parts = spans.attribution([tmp_path / "3"]).set_index("part")
     assert parts.loc["skew", "kind"] == "unavailable"
     assert parts.loc["transfer", "seconds"] == row["transfer"]
 
@@ -103,7 +109,7 @@ def test_steps_of_a_gpu_are_those_of_its_kernels(tmp_path):
             where = {"thread": MAIN} if part == "input" else {"thread": GPU, "process": 0}
             rank.span(category, name, begin * 1e-6, (begin + length) * 1e-6, **where)
     rank.span("cpu_op", "aten::linear", 0, 3e-3)
-    row = kineto.divide([kineto.read(rank.write(tmp_path / "0"))]).ranks.loc[0]
+    row = spans.divide([spans.read(rank.write(tmp_path / "0"))]).ranks.loc[0]
     free = np.ones(3000, bool)
     for part, covered in covers.items():
         expected = (covered & free)[1000:].sum() / 2 * 1e-6
@@ -112,6 +118,28 @@ def test_steps_of_a_gpu_are_those_of_its_kernels(tmp_path):
     assert row["unexplained"] == pytest.approx(free[1000:].sum() / 2 * 1e-6, abs=1e-8)
     hidden = (covers["transfer"] & covers["compute"])[1000:].sum() / 2 * 1e-6
     assert row["overlap"] == pytest.approx(hidden, abs=1e-8)
+
+
+def test_steps_of_jax_are_those_of_the_operations_of_xla(tmp_path):
+    """Steps of 10 ms: 6 of computing, or 7 of the slower rank, and then a sum."""
+    paths = []
+    for number, late in enumerate((0.0, 0.001)):
+        rank = Rank(number, clock=5.0 * number)
+        for step in range(4):
+            at = 0.01 * step
+            rank.span("", "train", at, at + 0.01, step_num=step)
+            rank.span("", "dot.1", at + 0.001, at + 0.007 + late, OTHER, hlo_op="dot.1")
+            rank.span("", "end: dot.1", at + 0.007, at + 0.0071, OTHER)
+            rank.span("", "all-reduce", at + 0.007 + late, at + 0.01, OTHER, hlo_op="all-reduce")
+        rank.events.append({})
+        paths.append(rank.write(tmp_path / str(number), head=False))
+    found = spans.divide([*map(spans.read, paths)])
+    expected = {0: [0.006, 0.001, 0.002, 0.001], 1: [0.007, 0.0, 0.002, 0.001]}
+    for rank, values in expected.items():
+        shown = found.ranks.loc[rank, ["compute", "skew", "transfer", "unexplained"]]
+        assert shown.to_list() == pytest.approx(values, abs=1e-8)
+    assert found.last.to_dict() == {1: 1.0} and not found.damage
+    assert next(explain(paths)).startswith("2 ranks, 3 steps each")
 
 
 def test_a_trace_that_is_cut_without_steps_or_of_something_else_is_told(tmp_path, capsys):
@@ -137,9 +165,9 @@ def test_collectives_of_a_gpu_that_is_not_recorded_are_unknown(tmp_path):
     rank = Rank(0)
     rank.span("user_annotation", "nccl:all_reduce", 0.01, 0.02)
     rank.span("cpu_op", "aten::linear", 0.0, 0.01)
-    found = kineto.divide([kineto.read(rank.write(tmp_path / "0"))])
+    found = spans.divide([spans.read(rank.write(tmp_path / "0"))])
     assert found.ranks.loc[0, ["skew", "transfer", "overlap"]].isna().all()
-    assert "ProfilerActivity.CUDA" in "\n".join(kineto.lines(found))
+    assert "ProfilerActivity.CUDA" in "\n".join(spans.lines(found))
 
 
 def test_ranks_that_files_do_not_tell_are_numbered_in_their_order(tmp_path):
@@ -147,4 +175,4 @@ def test_ranks_that_files_do_not_tell_are_numbered_in_their_order(tmp_path):
     for rank in ranks:
         on_processor(rank, 0.0)
     paths = [rank.write(tmp_path / str(place)) for place, rank in enumerate(ranks)]
-    assert kineto.divide([*map(kineto.read, paths)]).ranks.index.to_list() == [0, 1]
+    assert spans.divide([*map(spans.read, paths)]).ranks.index.to_list() == [0, 1]

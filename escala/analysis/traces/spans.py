@@ -1,12 +1,13 @@
-"""Divide the steps of a training by the traces of its ranks that PyTorch's profiler wrote.
+"""Divide the steps of a training by the traces that profilers wrote of its ranks.
 
-Kineto writes one file for each rank, in Chrome's format. A step is a `ProfilerStep`; the first one
-is left out if there are three or more, because in it the profiler starts. Without these, the whole
-trace is one step. If parts overlap at an instant, it counts once, for the first of them here:
+Profilers of PyTorch (Kineto) and JAX (XLA) write one file for each rank, in Chrome's format. A step
+is a `ProfilerStep`, or a `StepTraceAnnotation`. The first one is left out if there are three or
+more, because in it the profiler starts. Without these, the whole trace is one step. If parts
+overlap at an instant, it counts once, for the first of them here:
 
 | part, on a GPU | time of |
 |---|---|
-| compute | kernels, without those of collectives |
+| compute | kernels, or operations of XLA on any device, without those of collectives |
 | skew | a collective that another rank has not begun yet |
 | transfer | a collective that all ranks have begun |
 | copies | copies and fills of the memory of the GPU |
@@ -40,9 +41,8 @@ import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, UNEXPLAINED, WHOLE
 from escala.analysis.intervals import cover_in_order, covered_between, join
-from escala.analysis.traces.recording import milliseconds
 from escala.core.errors import InputError
-from escala.core.readable import with_noun
+from escala.core.readable import milliseconds, with_noun
 from escala.probes.timeline import MICROSECONDS, open_events
 
 COMPUTE, SKEW, TRANSFER, COPIES, INPUT = "compute", "skew", "transfer", "copies", "input"
@@ -54,6 +54,7 @@ _ON_GPU = (COMPUTE, SKEW, TRANSFER, COPIES, INPUT)
 _ON_PROCESSOR = (INPUT, COMPUTE, SKEW, TRANSFER)
 #: What a span is, by its category. Old traces have other categories.
 _KERNEL, _COPY, _OPERATOR, _ANNOTATION = "kernel", "copy", "operator", "annotation"
+_OF_XLA = "XLA"
 CATEGORIES = {
     "kernel": _KERNEL,
     "gpu_memcpy": _COPY,
@@ -73,9 +74,23 @@ _ANNOTATIONS = (
     (re.compile(r"(gloo|mpi):(?!barrier|monitored)"), TRANSFER),
 )
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
+#: What XLA names its collectives.
+_COLLECTIVE_OF_XLA = re.compile(
+    r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast)"
+)
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{.*?"rank"\s*:\s*(\d+)', re.DOTALL)
 #: The fewest steps of which the first is left out.
 _STEPS_WITH_FIRST = 3
+
+
+def category_of(event: dict) -> str | None:
+    """Return what the span of an event of a trace is; None for one of no rank's training."""
+    if event["ph"] != "X":
+        return None
+    arguments = event.get("args")
+    if type(arguments) is dict and ("hlo_op" in arguments or "step_num" in arguments):
+        return _OF_XLA
+    return CATEGORIES.get(str(event.get("cat", "")).lower())
 
 
 def _spans() -> array:
@@ -90,7 +105,7 @@ class Trace:
     Attributes
     ----------
     rank : None if the file does not tell it.
-    kernels, copies : spans of the GPU.
+    kernels, copies : spans of the GPU; those of XLA are kernels on any device.
     by_thread : spans of the processor by their part, and by thread.
     collectives : spans of the collectives by their names.
     launches : how many collectives the processor starts on a GPU.
@@ -110,15 +125,22 @@ class Trace:
     damage: str | None = None
 
     def add(self, event: dict) -> None:
-        category = CATEGORIES.get(str(event.get("cat", "")).lower())
-        lasted = event.get("dur")
-        if event["ph"] != "X" or category is None or type(lasted) not in (int, float):
+        category, lasted = category_of(event), event.get("dur")
+        if category is None or type(lasted) not in (int, float):
             return
         self.spans += 1
         began, name = event["ts"] * MICROSECONDS, event["name"]
         span = began, began + lasted * MICROSECONDS
         thread = event["pid"], event.get("tid")
-        if category == _KERNEL:
+        if category == _OF_XLA:
+            arguments = event["args"]
+            if "step_num" in arguments:
+                self.by_thread[STEP][thread].extend(span)
+            elif _COLLECTIVE_OF_XLA.match(name):
+                self.collectives[f"{arguments.get('hlo_module')} {name}"].extend(span)
+            else:
+                self.kernels.extend(span)
+        elif category == _KERNEL:
             if _COLLECTIVE_KERNEL.search(name):
                 arguments = event.get("args") or {}
                 group = arguments.get("Process Group Name", "")
@@ -218,7 +240,7 @@ def read(path: Path) -> Trace:
     has_work = trace.has_gpu or trace.by_thread[COMPUTE] or trace.collectives
     if not has_work:
         reason = f"holds {with_noun(trace.spans, 'span')}, and none of an operator or a kernel"
-        remedy = "record them: torch.profiler.profile(activities=[ProfilerActivity.CPU, …])"
+        remedy = "record them, as `escala why --help` shows"
         raise InputError(
             path, None, f"{reason}; {trace.damage}" if trace.damage else reason, remedy
         )
@@ -242,7 +264,8 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
         seconds = cover_in_order(parts, begins, ends)
         collectives = join(np.concatenate([parts[SKEW], parts[TRANSFER]]))
         exposed = seconds[SKEW] + seconds[TRANSFER]
-        seconds[OVERLAP] = covered_between(begins, ends, collectives) - exposed
+        # Differences of sums are exact to about a nanosecond.
+        seconds[OVERLAP] = (covered_between(begins, ends, collectives) - exposed).round(9)
         seconds[UNEXPLAINED] = ends - begins - sum(seconds[part] for part in parts)
         if trace.launches and not trace.collectives:
             seconds[SKEW] = seconds[TRANSFER] = seconds[OVERLAP] = np.full(len(steps), np.nan)
@@ -302,16 +325,45 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
     ranks = breakdown.ranks
     slowest = ranks.loc[ranks[WHOLE].idxmax()]
     steps = with_noun(int(slowest["steps"]), "step")
-    yield f"{with_noun(len(ranks), 'rank')} of PyTorch, {steps} each. {_largest(slowest)}"
+    yield f"{with_noun(len(ranks), 'rank')}, {steps} each. {_largest(slowest)}"
     yield from _table_lines(ranks)
     yield from _exchange_lines(breakdown)
+    if len(ranks) > 1 and not ranks[[COMPUTE, TRANSFER]].isna().any(axis=None):
+        named = efficiencies(ranks)
+        yield (
+            "Parallel efficiency {parallel:.0%} = load balance {balance:.0%} × communication "
+            "{communication:.0%} (serialisation {serialisation:.0%} × transfer {transfer:.0%})."
+        ).format(**named)
     if not breakdown.has_steps:
         yield (
-            "A trace marks no steps, so its whole time is one step: call profiler.step() after "
-            "each step of the training."
+            "A trace marks no steps, so its whole time is one step: `escala why --help` shows how "
+            "to mark them."
         )
     for rank, damage in breakdown.damage.items():
         yield f"The file of rank {rank} was not read to its end: {damage}."
+
+
+def efficiencies(ranks: pd.DataFrame) -> dict[str, float]:
+    """Return the efficiencies of POP from the parts of the steps of all ranks.
+
+    Useful is computing. Transfer is what the exposed sums cost beyond waiting; POP simulates an
+    ideal network for it (POP Standard Metrics for Parallel Performance Analysis,
+    https://www.pop-coe.eu/node/69).
+
+    Parameters
+    ----------
+    ranks : as of `Breakdown`.
+    """
+    useful, whole = ranks[COMPUTE], ranks[WHOLE].max()
+    transfer = 1 - ranks[TRANSFER].max() / whole
+    communication = useful.max() / whole
+    return {
+        "parallel": useful.mean() / whole,
+        "balance": useful.mean() / useful.max(),
+        "communication": communication,
+        "serialisation": communication / transfer,
+        "transfer": transfer,
+    }
 
 
 def _largest(row: pd.Series) -> str:
