@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from escala.analysis.traces import spans
 from escala.engines import interpreter
 from escala.hook.escala_seen import Rule, end_window
 from escala.programs import child, lines, seen
@@ -169,7 +170,7 @@ try:
     for epoch in range(100):
         for [batch] in DataLoader(rows, batch_size=4, sampler=DistributedSampler(rows)):
             model(batch).sum().backward()
-            time.sleep(0.01)
+            time.sleep(0.01 + dist.get_rank() * float(os.environ.get("SLOWER", 0)))
             optimizer.step()
             made += 1
 except Exception:
@@ -179,32 +180,50 @@ finally:
 """
 
 
-@pytest.mark.torch
-@pytest.mark.sweep
-def test_all_ranks_end_at_the_same_step_and_the_script_cleans_up(tmp_path):
+def run_ranks(folder: Path, **added: str) -> list[str]:
+    """Run the script `RANKS` in two ranks that are seen, and return what they print."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-    marks = tmp_path / "marks0"
+    marks = folder / "marks0"
     marks.mkdir()
-    (tmp_path / "script.py").write_text(RANKS, encoding="utf-8")
+    (folder / "script.py").write_text(RANKS, encoding="utf-8")
+    given = {"ESCALA_STEPS": str(marks), "PYTHONPATH": str(HOOK), "ESCALA_WINDOW": "0.5"}
+    given |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **added}
     ranks = [
         subprocess.Popen(
-            [interpreter("torch"), str(tmp_path / "script.py")],
-            env=os.environ
-            | {
-                "ESCALA_STEPS": str(marks), "PYTHONPATH": str(HOOK), "ESCALA_WINDOW": "0.5",
-                "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
+            [interpreter("torch"), str(folder / "script.py")],
+            env=os.environ | given | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     printed = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
+    return printed
+
+
+@pytest.mark.torch
+def test_each_rank_leaves_a_trace_that_shows_which_one_is_slow(tmp_path):
+    """A step sleeps for 10 ms, and on rank 1 for 30 ms."""
+    run_ranks(tmp_path, ESCALA_TRACE=f"3:9:{tmp_path}", SLOWER="0.02")
+    paths = [tmp_path / f"rank{rank}.trace.json.gz" for rank in range(2)]
+    found = spans.divide([*map(spans.read, paths)])
+    assert found.ranks["steps"].to_list() == [8, 8]
+    skew, rest = found.ranks["skew"], found.ranks["unexplained"]
+    assert skew[0] == pytest.approx(0.02, abs=0.006) and skew[1] < 0.006
+    assert rest[0] == pytest.approx(0.01, abs=0.006) and rest[1] == pytest.approx(0.03, abs=0.006)
+    assert found.last.idxmax() == 1
+    parts = found.ranks[["compute", "skew", "transfer", "copies", "input", "unexplained"]]
+    assert parts.sum(axis=1).to_list() == pytest.approx(found.ranks["whole"].to_list())
+
+
+@pytest.mark.torch
+@pytest.mark.sweep
+def test_all_ranks_end_at_the_same_step_and_the_script_cleans_up(tmp_path):
+    printed = run_ranks(tmp_path)
     last = json.loads((tmp_path / "window.json").read_text())["last"]
-    processes = seen.read(marks)
+    processes = seen.read(tmp_path / "marks0")
     assert [process.made for process in processes] == [last, last]
     # The step in which the process ends is counted by nobody else.
     assert printed == [f"made {last - 1}\n"] * 2
