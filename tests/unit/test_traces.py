@@ -52,6 +52,7 @@ def on_processor(rank: Rank, slower: float, steps: int = 5) -> None:
         rank.span("cpu_op", "aten::addmm", at + 0.02, at + 0.03)
         rank.span("cpu_op", "aten::mul", at + 0.04, at + 0.065 + slower)
         rank.span("cpu_op", "aten::mul", at + 0.02, at + 0.09, thread=OTHER)
+        rank.span("cpu_op", "c10d::allreduce_", at + 0.08, at + 0.1)
         rank.span("user_annotation", "gloo:all_reduce", first, at + 0.065, thread=OTHER)
         rank.span("user_annotation", "gloo:all_reduce", at + 0.065 + slower, at + 0.1, thread=OTHER)
 
@@ -130,6 +131,7 @@ def test_steps_of_jax_are_those_of_the_operations_of_xla(tmp_path):
             rank.span("", "train", at, at + 0.01, step_num=step)
             rank.span("", "dot.1", at + 0.001, at + 0.007 + late, OTHER, hlo_op="dot.1")
             rank.span("", "end: dot.1", at + 0.007, at + 0.0071, OTHER)
+            rank.span("", "while.3", at + 0.001, at + 0.01, OTHER, hlo_op="while.3")
             rank.span("", "all-reduce", at + 0.007 + late, at + 0.01, OTHER, hlo_op="all-reduce")
         rank.events.append({})
         paths.append(rank.write(tmp_path / str(number), head=False))

@@ -78,6 +78,9 @@ _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
 _COLLECTIVE_OF_XLA = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast)"
 )
+#: Operations of XLA that hold others, and operators of PyTorch that begin or await a collective.
+_HOLDS_OTHERS = re.compile(r"(while|conditional|call)(\.\d+)?$")
+_OF_COLLECTIVE = ("c10d::", "record_param_comms")
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{.*?"rank"\s*:\s*(\d+)', re.DOTALL)
 #: The fewest steps of which the first is left out.
 _STEPS_WITH_FIRST = 3
@@ -138,7 +141,7 @@ class Trace:
                 self.by_thread[STEP][thread].extend(span)
             elif _COLLECTIVE_OF_XLA.match(name):
                 self.collectives[f"{arguments.get('hlo_module')} {name}"].extend(span)
-            else:
+            elif not _HOLDS_OTHERS.match(name):
                 self.kernels.extend(span)
         elif category == _KERNEL:
             if _COLLECTIVE_KERNEL.search(name):
@@ -150,7 +153,8 @@ class Trace:
         elif category == _COPY:
             self.copies.extend(span)
         elif category == _OPERATOR:
-            self.by_thread[COMPUTE][thread].extend(span)
+            if not name.startswith(_OF_COLLECTIVE):
+                self.by_thread[COMPUTE][thread].extend(span)
         else:
             self.launches += name.startswith("nccl:")
             part = next((part for form, part in _ANNOTATIONS if form.match(name)), None)
