@@ -293,7 +293,7 @@ class Events:
         import ijson
 
         events, parser, before = ijson.sendable_list(), None, b""
-        has_array = False
+        has_array = has_events = False
         for offset, line, piece in self._pieces():
             if parser is None and (start := piece.lstrip(b"\xef\xbb\xbf \r\n\t")):
                 piece, has_array = start, start.startswith(b"[")
@@ -313,8 +313,9 @@ class Events:
             except ijson.JSONError:
                 self.damage = _place(offset, line, piece)
             for event in events:
-                if event == {}:  # XLA's last one.
+                if event == {} and has_events:  # XLA's last one.
                     continue
+                has_events = True
                 if not _is_usable(event):
                     self.damage = _place(offset, line, piece)
                     return

@@ -243,7 +243,7 @@ def test_a_reason_that_was_measured_comes_first(tmp_path):
     assert told(tabled(experiment, probe_files=runs), "why")[0].startswith("A step of ")
     changed(runs, status="failed", reason="no space left")
     texts = told(tabled(experiment, probe_files=runs), "why")
-    assert texts[0].endswith("; the run with clocks has no parts: `no space left`.")
+    assert texts[0].endswith("; the instrumented run has no parts: `no space left`.")
     # Clocks are not advised where the engine has none.
     first, *_ = told(tabled(_measured(tmp_path / "jax", {"jax-gloo": FASTER})), "why")
     assert first.startswith("Not measured: why ") and "enabled: true" not in first

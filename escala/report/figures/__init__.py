@@ -6,8 +6,8 @@ A module declares its figure by constants, which are read without an import (`es
 - `CAPTION`: the text below it on the page and in the report, with literals between two backticks;
 - `NEEDS`: what an experiment must have for this figure, one of `OCCASIONS`. A figure without
   `NEEDS` is always drawn. `comparisons` compare a configuration with a reference; changes of a
-  ladder do not count. `sizes` are layouts of several nodes or a scaling study. The name of a probe
-  stands for runs of this probe;
+  ladder do not count. `sizes` are layouts of several nodes or a scaling study. `parts` are runs
+  that divide a step. The name of a probe stands for runs of this probe;
 - `FILE`: the name of the file alongside `run.json` that a figure of one run shows. A report has
   such a figure for the first timing run of each dataset and workload;
 - `KIND`, with `FILE`: the kind of dataset whose test rows the figure shows.
@@ -31,7 +31,7 @@ from escala.probes import PROBES
 CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources")
 #: The values of `NEEDS`: what only some experiments have.
 OCCASIONS = (
-    "classes", "comparisons", "sizes", "ladders", *PROBES
+    "classes", "comparisons", "sizes", "ladders", "parts", *PROBES
 )  # fmt: skip
 
 
