@@ -15,6 +15,22 @@ def join(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
     return np.column_stack([ordered[first, 0], last_ends[np.r_[first[1:], len(ordered)] - 1]])
 
 
+def subtract(intervals: np.ndarray, removed: np.ndarray) -> np.ndarray:
+    """Return what of some intervals others do not cover, as disjoint intervals in order."""
+    intervals, removed = join(intervals), join(removed)
+    if not (len(intervals) and len(removed)):
+        return intervals
+    free_begins, free_ends = np.r_[-np.inf, removed[:, 1]], np.r_[removed[:, 0], np.inf]
+    # Each interval overlaps the free times from `first` to the one before `after`.
+    first = np.searchsorted(free_ends, intervals[:, 0], side="right")
+    after = np.searchsorted(free_begins, intervals[:, 1], side="left")
+    number = after - first
+    whose = np.repeat(np.arange(len(intervals)), number)
+    free = np.arange(number.sum()) - np.repeat(number.cumsum() - number, number) + first[whose]
+    begins = np.maximum(intervals[whose, 0], free_begins[free])
+    return np.column_stack([begins, np.minimum(intervals[whose, 1], free_ends[free])])
+
+
 def covered_between(begins: np.ndarray, ends: np.ndarray, intervals: np.ndarray) -> np.ndarray:
     """Return how much of each time, from a begin to an end, disjoint ordered intervals cover."""
     if not len(intervals):

@@ -15,11 +15,11 @@ from escala.core.errors import InputError
 
 EXAMPLES = """\
 examples:
-  escala why rank*.pt.trace.json.gz
+  escala why traces/*.pt.trace.json.gz
   escala why traces/*/plugins/profile/*/*.trace.json.gz
   escala why /path/timeline.json
 
-In PyTorch, around some steps of each rank:
+In PyTorch, around some steps of each rank, in a folder that is empty before:
 
   from torch.profiler import profile, schedule, tensorboard_trace_handler
   with profile(schedule=schedule(wait=3, warmup=1, active=10, repeat=1),
@@ -30,7 +30,8 @@ In JAX, after the first steps of each process, with a folder for each of them:
 
   with jax.profiler.trace("traces/0"):
       for number in range(10):
-          with jax.profiler.StepTraceAnnotation("train", step_num=number): …
+          with jax.profiler.StepTraceAnnotation("train", step_num=number):
+              state = jax.block_until_ready(train_step(state))
 """
 
 

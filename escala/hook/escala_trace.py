@@ -14,7 +14,7 @@ from pathlib import Path
 _after, _steps, _folder = os.environ.get("ESCALA_TRACE", "0:0:").split(":", 2)
 _seen, _profiler, _rank = 0, None, "0"
 #: Variables by which launchers tell a process its rank.
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def mark():

@@ -306,7 +306,8 @@ class Events:
             before = piece.strip() or before
             if not has_array:
                 found = _ARRAY.search(piece)
-                self.head += piece[: found.start()] if found else piece
+                if len(self.head) < _BLOCK:
+                    self.head += piece[: found.start()] if found else piece
                 has_array = bool(found)
             try:
                 parser.send(piece)

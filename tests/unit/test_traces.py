@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from escala.analysis.intervals import subtract
 from escala.analysis.traces import explain, spans
 from escala.core.errors import InputError
 
@@ -23,6 +24,7 @@ class Rank:
 
     rank: int
     clock: float = 0.0
+    world: int = 1
     events: list[dict] = field(default_factory=list)
 
     def span(self, category, name, begin, end, thread=MAIN, process=1, **arguments):
@@ -30,8 +32,9 @@ class Rank:
         event = {"ph": "X", "cat": category, "name": name, "ts": moment, "dur": (end - begin) * 1e6}
         self.events.append(event | {"pid": process, "tid": thread, "args": arguments})
 
-    def write(self, path, head=True):
-        about = {"distributedInfo": {"backend": "gloo", "pg": [{"x": 1}], "rank": self.rank}}
+    def write(self, path, head=True, world=1):
+        group = {"backend": "gloo", "pg": [{"x": 1}], "rank": self.rank, "world_size": world}
+        about = {"distributedInfo": group}
         content = (about if head else {}) | {"schemaVersion": 1, "traceEvents": self.events}
         path.write_bytes(gzip.compress(json.dumps(content).encode()))
         return path
@@ -73,11 +76,11 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
     text = "\n".join(spans.lines(found))
     assert "15.0 (15%)" in text and "35 ms make the step longer" in text
     named = spans.efficiencies(found.ranks)
-    assert named["balance"] == pytest.approx(57.5 / 65) and named["transfer"] == pytest.approx(0.8)
-    assert named["parallel"] == pytest.approx(0.575)
+    assert named["balance"] == pytest.approx(72.5 / 80) and named["transfer"] == pytest.approx(0.8)
+    assert named["parallel"] == pytest.approx(0.725)
     assert named["parallel"] == pytest.approx(named["balance"] * named["communication"])
     assert named["communication"] == pytest.approx(named["serialisation"] * named["transfer"])
-    assert "load balance 88%" in text
+    assert "load balance 91%" in text
 
 
 def test_a_rank_alone_does_not_tell_whom_it_waits_for(tmp_path):
@@ -140,8 +143,11 @@ def test_steps_of_jax_are_those_of_the_operations_of_xla(tmp_path):
     for rank, values in expected.items():
         shown = found.ranks.loc[rank, ["compute", "skew", "transfer", "unexplained"]]
         assert shown.to_list() == pytest.approx(values, abs=1e-8)
-    assert found.last.to_dict() == {1: 1.0} and not found.damage
-    assert next(explain(paths)).startswith("2 ranks, 3 steps each")
+    assert found.last.to_dict() == {1: 1.0}
+    assert found.notes == [
+        "Files do not tell their ranks: they are taken for those of ranks 0, 1, …"
+    ]
+    assert next(explain(paths)).startswith("2 ranks, 3 steps. A step of rank")
 
 
 def test_a_trace_that_is_cut_without_steps_or_of_something_else_is_told(tmp_path, capsys):
@@ -152,7 +158,7 @@ def test_a_trace_that_is_cut_without_steps_or_of_something_else_is_told(tmp_path
     assert "marks no steps" in "\n".join(explain([path]))
     cut = tmp_path / "cut.json"
     cut.write_bytes(gzip.decompress(path.read_bytes())[:-40])
-    assert "\n".join(explain([cut])).count("rank 0") == 3
+    assert "not read to its end: it has no end" in "\n".join(explain([cut]))
     on_processor(rank, 0.0, steps=300)
     damaged = rank.write(tmp_path / "damaged.json.gz")
     damaged.write_bytes(damaged.read_bytes()[:-30])
@@ -172,9 +178,134 @@ def test_collectives_of_a_gpu_that_is_not_recorded_are_unknown(tmp_path):
     assert "ProfilerActivity.CUDA" in "\n".join(spans.lines(found))
 
 
+def test_two_traces_of_one_rank_are_refused(tmp_path):
+    paths = []
+    for name in ("one", "other"):
+        on_processor(rank := Rank(0), 0.0)
+        paths.append(rank.write(tmp_path / name))
+    with pytest.raises(InputError, match=r"is of rank 0, and so is .*one"):
+        list(explain(paths))
+    with pytest.raises(InputError, match="is of rank 0"):
+        list(explain([paths[0], paths[0]]))
+
+
+def two_ranks(folder, change) -> spans.Breakdown:
+    """Divide the traces of two ranks, of which the second is slower and was changed."""
+    for number, slower in ((0, 0.0), (1, 0.015)):
+        on_processor(rank := Rank(number), slower)
+        change(rank)
+        rank.write(folder / str(number), world=rank.world)
+    return spans.divide([spans.read(folder / str(number)) for number in range(2)])
+
+
+def missing_ranks(rank: Rank) -> None:
+    rank.world = 4
+
+
+def other_steps(rank: Rank) -> None:
+    for event in rank.events:
+        if rank.rank and event["name"].startswith("ProfilerStep"):
+            event["name"] += "0"
+
+
+def other_ends(rank: Rank) -> None:
+    """The sums of rank 1 end at other moments, as in another run."""
+    drawn = random.Random(rank.rank)
+    for event in rank.events:
+        if rank.rank and event["name"] == "gloo:all_reduce":
+            event["ts"] += drawn.uniform(0, 1e5)
+
+
+def fewer_collectives(rank: Rank) -> None:
+    if rank.rank:
+        rank.events.pop()
+
+
+@pytest.mark.parametrize("change", [missing_ranks, other_steps, other_ends, fewer_collectives])
+def test_waiting_is_unknown_if_collectives_of_all_ranks_are_not_known_to_be_equal(change, tmp_path):
+    assert two_ranks(tmp_path / "", lambda rank: None).ranks["skew"].notna().all()
+    found = two_ranks(tmp_path, change)
+    assert found.ranks["skew"].isna().all() and found.last.empty
+    assert "efficiency" not in "\n".join(spans.lines(found))
+
+
+def test_steps_that_hold_an_evaluation_or_are_cut_do_not_count(tmp_path):
+    rank = Rank(0)
+    on_processor(rank, 0.0, steps=6)
+    rank.span("user_annotation", "ProfilerStep#6", 0.6, 0.9)
+    rank.span("cpu_op", "aten::linear", 0.6, 0.9)
+    rank.span("user_annotation", "ProfilerStep#7", 0.9, 0.9001)
+    rank.span("user_annotation", "ProfilerStep#7", 0.301, 0.302)  # Within another one.
+    for lasts in (-0.1, 1e9):
+        rank.span("cpu_op", "aten::linear", 0.1, 0.1 + lasts)
+    row = spans.divide([spans.read(rank.write(tmp_path / "0"))]).ranks.loc[0]
+    assert row["steps"] == 5 and row["whole"] == pytest.approx(0.1)
+    assert row["compute"] == pytest.approx(0.05)
+
+
+def test_an_operator_that_awaits_a_collective_does_not_compute(tmp_path):
+    rank = Rank(0)
+    for number in range(4):
+        at = 0.1 * number
+        rank.span("user_annotation", f"ProfilerStep#{number}", at, at + 0.1)
+        rank.span("cpu_op", "autograd::engine", at, at + 0.09)
+        rank.span("cpu_op", "_c10d_functional::wait_tensor", at + 0.05, at + 0.08)
+        rank.span("user_annotation", "gloo:all_reduce", at + 0.04, at + 0.07, thread=OTHER)
+        # The optimizer waits for 2 of its 8 ms.
+        rank.span("user_annotation", "Optimizer.step#Zero.step", at + 0.091, at + 0.099)
+        rank.span("user_annotation", "gloo:broadcast", at + 0.097, at + 0.1, thread=OTHER)
+    row = spans.divide([spans.read(rank.write(tmp_path / "0"))]).ranks.loc[0]
+    assert row["compute"] == pytest.approx(0.06 + 0.006)
+    assert row["transfer"] == pytest.approx(0.02 + 0.003)
+    assert row["unexplained"] == pytest.approx(0.01 + 0.001)
+    assert row["overlap"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    "name", ["psum_invariant.7", "all-reduce-start.2", "ncclDevKernel_AllReduce"]
+)
+def test_work_outside_of_steps_and_collectives_of_jax_are_known(name, tmp_path):
+    rank = Rank(0)
+    for number in range(4):
+        at = 0.01 * number
+        rank.span("", "train", at, at + 0.0001, step_num=number)
+        rank.span("", "dot.1", at, at + 0.006, OTHER, hlo_op="dot.1", device_ordinal="0")
+        rank.span("", "dot.1", at, at + 0.006, GPU, hlo_op="dot.1", device_ordinal="1")
+        rank.span("", name, at + 0.006, at + 0.01, OTHER, hlo_op="all-reduce-start")
+    trace = spans.read(rank.write(tmp_path / "0"))
+    assert sum(map(len, trace.collectives.values())) == 8
+    notes = "\n".join(spans.divide([trace]).notes)
+    assert "outside of its marked steps" in notes and "has 2 devices" in notes
+
+
+def test_what_is_left_of_intervals_is_what_no_other_covers():
+    drawn = np.random.default_rng(0)
+    for _ in range(200):
+        covers = []
+        for _ in range(2):
+            begins = drawn.integers(0, 90, drawn.integers(0, 8))
+            spans_of = np.column_stack([begins, begins + drawn.integers(1, 20, len(begins))])
+            covers.append(spans_of.astype(float))
+        grid = np.arange(120) + 0.5
+        inside = [((c[:, :1] < grid) & (grid < c[:, 1:])).any(axis=0) for c in covers]
+        left = subtract(*covers)
+        assert (left[1:, 0] >= left[:-1, 1]).all()
+        found = ((left[:, :1] < grid) & (grid < left[:, 1:])).any(axis=0)
+        assert (found == (inside[0] & ~inside[1])).all()
+        assert np.diff(left).sum() == found.sum()
+
+
 def test_ranks_that_files_do_not_tell_are_numbered_in_their_order(tmp_path):
     ranks = [Rank(0), Rank(0)]
     for rank in ranks:
         on_processor(rank, 0.0)
-    paths = [rank.write(tmp_path / str(place)) for place, rank in enumerate(ranks)]
-    assert spans.divide([*map(spans.read, paths)]).ranks.index.to_list() == [0, 1]
+    paths = [
+        rank.write(tmp_path / name, head=False) for rank, name in zip(ranks, "ab", strict=True)
+    ]
+    found = spans.divide([*map(spans.read, paths)])
+    assert found.ranks.index.to_list() == [0, 1] and "do not tell their ranks" in found.notes[0]
+    named = [
+        path.rename(tmp_path / f"rank{rank}.json") for path, rank in zip(paths, "72", strict=True)
+    ]
+    found = spans.divide([*map(spans.read, named)])
+    assert found.ranks.index.to_list() == [2, 7] and not any("ranks 0" in n for n in found.notes)

@@ -27,11 +27,14 @@ def explain(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _is_of_horovod(path: Path) -> bool:
-    """Return whether a trace is a timeline of Horovod, by its first event that tells."""
+    """Return whether a trace is a timeline of Horovod, by its first event that tells.
+
+    Without one, an array is taken for a timeline: Horovod writes no object.
+    """
     with open_events(path) as events:
         for event in filter(None, events):
             if spans.category_of(event):
                 return False
             if event["ph"] == "B" and is_whole(event["name"]):
                 return True
-    return True
+        return not events.head.lstrip().startswith(b"{")

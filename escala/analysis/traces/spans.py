@@ -17,14 +17,17 @@ overlap at an instant, it counts once, for the first of them here:
 | part, on a processor | time of |
 |---|---|
 | input | the next batch of a DataLoader, in the thread that makes the steps |
-| compute | operators and the optimizer, in this thread |
+| compute | operators and the optimizer, in this thread, unless they await a collective |
 | skew, transfer | as on a GPU |
 | unexplained | none of these: Python between operators |
 
-So skew and transfer are *exposed*: they make the step longer. What of the collectives goes on
-beside other parts is `overlap`. Ranks begin their traces at moments of their own clocks. The clocks
-are compared by the ends of the collectives, because all ranks end one at about the same time. Which
-collective of one rank is which of another one is known if all ranks have as many of each name.
+Steps that take over `_UNLIKE` times as long as the median step, or are as much shorter, are left
+out: they hold an evaluation, or are cut. So skew and transfer are *exposed*: they make the step
+longer. What of the collectives goes on beside other parts is `overlap`. Ranks begin their traces at
+moments of their own clocks. The clocks are compared by the ends of the collectives, because all
+ranks end one at about the same time. Which collective of one rank is which of another one is known
+if all ranks have as many of each name, in steps of equal numbers, and if these end at about equal
+times then.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,13 +43,14 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, UNEXPLAINED, WHOLE
-from escala.analysis.intervals import cover_in_order, covered_between, join
+from escala.analysis.intervals import cover_in_order, covered_between, join, subtract
 from escala.core.errors import InputError
 from escala.core.readable import milliseconds, with_noun
 from escala.probes.timeline import MICROSECONDS, open_events
 
 COMPUTE, SKEW, TRANSFER, COPIES, INPUT = "compute", "skew", "transfer", "copies", "input"
-STEP = "step"
+#: Further spans of a thread: steps, operators that await a collective, and optimizers.
+STEP, _AWAIT, _OPTIMIZER = "step", "await", "optimizer"
 #: The source of a part of a step.
 SOURCE = "traces of PyTorch"
 #: Parts in their order of precedence, without the rest.
@@ -70,20 +74,32 @@ CATEGORIES = {
 _ANNOTATIONS = (
     (re.compile(r"ProfilerStep#"), STEP),
     (re.compile(r"enumerate\(DataLoader\)"), INPUT),
-    (re.compile(r"Optimizer\.(step|zero_grad)#"), COMPUTE),
+    (re.compile(r"Optimizer\.(step|zero_grad)#"), _OPTIMIZER),
     (re.compile(r"(gloo|mpi):(?!barrier|monitored)"), TRANSFER),
 )
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
 #: What XLA names its collectives.
 _COLLECTIVE_OF_XLA = re.compile(
-    r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast)"
+    r"all.(reduce|gather|to.all)|reduce.scatter|collective|psum|pmean|ppermute|nccl", re.IGNORECASE
 )
 #: Operations of XLA that hold others, and operators of PyTorch that begin or await a collective.
 _HOLDS_OTHERS = re.compile(r"(while|conditional|call)(\.\d+)?$")
-_OF_COLLECTIVE = ("c10d::", "record_param_comms")
-_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{.*?"rank"\s*:\s*(\d+)', re.DOTALL)
-#: The fewest steps of which the first is left out.
-_STEPS_WITH_FIRST = 3
+_OF_COLLECTIVE = ("c10d::", "_c10d_functional::", "record_param_comms")
+#: The rank and the number of ranks in the head of a file; and the rank in the name of a file.
+_RANK, _WORLD = (
+    re.compile(rb'"distributedInfo"\s*:\s*\{.*?"%s"\s*:\s*(\d+)' % name, re.DOTALL)
+    for name in (b"rank", b"world_size")
+)
+_RANK_OF_NAME = re.compile(r"rank[-_]?(\d+)")
+#: The fewest steps of which the first is left out; and see above.
+_STEPS_WITH_FIRST, _UNLIKE = 3, 3.0
+#: A longer span is no span of a step, in microseconds.
+_LONGEST = 1e12
+#: Collectives are those of equal steps if the ends of half of them differ by at most this part of a
+#: step.
+_EQUAL = 0.2
+#: Marked steps are those of a device if at least this part of its work is in them.
+_WITHIN = 0.8
 
 
 def category_of(event: dict) -> str | None:
@@ -101,51 +117,60 @@ def _spans() -> array:
     return array("d")
 
 
-@dataclass
+@dataclass(eq=False)
 class Trace:
     """What is kept of the trace of a rank. Moments are in seconds of its clock.
 
     Attributes
     ----------
-    rank : None if the file does not tell it.
+    path : its file.
+    rank, world : its rank and the number of ranks; None if the file does not tell it.
     kernels, copies : spans of the GPU; those of XLA are kernels on any device.
+    devices : the devices of the kernels.
     by_thread : spans of the processor by their part, and by thread.
     collectives : spans of the collectives by their names.
+    step_names : names and numbers of its steps.
     launches : how many collectives the processor starts on a GPU.
     spans : how many spans of known categories it has.
     damage : why the file was not read to its end; None if it was.
     """
 
+    path: Path
     rank: int | None = None
+    world: int | None = None
+    devices: set[object] = field(default_factory=set)
     kernels: array = field(default_factory=_spans)
     copies: array = field(default_factory=_spans)
     by_thread: dict[str, dict[object, array]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(_spans))
     )
     collectives: dict[str, array] = field(default_factory=lambda: defaultdict(_spans))
+    step_names: set[str] = field(default_factory=set)
     launches: int = 0
     spans: int = 0
     damage: str | None = None
 
     def add(self, event: dict) -> None:
         category, lasted = category_of(event), event.get("dur")
-        if category is None or type(lasted) not in (int, float):
+        if category is None or type(lasted) not in (int, float) or not 0 <= lasted < _LONGEST:
             return
         self.spans += 1
         began, name = event["ts"] * MICROSECONDS, event["name"]
         span = began, began + lasted * MICROSECONDS
-        thread = event["pid"], event.get("tid")
+        thread, arguments = (event["pid"], str(event.get("tid"))), event.get("args")
+        arguments = arguments if type(arguments) is dict else {}
         if category == _OF_XLA:
-            arguments = event["args"]
             if "step_num" in arguments:
                 self.by_thread[STEP][thread].extend(span)
-            elif _COLLECTIVE_OF_XLA.match(name):
+                self.step_names.add(f"{name} {arguments['step_num']}")
+            elif _COLLECTIVE_OF_XLA.search(f"{arguments['hlo_op']} {name}"):
                 self.collectives[f"{arguments.get('hlo_module')} {name}"].extend(span)
             elif not _HOLDS_OTHERS.match(name):
+                self.devices.add((event["pid"], str(arguments.get("device_ordinal"))))
                 self.kernels.extend(span)
         elif category == _KERNEL:
+            self.devices.add(str(arguments.get("device")))
             if _COLLECTIVE_KERNEL.search(name):
-                arguments = event.get("args") or {}
                 group = arguments.get("Process Group Name", "")
                 self.collectives[f"{group} {arguments.get('Collective name', name)}"].extend(span)
             else:
@@ -153,8 +178,8 @@ class Trace:
         elif category == _COPY:
             self.copies.extend(span)
         elif category == _OPERATOR:
-            if not name.startswith(_OF_COLLECTIVE):
-                self.by_thread[COMPUTE][thread].extend(span)
+            part = _AWAIT if name.startswith(_OF_COLLECTIVE) else COMPUTE
+            self.by_thread[part][thread].extend(span)
         else:
             self.launches += name.startswith("nccl:")
             part = next((part for form, part in _ANNOTATIONS if form.match(name)), None)
@@ -162,10 +187,18 @@ class Trace:
                 self.collectives[name].extend(span)
             elif part:
                 self.by_thread[part][thread].extend(span)
+            if part == STEP:
+                self.step_names.add(name)
 
     @property
-    def has_gpu(self) -> bool:
+    def has_device(self) -> bool:
+        """Whether kernels tell what computes."""
         return bool(self.kernels)
+
+    @property
+    def lacks_device(self) -> bool:
+        """Whether collectives are on a device that is not recorded."""
+        return bool(self.launches) and not (self.collectives or self.kernels)
 
     def collective(self, name: str) -> np.ndarray:
         """Return the spans of the collectives of a name, in the order of their begins."""
@@ -181,7 +214,8 @@ class Trace:
 
         thread = longest(STEP) or longest(COMPUTE)
         of_thread = {
-            part: _table(self.by_thread[part].get(thread, ())) for part in (STEP, INPUT, COMPUTE)
+            part: _table(self.by_thread[part].get(thread, ()))
+            for part in (STEP, INPUT, COMPUTE, _AWAIT, _OPTIMIZER)
         }
         exchange = [_table(spans) for spans in self.collectives.values()]
         spans = of_thread | {
@@ -189,15 +223,30 @@ class Trace:
             TRANSFER: np.concatenate([np.empty((0, 2)), *exchange]),
             COPIES: _table(self.copies),
         }
-        if self.has_gpu:
+        steps, awaited, optimizer = (spans.pop(part) for part in (STEP, _AWAIT, _OPTIMIZER))
+        if self.has_device:
             spans[COMPUTE] = _table(self.kernels)
-        steps = spans.pop(STEP)
+        else:  # An operator may hold one that waits, and an optimizer may wait itself.
+            waits = np.concatenate([awaited, spans[TRANSFER]])
+            spans[COMPUTE] = np.concatenate(
+                [subtract(spans[COMPUTE], awaited), subtract(optimizer, waits)]
+            )
         if not len(steps):
             every = np.concatenate([*spans.values()])
             steps = np.array([[every[:, 0].min(), every[:, 1].max()]])
-        steps = steps[np.argsort(steps[:, 0], kind="stable")]
-        order = _ON_GPU if self.has_gpu else _ON_PROCESSOR
-        return {part: spans[part] for part in order}, steps
+        order = _ON_GPU if self.has_device else _ON_PROCESSOR
+        return {part: spans[part] for part in order}, _like(steps)
+
+
+def _like(steps: np.ndarray) -> np.ndarray:
+    """Return the steps that count, in order, without those that lie within others."""
+    steps = steps[np.argsort(steps[:, 0], kind="stable")]
+    steps = steps[steps[:, 1] > np.r_[-np.inf, np.maximum.accumulate(steps[:-1, 1])]]
+    if len(steps) >= _STEPS_WITH_FIRST:
+        steps = steps[1:]
+    seconds = np.diff(steps).ravel()
+    usual = np.median(seconds)
+    return steps[(seconds <= _UNLIKE * usual) & (_UNLIKE * seconds >= usual)]
 
 
 def _table(spans: Sequence[float]) -> np.ndarray:
@@ -214,16 +263,14 @@ class Breakdown:
         step, of each part in it, of `overlap`, and `unexplained`. `skew` is missing if it cannot be
         told from `transfer`, which holds it then.
     last : how often each rank was the last to begin a collective; empty if it is not known.
-    lacks_gpu : whether processors start collectives on GPUs that no trace shows.
-    has_steps : whether the traces mark steps.
-    damage : by rank, why a file was not read to its end.
+    lacks_device : whether collectives are on devices that no trace shows.
+    notes : sentences on what the traces do not tell.
     """
 
     ranks: pd.DataFrame
     last: pd.Series
-    lacks_gpu: bool
-    has_steps: bool
-    damage: dict[int, str]
+    lacks_device: bool
+    notes: list[str]
 
 
 def read(path: Path) -> Trace:
@@ -233,37 +280,49 @@ def read(path: Path) -> Trace:
     ------
     InputError : it has no span that tells of a training.
     """
-    trace = Trace()
+    trace = Trace(path)
     with open_events(path) as events:
         for event in events:
             if event is not None:
                 trace.add(event)
-    if found := _RANK.search(events.head):
-        trace.rank = int(found[1])
-    trace.damage = events.damage
-    has_work = trace.has_gpu or trace.by_thread[COMPUTE] or trace.collectives
-    if not has_work:
+    rank, world = _RANK.search(events.head), _WORLD.search(events.head)
+    trace.rank = int(rank[1]) if rank else None
+    trace.world = int(world[1]) if world else None
+    if trace.rank is None and (named := _RANK_OF_NAME.search(path.name)):
+        trace.rank = int(named[1])
+    trace.damage = events.damage or (None if events.closed else "it has no end")
+    if not (trace.has_device or trace.by_thread[COMPUTE] or trace.collectives):
         reason = f"holds {with_noun(trace.spans, 'span')}, and none of an operator or a kernel"
-        remedy = "record them, as `escala why --help` shows"
-        raise InputError(
-            path, None, f"{reason}; {trace.damage}" if trace.damage else reason, remedy
-        )
+        reason += f"; {trace.damage}" * bool(trace.damage)
+        raise InputError(path, None, reason, "record them, as `escala why --help` shows")
     return trace
 
 
 def divide(traces: Sequence[Trace]) -> Breakdown:
-    """Divide the steps of a training; ranks that files do not tell are numbered in their order."""
-    known = {trace.rank for trace in traces}
-    if None in known or len(known) < len(traces):
-        for rank, trace in enumerate(traces):
-            trace.rank = rank
-    traces = sorted(traces, key=lambda trace: trace.rank)
-    waits, last = _waits(traces)
-    rows, has_steps = [], all(trace.by_thread[STEP] for trace in traces)
-    for trace, waiting in zip(traces, waits, strict=True):
-        parts, steps = trace.parts(waiting)
-        if len(steps) >= _STEPS_WITH_FIRST:
-            steps = steps[1:]
+    """Divide the steps of a training by the traces of its ranks.
+
+    Raises
+    ------
+    InputError : two traces are of one rank.
+    """
+    notes, by_rank = [], {trace.rank: trace for trace in traces}
+    if None in by_rank:
+        by_rank = dict(enumerate(traces))
+        if len(traces) > 1:
+            notes.append("Files do not tell their ranks: they are taken for those of ranks 0, 1, …")
+    for trace in traces:
+        if trace not in by_rank.values():
+            reason = f"is of rank {trace.rank}, and so is {by_rank[trace.rank].path}"
+            remedy = "name one trace of each rank, of equal steps of one run"
+            raise InputError(trace.path, None, reason, remedy)
+    by_rank = dict(sorted(by_rank.items()))
+    waits, last = _waits(by_rank)
+    world = max((trace.world or 0 for trace in traces), default=0)
+    if not last.empty and len(traces) < world:
+        last = last[:0]
+    rows = []
+    for (rank, trace), waiting in zip(by_rank.items(), waits, strict=True):
+        parts, steps = trace.parts(waiting if len(last) else waiting[:0])
         begins, ends = steps.T
         seconds = cover_in_order(parts, begins, ends)
         collectives = join(np.concatenate([parts[SKEW], parts[TRANSFER]]))
@@ -271,39 +330,66 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
         # Differences of sums are exact to about a nanosecond.
         seconds[OVERLAP] = (covered_between(begins, ends, collectives) - exposed).round(9)
         seconds[UNEXPLAINED] = ends - begins - sum(seconds[part] for part in parts)
-        if trace.launches and not trace.collectives:
+        if trace.lacks_device:
             seconds[SKEW] = seconds[TRANSFER] = seconds[OVERLAP] = np.full(len(steps), np.nan)
         elif last.empty and len(parts[TRANSFER]):
             seconds[SKEW] = np.full(len(steps), np.nan)
         seconds[WHOLE] = ends - begins
         means = {part: float(values.mean()) for part, values in seconds.items()}
-        rows.append({"rank": trace.rank, "steps": len(steps)} | means)
+        rows.append({"rank": rank, "steps": len(steps)} | means)
+        notes.extend(_notes(rank, trace, parts[COMPUTE], steps))
     columns = ["steps", *_ON_GPU, OVERLAP, UNEXPLAINED, WHOLE]
     table = pd.DataFrame(rows).set_index("rank").reindex(columns=columns).fillna({COPIES: 0.0})
-    damage = {trace.rank: trace.damage for trace in traces if trace.damage}
-    lacks_gpu = any(trace.launches and not trace.collectives for trace in traces)
-    return Breakdown(table, last, lacks_gpu, has_steps, damage)
+    return Breakdown(table, last, any(trace.lacks_device for trace in traces), notes)
 
 
-def _waits(traces: Sequence[Trace]) -> tuple[list[np.ndarray], pd.Series]:
+def _notes(rank: int, trace: Trace, compute: np.ndarray, steps: np.ndarray) -> Iterator[str]:
+    """Yield what the trace of a rank does not tell."""
+    if not trace.by_thread[STEP]:
+        yield (
+            f"The trace of rank {rank} marks no steps, so all of it is one step: `escala why "
+            "--help` shows how to mark them."
+        )
+    elif trace.has_device:
+        work = join(compute)
+        within = covered_between(steps[:, 0], steps[:, 1], work).sum()
+        if within < _WITHIN * np.diff(work[work[:, 0] >= steps[0, 0]]).sum():
+            yield (
+                f"Much of the work of rank {rank} is outside of its marked steps, which end before "
+                "it: let each step await its result, such as by `jax.block_until_ready`."
+            )
+    if len(trace.devices) > 1:
+        yield (
+            f"The trace of rank {rank} has {len(trace.devices)} devices: what any of them does "
+            "counts, so parts are of all together."
+        )
+    if trace.damage:
+        yield f"The file of rank {rank} was not read to its end: {trace.damage}."
+
+
+def _waits(traces: Mapping[int, Trace]) -> tuple[list[np.ndarray], pd.Series]:
     """Return the spans in which each rank waits in a collective for others, and who was last."""
     nothing = [np.empty((0, 2)) for _ in traces], pd.Series(dtype=float)
-    names = sorted({name for trace in traces for name in trace.collectives})
-    spans = {name: [trace.collective(name) for trace in traces] for name in names}
-    spans = {name: of for name, of in spans.items() if len({len(one) for one in of}) == 1}
-    if len(traces) < 2 or not spans or len(spans) < len(names):
+    names = sorted({name for trace in traces.values() for name in trace.collectives})
+    of_names = [[trace.collective(name) for trace in traces.values()] for name in names]
+    if len(traces) < 2 or not names or any(len({*map(len, of)}) > 1 for of in of_names):
         return nothing
     # Of shape (ranks, collectives, 2).
-    every = np.concatenate([np.stack(of) for of in spans.values()], axis=1)
-    clocks = np.median(every[..., 1] - every[0, :, 1], axis=1)[:, None]
+    every = np.concatenate([np.stack(of) for of in of_names], axis=1)
+    apart = every[..., 1] - every[0, :, 1]
+    clocks = np.median(apart, axis=1)[:, None]
+    steps = [trace.parts(np.empty((0, 2)))[1] for trace in traces.values()]
+    unequal = np.median(np.abs(apart - clocks), axis=1).max()
+    numbers = {frozenset(trace.step_names) for trace in traces.values()}
+    if len(numbers) > 1 or unequal > _EQUAL * np.diff(steps[0]).mean():
+        return nothing
     begins = every[..., 0] - clocks
     all_began = begins.max(axis=0) + clocks
     waits = [
         np.column_stack([own[:, 0], np.clip(began, own[:, 0], own[:, 1])])
         for own, began in zip(every, all_began, strict=True)
     ]
-    ranks = np.array([trace.rank for trace in traces])
-    last = pd.Series(ranks[begins.argmax(axis=0)]).value_counts(normalize=True)
+    last = pd.Series(np.array([*traces])[begins.argmax(axis=0)]).value_counts(normalize=True)
     return waits, last
 
 
@@ -328,37 +414,31 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
     """Yield the sentences of a breakdown, and its table."""
     ranks = breakdown.ranks
     slowest = ranks.loc[ranks[WHOLE].idxmax()]
-    steps = with_noun(int(slowest["steps"]), "step")
-    yield f"{with_noun(len(ranks), 'rank')}, {steps} each. {_largest(slowest)}"
+    least, most = int(ranks["steps"].min()), int(ranks["steps"].max())
+    steps = with_noun(most, "step") if least == most else f"{least} to {most} steps"
+    yield f"{with_noun(len(ranks), 'rank')}, {steps}. {_largest(slowest)}"
     yield from _table_lines(ranks)
     yield from _exchange_lines(breakdown)
-    if len(ranks) > 1 and not ranks[[COMPUTE, TRANSFER]].isna().any(axis=None):
-        named = efficiencies(ranks)
+    if not breakdown.last.empty:
         yield (
             "Parallel efficiency {parallel:.0%} = load balance {balance:.0%} × communication "
             "{communication:.0%} (serialisation {serialisation:.0%} × transfer {transfer:.0%})."
-        ).format(**named)
-    if not breakdown.has_steps:
-        yield (
-            "A trace marks no steps, so its whole time is one step: `escala why --help` shows how "
-            "to mark them."
-        )
-    for rank, damage in breakdown.damage.items():
-        yield f"The file of rank {rank} was not read to its end: {damage}."
+        ).format(**efficiencies(ranks))
+    yield from breakdown.notes
 
 
 def efficiencies(ranks: pd.DataFrame) -> dict[str, float]:
     """Return the efficiencies of POP from the parts of the steps of all ranks.
 
-    Useful is computing. Transfer is what the exposed sums cost beyond waiting; POP simulates an
-    ideal network for it (POP Standard Metrics for Parallel Performance Analysis,
+    Useful is all time without exposed collectives. Transfer is what these cost beyond waiting; POP
+    simulates an ideal network for it (POP Standard Metrics for Parallel Performance Analysis,
     https://www.pop-coe.eu/node/69).
 
     Parameters
     ----------
     ranks : as of `Breakdown`.
     """
-    useful, whole = ranks[COMPUTE], ranks[WHOLE].max()
+    useful, whole = ranks[WHOLE] - ranks[SKEW] - ranks[TRANSFER], ranks[WHOLE].max()
     transfer = 1 - ranks[TRANSFER].max() / whole
     communication = useful.max() / whole
     return {
@@ -408,7 +488,7 @@ def _table_lines(ranks: pd.DataFrame) -> Iterable[str]:
 
 def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
     ranks = breakdown.ranks
-    if breakdown.lacks_gpu:
+    if breakdown.lacks_device:
         yield (
             "Collectives are on a GPU, whose kernels are not in the traces: record "
             "ProfilerActivity.CUDA, too."
@@ -417,7 +497,7 @@ def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
     exposed = ranks[[SKEW, TRANSFER]].sum(axis=1)
     whole = exposed + ranks[OVERLAP]
     if not whole.any():
-        yield "The traces have no collective: nothing is exchanged."
+        yield "The traces show no collective."
         return
     rank = whole.idxmax()
     yield (
@@ -428,7 +508,7 @@ def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
     if breakdown.last.empty:
         yield (
             "How much of this is waiting for a slower rank is not known: that needs the traces of "
-            "all ranks, of the same steps."
+            "all ranks, of equal steps."
         )
         return
     slowest, often = breakdown.last.index[0], breakdown.last.iloc[0]

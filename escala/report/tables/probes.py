@@ -40,6 +40,7 @@ from escala.analysis.statistics import (
 from escala.analysis.tables import records
 from escala.analysis.traces import spans
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
+from escala.core.readable import with_noun
 from escala.experiment.runs import (
     MAIN,
     ONE_PROCESS,
@@ -53,11 +54,7 @@ from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import DECIMALS, Judge
 from escala.report.tables.views import is_among
 
-#: By a probe that divides a step, why a run that ended ok has no parts.
-_NO_FILES = {
-    "clocks": "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder, run again",
-    "torch-trace": "the run ended ok, but left no ranks/rank*.trace.json.gz",
-}
+_NO_FILES = "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder and run again"
 _NO_CLOCK = "the ranks ran on several machines, whose clocks differ"
 _NOT_INSIDE = "the strategy has no moments inside the step"
 
@@ -74,16 +71,24 @@ def _with_parts(evidence: Evidence) -> tuple[list[Measurement], list[Measurement
     The steps of a program are divided by traces, those of other workloads by clocks.
     """
     divided, others = [], []
-    for probe, files_of in (("clocks", clocks_files), ("torch-trace", trace_files)):
-        for run in evidence.probe_runs(probe):
-            if probe == "torch-trace" and "program" not in run:
-                continue
-            if run["status"] != "ok":
-                others.append(run)
-            elif files_of(Path(run["file"])):
-                divided.append(run)
-            else:
-                others.append(run | {"reason": _NO_FILES[probe]})
+    for run in evidence.probe_runs("clocks"):
+        if run["status"] != "ok":
+            others.append(run)
+        elif clocks_files(Path(run["file"])):
+            divided.append(run)
+        else:
+            others.append(run | {"reason": _NO_FILES})
+    for run in evidence.probe_runs("torch-trace"):
+        if "program" not in run:
+            continue
+        ranks, traces = run["layout"].ranks, len(trace_files(Path(run["file"])))
+        if run["status"] != "ok":
+            others.append(run)
+        elif traces == ranks:
+            divided.append(run)
+        else:
+            reason = f"of {with_noun(ranks, 'rank')}, {traces} left a trace of steps of PyTorch"
+            others.append(run | {"reason": reason})
     return divided, others
 
 
