@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import changed, clocked, clocks_of_rank, horovod_events
+from fixtures_runs import changed, clocked, clocks_of_rank, horovod_events, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import table_of, tabled
@@ -26,7 +29,8 @@ from escala.analysis.attribution import (
     segments,
 )
 from escala.analysis.statistics import mean_interval
-from escala.core.files import read_json
+from escala.analysis.traces.spans import SOURCE
+from escala.core.files import read_json, write_json
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
 from escala.report import tables
@@ -186,6 +190,58 @@ def test_a_run_that_ended_ok_without_clocks_is_a_row_with_its_reason(tmp_path):
         single, before = (each[name].query("strategy == 'single'") for each in (rest, whole))
         assert single["part"].tolist() == before["part"].tolist() and single["part"].notna().all()
         assert (single["kind"] == "measured").all()
+
+
+def write_traces(folder: Path, ranks: int, seconds: float) -> None:
+    """Write the trace of each rank of a program: steps of these seconds, half of it computing."""
+    folder.mkdir(parents=True)
+    for rank in range(ranks):
+        events = [
+            {"ph": "X", "pid": 1, "tid": 1, "ts": 1e6 * seconds * step, "dur": 1e6 * part} | about
+            for step in range(5)
+            for part, about in (
+                (seconds, {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}),
+                (seconds / 2, {"cat": "cpu_op", "name": "aten::linear"}),
+            )
+        ]
+        content = {"distributedInfo": {"rank": rank}, "traceEvents": events}
+        packed = gzip.compress(json.dumps(content).encode())
+        (folder / f"rank{rank}.trace.json.gz").write_bytes(packed)
+
+
+@pytest.mark.parametrize("fault", [None, "a rank lacks", "a file is cut"])
+def test_traces_divide_the_steps_of_a_program(fault, tmp_path):
+    experiment = program(tmp_path)
+    probe_runs = []
+    for strategy, seconds in (("single", 0.08), ("torch-ddp", 0.1)):
+        [timed] = [p for p in experiment.runs if f"/{strategy}/" in str(p) and "rep1" in p.parts]
+        for repeat in (1, 2, 3):
+            path = timed.parent.with_name(f"torch-trace.rep{repeat}") / "run.json"
+            ranks = 1 if strategy == "single" else 2
+            write_traces(path.parent / "ranks", ranks, seconds)
+            write_json(path, read_json(timed) | {"instrument": "torch-trace", "repeat": repeat})
+            probe_runs.append(path)
+    last = probe_runs[-1].parent / "ranks/rank1.trace.json.gz"
+    if fault == "a rank lacks":
+        last.unlink()
+    elif fault:
+        last.write_bytes(b"")
+    table = table_of("attribution", experiment, probe_files=probe_runs)
+    left_out = table[table["part"].isna()]
+    reasons = {"a rank lacks": "of 2 ranks, 1 left a trace", "a file is cut": "holds 0 spans"}
+    assert len(left_out) == (fault is not None)
+    assert left_out["reason"].str.contains(reasons.get(fault, "")).all()
+    known = table.dropna(subset="part").set_index(["strategy", "rank", "part"])
+    two = known.loc["torch-ddp"]
+    assert two["runs"].eq(3 - (fault is not None)).all() and set(two["source"]) == {SOURCE}
+    assert two.loc[(1, "compute"), "seconds"] == pytest.approx(0.05)
+    assert two.loc[(1, "unexplained"), "seconds"] == pytest.approx(0.05)
+    # A step of two ranks is compared with as many steps of one as it makes in an epoch.
+    one, both = (read_json(probe_runs[place])["epochs"][-1]["steps"] for place in (0, 3))
+    assert two["reference_steps"].eq(one / both).all() and one > both
+    for part, seconds, alone in ((WHOLE, 0.1, 0.08), ("compute", 0.05, 0.04)):
+        expected = seconds - one / both * alone
+        assert two.loc[(0, part), "difference_seconds"] == pytest.approx(expected)
 
 
 @pytest.fixture(scope="module")

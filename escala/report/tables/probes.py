@@ -40,6 +40,7 @@ from escala.analysis.statistics import (
 from escala.analysis.tables import records
 from escala.analysis.traces import spans
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
+from escala.core.errors import InputError
 from escala.core.readable import with_noun
 from escala.experiment.runs import (
     MAIN,
@@ -65,31 +66,30 @@ def _about(run: Measurement) -> dict:
     return base.data_of(run) | names
 
 
-def _with_parts(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
-    """Return the runs whose steps can be divided, then the others, each with the reason.
-
-    The steps of a program are divided by traces, those of other workloads by clocks.
-    """
-    divided, others = [], []
+def _with_clocks(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
+    """Return the runs with clocks that left moments, then the others, each with the reason."""
+    with_moments, failed, empty = [], [], []
     for run in evidence.probe_runs("clocks"):
         if run["status"] != "ok":
-            others.append(run)
+            failed.append(run)
         elif clocks_files(Path(run["file"])):
-            divided.append(run)
+            with_moments.append(run)
         else:
-            others.append(run | {"reason": _NO_FILES})
-    for run in evidence.probe_runs("torch-trace"):
-        if "program" not in run:
-            continue
-        ranks, traces = run["layout"].ranks, len(trace_files(Path(run["file"])))
-        if run["status"] != "ok":
-            others.append(run)
-        elif traces == ranks:
-            divided.append(run)
-        else:
-            reason = f"of {with_noun(ranks, 'rank')}, {traces} left a trace of steps of PyTorch"
-            others.append(run | {"reason": reason})
-    return divided, others
+            empty.append(run | {"reason": _NO_FILES})
+    return with_moments, [*failed, *empty]
+
+
+def _parts_of_program(run: Measurement) -> pd.DataFrame | str:
+    """Return the parts of the steps of a run with traces, or why there are none."""
+    files, ranks = trace_files(Path(run["file"])), run["layout"].ranks
+    if run["status"] != "ok":
+        return run["reason"] or run["status"]
+    if len(files) != ranks:
+        return f"of {with_noun(ranks, 'rank')}, {len(files)} left a trace of steps of PyTorch"
+    try:
+        return spans.attribution(files)
+    except InputError as error:
+        return f"{error.where}: {error.reason}"
 
 
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
@@ -102,9 +102,24 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         oversubscribed = run["ranks"]["oversubscribed"]
         return _about(run) | {"oversubscribed": oversubscribed, "kind": "unavailable"}
 
-    runs, without_parts = _with_parts(evidence)
+    runs, without_parts = _with_clocks(evidence)
+    parts = {
+        run["file"]: run_attribution(
+            Path(run["file"]), run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"]
+        )
+        for run in runs
+    }
+    for run in evidence.probe_runs("torch-trace"):
+        # Clocks divide the steps of Escala's own networks.
+        if "program" in run:
+            found = _parts_of_program(run)
+            if isinstance(found, str):
+                without_parts.append(run | {"reason": found})
+            else:
+                runs.append(run)
+                parts[run["file"]] = found
     yield from map(common_columns, without_parts)
-    parts = {run["file"]: _parts_of_run(run).set_index(["rank", "part"]) for run in runs}
+    parts = {file: of_run.set_index(["rank", "part"]) for file, of_run in parts.items()}
     by_names = base.by_configuration(runs)
     for names, of_all_sessions in by_names.items():
         number, reference = _reference(names, by_names, evidence, tables)
@@ -126,14 +141,6 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         of_runs = [parts[run["file"]] for run in same]
         for row in _parts(of_runs, differences, evidence.level):
             yield common | row
-
-
-def _parts_of_run(run: Measurement) -> pd.DataFrame:
-    """Return the parts of the steps of a run, as `run_attribution` returns them."""
-    file = Path(run["file"])
-    if "program" in run:
-        return spans.attribution(trace_files(file))
-    return run_attribution(file, run["strategy"] == ONE_PROCESS[0], run["ranks"]["one_clock"])
 
 
 def _reference(
@@ -160,7 +167,7 @@ def _parts(
 
     Parameters
     ----------
-    runs : results of `_parts_of_run`, by rank and part.
+    runs : results of `run_attribution`, by rank and part.
     differences : seconds of runs by rank and part, minus the seconds of the reference's run in
         the same pair.
     """
@@ -231,10 +238,8 @@ def _steps(run: Measurement) -> float:
 
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each segment of the typical step of each run with clocks, by rank."""
-    runs, without_parts = (
-        [run for run in of if "program" not in run] for of in _with_parts(evidence)
-    )
-    yield from (_about(run) | {"kind": "unavailable"} for run in without_parts)
+    runs, without_moments = _with_clocks(evidence)
+    yield from (_about(run) | {"kind": "unavailable"} for run in without_moments)
     for run in runs:
         row = _about(run) | {"kind": "unavailable"}
         if not run["ranks"]["one_clock"]:
