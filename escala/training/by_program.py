@@ -422,7 +422,10 @@ def _project(
     output: child.Output,
     execution: child.Execution,
 ) -> dict | None:
-    """Return the time of the whole training (`program.projected` of run.json); None if unknown."""
+    """Return the time of the whole training (`program.projected` of run.json); None if unknown.
+
+    What a program does after its window, if it ends by itself then, it does after its training.
+    """
     epochs_of_hook = marks.value_at_begin(report.all_marks, "epochs")
     ways = {
         "its command": plan["epochs"] if "epochs" in program.placeholders else program.epochs,
@@ -432,6 +435,8 @@ def _project(
     for source, epochs in ways.items():
         if epochs and (seconds := report.window.project(epochs, execution.started)):
             steps = report.window.epoch_steps
+            if report.known_by != marks.OUTPUT and not execution.code:  # Else Escala ended it.
+                seconds += execution.at - report.window.ended
             return {"seconds": seconds, "epochs": epochs, "steps": steps, "told_by": source}
     return None
 
