@@ -56,6 +56,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from escala.analysis.intervals import cover_in_order, covered_between, join
 from escala.probes import timeline
 from escala.probes.clocks import (
     BACKWARD_ENDS,
@@ -174,15 +175,18 @@ def seconds_within(parts: Mapping[str, Intervals], begins: float, ends: float) -
     `overlap` are the seconds of the parts `EXCHANGE` that other parts cover. `unexplained` are the
     seconds that no part covers.
     """
-    cuts, covers = _cut(parts, begins, ends)
-    # For each part, how many of the parts up to this part cover each instant.
-    seconds, coverings = np.diff(cuts), np.cumsum(covers, axis=0)
-    seconds_of = dict(zip(parts, (covers & (coverings == 1)) @ seconds, strict=True))
-    is_exchange = covers[[name in EXCHANGE for name in parts]].any(axis=0)
+
+    def one(seconds: np.ndarray) -> float:
+        return float(seconds[0])
+
+    begin, end = np.array([begins]), np.array([ends])
+    seconds_of = {name: one(seconds) for name, seconds in cover_in_order(parts, begin, end).items()}
+    exchange = [parts[name] for name in EXCHANGE if name in parts]
+    exchanged = covered_between(begin, end, join(np.concatenate([np.empty((0, 2)), *exchange])))
     exposed = sum(seconds_of[name] for name in EXCHANGE if name in parts)
     return seconds_of | {
-        OVERLAP: is_exchange @ seconds - exposed,
-        UNEXPLAINED: (coverings[-1] == 0) @ seconds,
+        OVERLAP: one(exchanged) - exposed,
+        UNEXPLAINED: ends - begins - sum(seconds_of.values()),
     }
 
 

@@ -21,9 +21,10 @@ examples:
 
 In PyTorch, around some steps of each rank, in a folder that is empty before:
 
-  from torch.profiler import profile, schedule, tensorboard_trace_handler
-  with profile(schedule=schedule(wait=3, warmup=1, active=10, repeat=1),
-               on_trace_ready=tensorboard_trace_handler("traces", use_gzip=True)) as profiler:
+  with torch.profiler.profile(
+      schedule=torch.profiler.schedule(wait=3, warmup=1, active=10, repeat=1),
+      on_trace_ready=torch.profiler.tensorboard_trace_handler("traces", use_gzip=True),
+  ) as profiler:
       for batch in loader: …; profiler.step()
 
 In JAX, after the first steps of each process, with a folder for each of them:

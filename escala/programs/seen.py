@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -348,6 +348,11 @@ def _rest_seconds(process: Process, step: float) -> tuple[float, float]:
     return mean(between or [0.0]), within / process.made
 
 
+def largest_known(fractions: Iterable[float | None]) -> float | None:
+    """Return the largest of some fractions; None if none is known."""
+    return max((fraction for fraction in fractions if fraction is not None), default=None)
+
+
 def window_of(processes: Sequence[Process]) -> Window | None:
     """Return the window of the processes of a run; None if their steps never were steady.
 
@@ -445,5 +450,5 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         last.ended,
         rest_seconds,
         period,
-        max(filter(None, (p.waiting_between(first, made) for p in processes)), default=None),
+        largest_known(process.waiting_between(first, made) for process in processes),
     )

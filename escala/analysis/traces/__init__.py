@@ -16,11 +16,11 @@ def explain(paths: Sequence[Path]) -> Iterator[str]:
     ------
     InputError : a file is no trace, or tells of too few steps.
     """
-    of_ranks = [path for path in paths if not _is_of_horovod(path)]
-    if of_ranks:
-        yield from spans.lines(spans.divide([*map(spans.read, of_ranks)]))
+    rank_files = [path for path in paths if not _is_of_horovod(path)]
+    if rank_files:
+        yield from spans.lines(spans.divide([*map(spans.read, rank_files)]))
     for path in paths:
-        if path not in of_ranks:
+        if path not in rank_files:
             if len(paths) > 1:
                 yield f"{path}:"
             yield from horovod.lines(horovod.diagnose(path))

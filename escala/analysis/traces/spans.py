@@ -119,7 +119,7 @@ def _spans() -> array:
 
 @dataclass(eq=False)
 class Trace:
-    """What is kept of the trace of a rank. Moments are in seconds of its clock.
+    """The spans that are kept of the trace of a rank, in seconds of its clock.
 
     Attributes
     ----------
@@ -192,12 +192,12 @@ class Trace:
 
     @property
     def has_device(self) -> bool:
-        """Whether kernels tell what computes."""
+        """Return whether spans of kernels tell what computes."""
         return bool(self.kernels)
 
     @property
     def lacks_device(self) -> bool:
-        """Whether collectives are on a device that is not recorded."""
+        """Return whether collectives are on a device that is not recorded."""
         return bool(self.launches) and not (self.collectives or self.kernels)
 
     def collective(self, name: str) -> np.ndarray:
@@ -213,12 +213,12 @@ class Trace:
             return max(sums, key=lambda t: np.diff(sums[t]).sum(), default=None)
 
         thread = longest(STEP) or longest(COMPUTE)
-        of_thread = {
+        thread_spans = {
             part: _table(self.by_thread[part].get(thread, ()))
             for part in (STEP, INPUT, COMPUTE, _AWAIT, _OPTIMIZER)
         }
         exchange = [_table(spans) for spans in self.collectives.values()]
-        spans = of_thread | {
+        spans = thread_spans | {
             SKEW: waiting,
             TRANSFER: np.concatenate([np.empty((0, 2)), *exchange]),
             COPIES: _table(self.copies),
@@ -371,11 +371,12 @@ def _waits(traces: Mapping[int, Trace]) -> tuple[list[np.ndarray], pd.Series]:
     """Return the spans in which each rank waits in a collective for others, and who was last."""
     nothing = [np.empty((0, 2)) for _ in traces], pd.Series(dtype=float)
     names = sorted({name for trace in traces.values() for name in trace.collectives})
-    of_names = [[trace.collective(name) for trace in traces.values()] for name in names]
-    if len(traces) < 2 or not names or any(len({*map(len, of)}) > 1 for of in of_names):
+    spans_by_name = [[trace.collective(name) for trace in traces.values()] for name in names]
+    is_equal = all(len({*map(len, rank_spans)}) == 1 for rank_spans in spans_by_name)
+    if len(traces) < 2 or not names or not is_equal:
         return nothing
     # Of shape (ranks, collectives, 2).
-    every = np.concatenate([np.stack(of) for of in of_names], axis=1)
+    every = np.concatenate([np.stack(rank_spans) for rank_spans in spans_by_name], axis=1)
     apart = every[..., 1] - every[0, :, 1]
     clocks = np.median(apart, axis=1)[:, None]
     steps = [trace.parts(np.empty((0, 2)))[1] for trace in traces.values()]

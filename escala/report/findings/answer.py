@@ -76,7 +76,7 @@ def best_uses(report: Report) -> Iterator[Finding]:
     evidence = "best_use", "seconds_per_epoch"
     for answer in report.answers:
         line = first_line(answer, report.names)
-        if report.is_of_session:
+        if report.is_of_session and answer.verdict == TIED:
             line = next(_tell_session(answer, report), line)
         yield Finding(line, *evidence, task=answer.key)
     for answer in report.answers:
@@ -133,10 +133,10 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         )
     yield from _compare_others(answer, names)
     if answer.verdict == TIED:
-        of_session = [*_tell_session(answer, report)]
-        yield from (
-            [first_line(answer, names)] if of_session and report.is_of_session else of_session
-        )
+        sentences = [*_tell_session(answer, report)]
+        if sentences and report.is_of_session:  # It is the first line already.
+            sentences = [first_line(answer, names)]
+        yield from sentences
     if is_decided:
         yield from _compare_whole_runs(answer, names)
     if answer.verdict == PAYS:

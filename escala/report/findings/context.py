@@ -127,7 +127,7 @@ class Report:
 
     @property
     def is_of_session(self) -> bool:
-        """Whether the experiment asks for the times of its session, and not of the next one."""
+        """Return whether the experiment asks for times of its session, not of the next one."""
         return bool(self.tables["looks"]["threshold"].notna().any())
 
     @cached_property

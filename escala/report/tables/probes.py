@@ -119,7 +119,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 runs.append(run)
                 parts[run["file"]] = found
     yield from map(common_columns, without_parts)
-    parts = {file: of_run.set_index(["rank", "part"]) for file, of_run in parts.items()}
+    parts = {file: rows.set_index(["rank", "part"]) for file, rows in parts.items()}
     by_names = base.by_configuration(runs)
     for names, of_all_sessions in by_names.items():
         number, reference = _reference(names, by_names, evidence, tables)
