@@ -142,6 +142,9 @@ def measure(
             period := max(tried.period for tried in filter(None, trials))
         ):
             workload["window"] = max(workload["window"], math.ceil(_PERIODS * period))
+    if "torch-trace" in drafted.settings and (why := trial.why_untraced(one)):
+        del drafted.settings["torch-trace"]
+        say(f"--why is left out: {why}")
     experiment = Experiment(drafted.settings, file)
     for sentence in trial.report(one, several, experiment):
         say(sentence)

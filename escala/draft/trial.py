@@ -142,6 +142,17 @@ class Trial:
         return (epochs / self.planned_epochs - 1) * (self.seconds - start_seconds)
 
 
+def why_untraced(tried: Trial) -> str | None:
+    """Return why PyTorch's profiler cannot trace the steps of a program; None if it may."""
+    if tried.result is None:  # A later step may be seen.
+        return None
+    if tried.known_by not in (marks.HOOK, marks.SEEN):
+        return "a trace needs steps that are seen, or told by the hook"
+    if "torch" not in tried.result["versions"]:
+        return "a trace needs PyTorch, which its interpreter does not have"
+    return None
+
+
 def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
     """Make one run of an experiment on a program, for `EPOCHS` epochs at most.
 

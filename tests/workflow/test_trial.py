@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,13 @@ def test_lines_that_each_process_may_write_are_refused(experiment):
     tried = experiment(EACH, "{ranks_of_node}", strategy="own-launcher", more="1x2", **pattern)
     with pytest.raises(InputError, match=r"two processes.* 3 times and 6 times.*\?P<epoch>"):
         trial.try_together(tried, trial.find_largest(tried), first(tried))
+
+
+def test_steps_that_pytorch_cannot_trace_are_told_before_they_are_measured(experiment):
+    told = first(experiment("from escala_steps import steps\nfor _ in steps(range(9)): pass"))
+    assert "torch" not in told.result["versions"] and "PyTorch" in trial.why_untraced(told)
+    assert trial.why_untraced(replace(told, result={"versions": {"torch": "2"}})) is None
+    assert "hook" in trial.why_untraced(replace(told, known_by="output"))
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
