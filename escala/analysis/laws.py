@@ -1,6 +1,6 @@
-"""Fit Amdahl's law and the universal scalability law to measured ratios of times.
+"""Efficiencies of parallel trainings, and the laws that are fitted to measured ratios of times.
 
-Both laws give the time of n processes, divided by that of one:
+Amdahl's law and the universal scalability law give the time of n processes, divided by that of one:
 
 | law | T(n) / T(1) |
 |---|---|
@@ -46,6 +46,34 @@ def efficiency_of_doubling(speedup: float | None, times: float) -> float | None:
     if not speedup or times <= 1:
         return None
     return speedup ** (1 / math.log2(times)) / 2
+
+
+def efficiencies(
+    useful: Sequence[float], whole: float, transfer: float | None = None
+) -> dict[str, float]:
+    """Return the efficiencies of the ranks of a training, as POP defines them.
+
+    Parallel = load balance × communication, and communication = serialisation × transfer (POP
+    Standard Metrics for Parallel Performance Analysis, https://www.pop-coe.eu/node/69).
+
+    Parameters
+    ----------
+    useful : the useful seconds of each rank.
+    whole : the seconds of the slowest rank in all.
+    transfer : the seconds that exchanges cost beyond waiting; POP simulates an ideal network for
+        them. None if they are not known.
+    """
+    most = np.max(useful)
+    result = {
+        "parallel_efficiency": np.mean(useful) / whole,
+        "load_balance": np.mean(useful) / most,
+        "communication_efficiency": most / whole,
+    }
+    if transfer is not None:
+        ideal = 1 - transfer / whole
+        result["serialisation_efficiency"] = most / whole / ideal
+        result["transfer_efficiency"] = ideal
+    return result
 
 
 class Laws(NamedTuple):

@@ -17,8 +17,8 @@ from escala.core import console
 from escala.core.arguments import Parser
 from escala.core.console import say
 from escala.core.readable import in_words
+from escala.draft import change, sweep, trial
 from escala.draft import program as draft_program
-from escala.draft import sweep, trial
 from escala.draft.command import EXAMPLE
 from escala.draft.file import Draft, text
 from escala.experiment import Experiment
@@ -39,6 +39,7 @@ examples:
   escala try --data reads=~/reads -- ./train.sh {{data.reads}} {{output}}
   escala try --sweep rows=16,64,256 --torch -- python train.py --batch {{rows_of_rank}}
                                                       from which batch on do processes pay?
+  escala try --apply -- python train.py               and what do such changes gain?
   escala try --dry --torch -- python train.py         what would start, and nothing is started
 
 placeholders:
@@ -63,6 +64,11 @@ def add(parser: Parser) -> None:
         "--sweep", type=sweep.parse, metavar="NAME=N,N",
         help="also find where more processes begin to pay: measure with these values of {rows} or "
         "{epochs}, or of the option --NAME of the command",
+    )  # fmt: skip
+    parser.add_argument(
+        "--apply", action="store_true",
+        help="also measure what the trial suggests to change, each as a configuration: memory that "
+        "stays, a worker for each loader",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -103,6 +109,9 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
             "with --strategy."
         )
         drafted = typed
+    if arguments.apply:
+        for sentence in change.add(drafted, filter(None, (one, several))):
+            say(sentence)
     code, content = flow.measure(drafted, file, (one, several), arguments)
     if content and arguments.sweep:
         rows = content["sweep"] = sweep.judge(content, arguments.sweep)

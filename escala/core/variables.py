@@ -41,6 +41,8 @@ MARKS = "ESCALA_STEPS"
 TRACED = "ESCALA_TRACE"
 #: The variable with the seconds of steady steps for which a program runs.
 WINDOW = "ESCALA_WINDOW"
+#: The variable with the fewest processes by which a DataLoader of a program loads its batches.
+LOADER_WORKERS = "ESCALA_LOADER_WORKERS"
 
 
 def _of_engines(use: str) -> dict[str, str]:

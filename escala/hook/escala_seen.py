@@ -9,29 +9,33 @@ lines are:
   Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is
   unknown. If `taken` is above 0, the loop has already taken so many batches and goes on after
   another loop, such as an evaluation.
-- `["step", time, steps, batches, waited, rows]`: a step ended. Totals until now: steps of the
-  process, batches of this loop, and seconds in which all loops waited for batches. The rows of the
-  step, if the script tells them.
+- `["step", time, steps, batches, waited, rows, cores, kernel, faults]`: a step ended. Totals until
+  now: steps of the process, batches of this loop, seconds in which all loops waited for batches,
+  core seconds of the process, those of them in the kernel, and page faults. The rows of the step,
+  if the script tells them.
 - `["steady", time, steps]`: after this step, step times are steady.
 - `["epoch", time, {name: score}]`: an epoch of Keras ended.
 - `["told", time]`: the script tells of its steps by `escala_steps`; the lines before do not count.
 
 If `ESCALA_WINDOW` is a number of seconds, the *window* is this time of steady steps. After the
 window, all processes of a run end at the same step. The file `window.json`, beside the folders of
-marks, has the number of this step, and about how many seconds pass until then. Errors here never
-end the training. Python 3.8 or later.
+marks, has the number of this step, and about how many seconds pass until then. If
+`ESCALA_LOADER_WORKERS` is a number, each loader of PyTorch has at least so many workers, which
+stay. Errors here never end the training. Python 3.8 or later.
 """
 
 import atexit
 import functools
 import json
 import os
+import resource
 import time
 
 _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 _SECONDS = float(os.environ.get("ESCALA_WINDOW") or 0)
 _WINDOW = os.path.join(os.path.dirname(_FOLDER or ""), "window.json")
 _TRACE = os.environ.get("ESCALA_TRACE")
+_WORKERS = int(os.environ.get("ESCALA_LOADER_WORKERS") or 0)
 #: The least seconds between two writes.
 _EVERY_SECONDS = 0.05
 #: Step times are steady if the mean of three times differs by at most this fraction from the mean
@@ -141,7 +145,10 @@ class _Steps:
         """Note that steps ended; end the process at the last step of the window."""
         now = time.monotonic()
         self.made += made
-        self._write(["step", now, self.made, self.batches, self.waited, rows])
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cores = used.ru_utime + used.ru_stime
+        totals = [self.made, self.batches, self.waited, rows, cores, used.ru_stime, used.ru_minflt]
+        self._write(["step", now, *totals])
         if self._rule.step(now, made, self.made):
             self._write(["steady", now, self.made])
         if _TRACE:
@@ -307,6 +314,17 @@ def _loaders(module):
             self._escala_batches += 1
         return batch
 
+    make = module.DataLoader.__init__
+
+    @functools.wraps(make)
+    def make_with_workers(self, *arguments, **named):
+        # The number of workers is the sixth of the arguments.
+        if len(arguments) < 6 and (named.get("num_workers") or 0) < _WORKERS:
+            named = {**named, "num_workers": _WORKERS, "persistent_workers": True}
+        make(self, *arguments, **named)
+
+    if _WORKERS:
+        module.DataLoader.__init__ = make_with_workers
     module._BaseDataLoaderIter.__next__ = follow
     _after(module.DataLoader, "__iter__", begin)
 

@@ -28,6 +28,11 @@ def trace_files(run_file: Path) -> list[Path]:
     return sorted(run_file.parent.glob("ranks/rank*.trace.json.gz"))
 
 
+def counted_files(run_file: Path) -> list[Path]:
+    """Return the files with the floating-point operations of the ranks of a run."""
+    return sorted(run_file.parent.glob("ranks/rank*.flops.json"))
+
+
 class TorchTrace(Probe):
     """Trace some steps of each rank, by PyTorch's profiler."""
 

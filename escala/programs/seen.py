@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, zip_longest
+from itertools import pairwise, repeat, zip_longest
 from pathlib import Path
 from statistics import mean, median, mode
 from typing import NamedTuple
@@ -41,10 +42,27 @@ FEWEST_EPOCHS = 2
 PROJECTED = "an epoch is projected from a window of its steady steps"
 
 
+class Used(NamedTuple):
+    """What a process used until a moment, or in some steps.
+
+    Attributes
+    ----------
+    input_seconds : the time in which it waits for batches.
+    core_seconds, kernel_seconds : its core time, and the part of it in the kernel.
+    minor_faults : page faults that read nothing from a disk.
+    """
+
+    input_seconds: float
+    core_seconds: float
+    kernel_seconds: float
+    minor_faults: float
+
+
 class Steps(NamedTuple):
     """`made` steps that were noted together, mostly one step, and their `rows`.
 
-    `number` is that of the last one, of all steps of the process.
+    `number` is that of the last one, of all steps of the process. `used` is what the process used
+    in them, None if that is not known.
     """
 
     began: float
@@ -52,6 +70,7 @@ class Steps(NamedTuple):
     made: int
     number: int
     rows: int | None
+    used: Used | None
 
     @property
     def seconds(self) -> float:
@@ -71,7 +90,7 @@ class Loop:
         made, before `began`.
     steps : for each note of a step, its end and the number of steps until then.
     taken : for each note, the batches of the loop that were taken until then.
-    waited : for each note, the seconds in which the process had waited for batches until then.
+    used : for each note, what the process had used until then; empty if that is not known.
     scores : the scores of Keras at the end of the loop; None if the loop did not end.
     row_counts : the rows of each note of a step, if they do not follow from the loader.
     """
@@ -84,7 +103,7 @@ class Loop:
     made_before: int = 0
     steps: list[tuple[float, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
-    waited: list[float] = field(default_factory=list)
+    used: list[Used] = field(default_factory=list)
     scores: dict[str, float] | None = None
     row_counts: list[int | None] = field(default_factory=list)
 
@@ -145,36 +164,36 @@ class Process:
         """Whether the steps of an epoch are known."""
         return bool(self.loops[-1].batches)
 
-    def waiting_between(self, first: int, last: int) -> float | None:
-        """Return the fraction of the time of some steps in which the process waited for batches.
-
-        Parameters
-        ----------
-        first, last : as of `steps_between`.
-
-        Returns
-        -------
-        None if no loader told of waiting.
-        """
-        notes = [
-            (ended, waited)
-            for loop in self.loops
-            for (ended, made), waited in zip(loop.steps, loop.waited, strict=False)
-            if first <= made <= last
-        ]
-        if len(notes) < 2 or not notes[-1][1]:
-            return None
-        (began, before), (ended, after) = notes[0], notes[-1]
-        return (after - before) / (ended - began)
-
     def steps_between(self, first: int, last: int) -> Iterator[Steps]:
         """Yield the steps after the number `first`, up to `last`."""
         for loop in self.loops:
-            since, before = loop.began, loop.made_before
-            for (ended, made), rows in zip(loop.steps, loop.rows_of_steps(), strict=True):
+            since, before, used_before = loop.began, loop.made_before, None
+            notes = zip(loop.steps, loop.rows_of_steps(), loop.used or repeat(None), strict=False)
+            for (ended, made), rows, used in notes:
                 if since is not None and first <= before and made <= last:
-                    yield Steps(since, ended, made - before, made, rows)
-                since, before = ended, made
+                    # What was used between two loops is not known.
+                    grown = used_before and Used(*map(operator.sub, used, used_before))
+                    yield Steps(since, ended, made - before, made, rows, grown)
+                since, before, used_before = ended, made, used
+
+
+def mean_step(chosen: Sequence[Steps]) -> dict[str, float | None] | None:
+    """Return the seconds of a mean step of a process, and what the process uses in it.
+
+    Returns
+    -------
+    `step_seconds` and the fields of `Used`; None if they are not known. `input_seconds` is None if
+    no loader told of waiting.
+    """
+    known = [steps for steps in chosen if steps.used]
+    if not known:
+        return None
+    made = sum(steps.made for steps in known)
+    used = Used(
+        *(sum(values) / made for values in zip(*(steps.used for steps in known), strict=True))
+    )
+    mean = {"step_seconds": sum(steps.seconds for steps in known) / made, **used._asdict()}
+    return mean if used.input_seconds else mean | {"input_seconds": None}
 
 
 def read(folder: Path) -> list[Process]:
@@ -190,10 +209,10 @@ def read(folder: Path) -> list[Process]:
             if event == "begin":
                 loops.append(Loop(time, *values, made))
             elif event == "step":
-                made, taken, waited, rows = values
+                made, taken, waited, rows, *used = values
                 loops[-1].steps.append((time, made))
                 loops[-1].taken.append(taken)
-                loops[-1].waited.append(waited)
+                loops[-1].used.append(Used(waited, *used))
                 loops[-1].row_counts.append(rows)
             elif event == "steady":
                 steady = values[0]
@@ -302,8 +321,7 @@ class Window:
     rest_seconds : the time of an epoch outside of its steps, as far as the first process has shown
         it; None if the steps of an epoch are not known.
     period : the longest seconds from one step that recurs with other work to the next; 0: none.
-    input_fraction : the part of the time in which a process waits for its next batch, of the one
-        that waits most; None if it is not known.
+    mean_steps : `mean_step` of each process; None if one is not known.
     """
 
     epochs: list[list[Epoch]]
@@ -313,7 +331,7 @@ class Window:
     ended: float
     rest_seconds: float | None
     period: float = 0.0
-    input_fraction: float | None = None
+    mean_steps: list[dict[str, float | None]] | None = None
 
     def project(self, epochs: int, started: float) -> float | None:
         """Return the seconds of a training of some epochs, which `started` by the monotonic clock.
@@ -346,11 +364,6 @@ def _rest_seconds(process: Process, step: float) -> tuple[float, float]:
         else:
             between.append(rest)
     return mean(between or [0.0]), within / process.made
-
-
-def largest_known(fractions: Iterable[float | None]) -> float | None:
-    """Return the largest of some fractions; None if none is known."""
-    return max((fraction for fraction in fractions if fraction is not None), default=None)
 
 
 def window_of(processes: Sequence[Process]) -> Window | None:
@@ -395,7 +408,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         interrupted = set()
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None
-    epochs = []
+    epochs, mean_steps = [], []
     for every in timed:
         chosen = [steps for number, steps in enumerate(every) if number not in interrupted]
         epochs.append(
@@ -409,6 +422,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
                 marked=True,
             )
         )
+        mean_steps.append(mean_step(chosen))
     notes = [PROJECTED]
     if not known:
         notes.append(ASSUMED_EPOCH)
@@ -450,5 +464,5 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         last.ended,
         rest_seconds,
         period,
-        largest_known(process.waiting_between(first, made) for process in processes),
+        None if None in mean_steps else mean_steps,
     )

@@ -14,7 +14,6 @@ import pandas as pd
 from escala.programs.marks import HOOK, OUTPUT, SEEN, WHOLE
 from escala.programs.processes import list_unlisted
 from escala.programs.program import Program
-from escala.programs.seen import largest_known
 from escala.record.diagnose import tail
 from escala.runtime.slurm import same_host
 from escala.strategies import OPTIONS, STRATEGIES
@@ -170,7 +169,7 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
         "projected": _slowest(process["projected"] for process in training),
-        "input_fraction": largest_known(process["input_fraction"] for process in training),
+        "mean_steps": [*chain(*(process["mean_steps"] or () for process in training))] or None,
         "notes": notes,
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),

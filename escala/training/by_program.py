@@ -220,7 +220,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
     return _measure(epochs, execution.started, report.window) | {
         "known_by": report.known_by,
         "projected": report.window and _project(report, program, plan, output, execution),
-        "input_fraction": report.window and report.window.input_fraction,
+        "mean_steps": report.window and report.window.mean_steps,
         "parameters": marks.value_at_begin(report.all_marks, marks.PARAMETERS),
         "whole_seconds": execution.at - execution.started,
         # Those of the first process that reports a number: several ranks may be in it.

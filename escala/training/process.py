@@ -84,8 +84,8 @@ class Measurements(TypedDict):
     epoch_steps: int | None
     whole_seconds: float | None
     projected: dict[str, Any] | None
-    #: The part of the time of a program's steps in which it waits for its next batch.
-    input_fraction: float | None
+    #: What a mean step takes and uses in each process of a program (`escala.programs.seen`).
+    mean_steps: list[dict[str, float | None]] | None
     #: The number of all ranks; threads and GPUs of this process; and each rank's part of a batch.
     ranks: int
     threads: dict[str, int]

@@ -12,10 +12,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import changed, clocked, clocks_of_rank, horovod_events, program
+from fixtures_runs import (
+    FakeExperiment,
+    changed,
+    clocked,
+    clocks_of_rank,
+    horovod_events,
+    program,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import table_of, tabled
+from sentences import check
 
 from escala.analysis import attribution
 from escala.analysis.attribution import (
@@ -34,6 +42,8 @@ from escala.core.files import read_json, write_json
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
 from escala.report import tables
+from escala.report.findings import why, write
+from escala.report.findings.context import Report
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -209,9 +219,9 @@ def write_traces(folder: Path, ranks: int, seconds: float) -> None:
         (folder / f"rank{rank}.trace.json.gz").write_bytes(packed)
 
 
-@pytest.mark.parametrize("fault", [None, "a rank lacks", "a file is cut"])
-def test_traces_divide_the_steps_of_a_program(fault, tmp_path):
-    experiment = program(tmp_path)
+def traced(root: Path) -> tuple[FakeExperiment, list[Path]]:
+    """Return a program, and runs with traces of one process and of two, with their operations."""
+    experiment = program(root)
     probe_runs = []
     for strategy, seconds in (("single", 0.08), ("torch-ddp", 0.1)):
         [timed] = [p for p in experiment.runs if f"/{strategy}/" in str(p) and "rep1" in p.parts]
@@ -219,8 +229,40 @@ def test_traces_divide_the_steps_of_a_program(fault, tmp_path):
             path = timed.parent.with_name(f"torch-trace.rep{repeat}") / "run.json"
             ranks = 1 if strategy == "single" else 2
             write_traces(path.parent / "ranks", ranks, seconds)
+            for rank in range(ranks):
+                counted = {"step": 3e9, "matrix_products_per_second": 1e11}
+                write_json(path.parent / f"ranks/rank{rank}.flops.json", counted)
             write_json(path, read_json(timed) | {"instrument": "torch-trace", "repeat": repeat})
             probe_runs.append(path)
+    return experiment, probe_runs
+
+
+def test_operations_of_steps_are_compared_with_matrix_products(tmp_path):
+    experiment, probe_runs = traced(tmp_path)
+    tables = tabled(experiment, probe_files=probe_runs)
+    found = tables["efficiencies"].query("source == 'parts of steps'").set_index("strategy")
+    for strategy, ranks in (("single", 1), ("torch-ddp", 2)):
+        times = tables["runs"].query(f"strategy == '{strategy}'")["train_seconds_per_epoch"]
+        [path, *_] = [path for path in probe_runs if f"/{strategy}/" in str(path)]
+        step = times.median() / read_json(path)["epochs"][0]["steps"]
+        row = found.loc[strategy]
+        assert row["operations_per_second"] == pytest.approx(ranks * 3e9 / step)
+        assert row["product_operations_per_second"] == ranks * 1e11
+        assert row["operations_fraction"] == pytest.approx(0.03 / step)
+    report = Report(tables)
+    sentences = list(write(why.operations, report, report))
+    check(sentences)
+    assert len(sentences) == 2 and "billion" in sentences[0].text
+    (probe_runs[-1].parent / "ranks/rank1.flops.json").unlink()
+    for path in probe_runs[3:5]:
+        (path.parent / "ranks/rank0.flops.json").unlink()
+    some = table_of("efficiencies", experiment, probe_files=probe_runs).set_index("strategy")
+    assert some.loc["torch-ddp", "operations_per_second"].isna().all(), "a rank lacks"
+
+
+@pytest.mark.parametrize("fault", [None, "a rank lacks", "a file is cut"])
+def test_traces_divide_the_steps_of_a_program(fault, tmp_path):
+    experiment, probe_runs = traced(tmp_path)
     last = probe_runs[-1].parent / "ranks/rank1.trace.json.gz"
     if fault == "a rank lacks":
         last.unlink()

@@ -9,18 +9,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import FakeExperiment, as_program, rewritten
+from fixtures_runs import FakeExperiment, as_program, changed, clocked, program, rewritten
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import epoch_rows, table_of, tabled
+from sentences import check
 from test_experiment import SMALL
 
 from escala.analysis import laws
 from escala.core.errors import InputError
+from escala.core.files import read_json
 from escala.experiment import Experiment
 from escala.experiment.scaling import layouts_of
 from escala.record.plan import make_plan
-from escala.report.findings import section_findings
+from escala.record.schema import validate_run
+from escala.report.findings import section_findings, why, write
 from escala.report.findings.context import Report
 from escala.report.summary import explanation
 from escala.report.tables import amdahl
@@ -351,3 +354,113 @@ def test_parameters_of_the_universal_law_are_recovered(contention, coherency, ti
     assert above.estimate <= above.high <= 8
     slower = laws.fit((2, 4), [[1.3, 1.5]] * 3)
     assert slower.contention.estimate > 1 and slower.fastest.estimate == 1
+
+
+#: Core seconds of a step of each rank of a program of one process, and of two.
+CORES_OF_ONE, CORES_OF_TWO = [0.045], [0.03, 0.02]
+
+
+def with_core_time(root: Path, *of_two: float, **told) -> FakeExperiment:
+    """Return one process and two of a program whose core time is known, a step of 0.05 s each."""
+    made = program(root, known_by="seen", named=("epochs",), **told)
+    for path in made.runs:
+        run = read_json(path)
+        cores = CORES_OF_ONE if run["layout"] == "1x1" else of_two or CORES_OF_TWO
+        for epoch in run["epochs"]:
+            epoch["train_seconds"] = 0.05 * epoch["steps"]
+        run["seconds"]["train"] = sum(epoch["train_seconds"] for epoch in run["epochs"])
+        run["program"]["mean_steps"] = [
+            {"step_seconds": 0.05, "input_seconds": None, "core_seconds": seconds,
+             "kernel_seconds": 0.0, "minor_faults": 1.0}
+            for seconds in cores
+        ]  # fmt: skip
+        validate_run(run)
+        changed([path], **run)
+    return made
+
+
+def test_efficiencies_by_core_time_are_those_of_pop_and_explain_the_ratio(tmp_path):
+    made = with_core_time(tmp_path)
+    one, two = table_of("efficiencies", made).to_dict("records")
+    steps_of_one, steps_of_two = (read_json(made.runs[n])["epochs"][0]["steps"] for n in (0, -1))
+    assert one["parallel_efficiency"] == pytest.approx(0.9)
+    assert (one["computation_scaling"], one["load_balance"]) == (1, 1)
+    assert two["parallel_efficiency"] == pytest.approx(0.5)
+    assert two["load_balance"] == pytest.approx(0.025 / 0.03)
+    assert two["communication_efficiency"] == pytest.approx(0.03 / 0.05)
+    scaling = 0.045 * steps_of_one / (0.05 * steps_of_two)
+    assert two["computation_scaling"] == pytest.approx(scaling)
+    assert two["global_efficiency"] == pytest.approx(0.5 * scaling)
+    assert set(table_of("efficiencies", made)["kind"]) == {"estimated"}
+    gain = 2 * two["parallel_efficiency"] / one["parallel_efficiency"] * scaling
+    ratios = epoch_rows(tabled(made, only=["speedup"]))["ratio"]
+    assert 1 / ratios.iloc[0] == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(
+    ("change", "why_not"),
+    [
+        ({"ranks": {"oversubscribed": True}}, "its processes share cores"),
+        ({"machine": {"gpus": ["A GPU"]}}, "GPU"),
+        ({"program": {"mean_steps": None}}, "is not known"),
+    ],
+)
+def test_what_core_time_does_not_tell_is_said(change, why_not, tmp_path):
+    made = with_core_time(tmp_path)
+    for path in made.runs:
+        run = read_json(path)
+        [(key, values)] = change.items()
+        if key == "machine":
+            run["ranks"]["machines"] = [run["ranks"]["machines"][0] | values]
+        else:
+            run[key] |= values
+        changed([path], **run)
+    found = table_of("efficiencies", made)
+    assert set(found["kind"]) == {"unavailable"} and found["parallel_efficiency"].isna().all()
+    assert found["reason"].str.contains(why_not).all()
+
+
+@pytest.mark.parametrize(
+    ("of_two", "told"),
+    [
+        ((0.03, 0.02), ["core time of the mean: their work is unequal"]),
+        ((0.025, 0.025), ["is off its cores for 50 % of the time"]),
+        ((0.05, 0.05), ["Cores are busy for 100 % of the time"]),
+    ],
+)
+def test_an_answer_on_a_program_is_explained_by_its_core_time(of_two, told, tmp_path):
+    report = Report(tabled(with_core_time(tmp_path, *of_two)))
+    found = list(write(why.steps, report, report))
+    check(found)
+    text = " ".join(each.text for each in found)
+    for each in ("For the same work, `torch-ddp 1x2` takes ", " times", *told):
+        assert each in text, text
+    assert "ot measured" not in text and "torch-trace" in text
+    assert ("off its cores" in text) == (of_two == (0.025, 0.025)), text
+
+
+@pytest.mark.parametrize("command", ["mpirun -n 2 python train.py", "python train.py"])
+def test_processes_that_wait_actively_are_not_called_busy(command, tmp_path):
+    made = with_core_time(tmp_path)
+    rewritten(made.runs, lambda run: run["program"].update(command=command.split()))
+    report = Report(tabled(made))
+    text = " ".join(each.text for each in write(why.steps, report, report))
+    assert ("busy" in text) == ("Not measured" not in text) == ("mpirun" not in command)
+
+
+def test_efficiencies_by_parts_of_steps_multiply(tmp_path):
+    made, clocks = clocked(tmp_path)
+    tables = tabled(made, probe_files=clocks)
+    found = tables["efficiencies"].query("source == 'parts of steps'").set_index("strategy")
+    two = found.loc["horovod-mpi"]
+    parallel = two["load_balance"] * two["communication_efficiency"]
+    assert two["parallel_efficiency"] == pytest.approx(parallel)
+    communication = two["serialisation_efficiency"] * two["transfer_efficiency"]
+    assert two["communication_efficiency"] == pytest.approx(communication)
+    assert 0 < parallel < 1 and set(found["kind"]) == {"measured"}
+    parts = tables["attribution"].query("strategy == 'horovod-mpi'")
+    seconds = parts.pivot(index="rank", columns="part", values="seconds")
+    exchange = seconds[["skew", "transfer", "copies", "negotiation"]].sum(axis=1)
+    useful = (seconds["whole"] - exchange).mean() / seconds["whole"].max()
+    assert parallel == pytest.approx(useful)
+    assert found.loc["single", "parallel_efficiency"] == pytest.approx(1)

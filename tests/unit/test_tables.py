@@ -13,6 +13,8 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+import test_attribution
+import test_scaling
 import test_study
 from fixtures_runs import (
     DUPLICATE_RATIOS,
@@ -841,7 +843,9 @@ def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
     tabled(
         FakeExperiment(folder).add_dataset().add("single", "1x1", 5.0), probe_files=sampled(folder)
     )
-    for make in (regression, with_epoch_scores, with_fits, program):
+    of, files = test_attribution.traced(next(folders))
+    tabled(of, probe_files=files)
+    for make in (regression, with_epoch_scores, with_fits, program, test_scaling.with_core_time):
         tabled(make(next(folders)))
 
     missing = {name: sorted(dtypes(name).keys() - made.get(name, ())) for name in tables.TABLES}

@@ -21,6 +21,8 @@ from escala.hook.escala_seen import Rule, end_window
 from escala.programs import child, lines, seen
 from escala.programs.marks import OutputSearch
 from escala.programs.program import HOOK, Program
+from escala.report.findings.why import INPUT_FRACTION, clears_memory
+from escala.report.tables.runs import core_use
 
 #: The beginning of a script: the times at which its steps end, as it sees them, go to a file.
 SCRIPT = """
@@ -148,10 +150,121 @@ def test_waiting_for_batches_is_a_part_of_the_time_of_steps(tmp_path):
     assert done.returncode == 0, done.stderr
     window = seen.window_of(processes)
     [[epoch]] = window.epochs
-    assert window.input_fraction == pytest.approx(2 / 3, abs=0.05)
+    [step] = window.mean_steps
+    assert step["input_seconds"] / step["step_seconds"] == pytest.approx(2 / 3, abs=0.05)
     assert epoch.train_seconds / epoch.count > 0.03
-    processes[0].loops[-1].waited = []  # Without a loader.
-    assert seen.window_of(processes).input_fraction is None
+    # It sleeps.
+    assert 0 <= step["kernel_seconds"] <= step["core_seconds"] < 0.5 * step["step_seconds"]
+    processes[0].loops[-1].used = []
+    assert seen.window_of(processes).mean_steps is None
+
+
+TRUTH = """
+import mmap
+from torch.utils.data import Dataset
+
+def spin(seconds):
+    ends = time.thread_time() + seconds
+    while time.thread_time() < ends:
+        pass
+
+def clear(mebibytes):
+    with mmap.mmap(-1, mebibytes << 20) as memory:
+        for page in range(0, len(memory), mmap.PAGESIZE):
+            memory[page] = 1
+
+class Rows(Dataset):
+    def __len__(self):
+        return 2000
+    def __getitem__(self, number):
+        {row}
+        return torch.ones(1)
+
+for batch in DataLoader(Rows(), batch_size=1, **{loader}):
+    {step}
+    optimizer.step()
+"""
+#: For each program, what makes a row and a step, and options of its loader; then the milliseconds
+#: in which a step waits for input and in which it has core time, its page faults, and what helps.
+TRUTHS = {
+    "computes": ("pass", "spin(0.02)", {}, (0, 20, 0), ()),
+    "waits": ("pass", "time.sleep(0.02)", {}, (0, 0, 0), ()),
+    "computes and waits": ("pass", "spin(0.01); time.sleep(0.01)", {}, (0, 10, 0), ()),
+    "a loader that waits": ("time.sleep(0.01)", "spin(0.02)", {}, (10, 20, 0), ("loader",)),
+    "a loader that computes": ("spin(0.01)", "spin(0.02)", {}, (10, 30, 0), ("loader",)),
+    "little input": ("time.sleep(0.0005)", "spin(0.03)", {}, (0.6, 30, 0), ()),
+    "a worker that keeps up": (
+        "time.sleep(0.01)", "time.sleep(0.03)", {"num_workers": 1}, (0, 0, 0), ()
+    ),
+    "a worker that is late": (
+        "time.sleep(0.04)", "time.sleep(0.01)", {"num_workers": 1}, (30, 0, 0), ("loader",)
+    ),
+    "clears memory": ("pass", "clear(16)", {}, (0, None, 4096), ("memory",)),
+    "clears and waits": (
+        "time.sleep(0.01)", "clear(16)", {}, (10, None, 4096), ("memory", "loader")
+    ),
+    "clears little": ("pass", "spin(0.03); clear(1)", {}, (0, None, 256), ()),
+    "all of it": (
+        "time.sleep(0.005)", "spin(0.01); time.sleep(0.005); clear(16)", {}, (5, None, 4096),
+        ("memory", "loader"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", TRUTHS)
+def test_parts_of_steps_are_those_of_programs_whose_truth_is_known(name, tmp_path):
+    """Each part is within 5 %, or a millisecond."""
+    row, step, loader, (waits, cores, faults), helps = TRUTHS[name]
+    script = TRUTH.format(row=row, step=step, loader=loader)
+    done, processes = start(SCRIPT + script, tmp_path, ESCALA_WINDOW="2")
+    assert done.returncode == 0, done.stderr
+    [found] = seen.window_of(processes).mean_steps
+    assert 1000 * found["input_seconds"] == pytest.approx(waits, rel=0.05, abs=1)
+    if cores is not None:
+        assert 1000 * found["core_seconds"] == pytest.approx(cores, rel=0.05, abs=1)
+    assert found["minor_faults"] == pytest.approx(faults, rel=0.05, abs=25)
+    use = core_use({"program": {"mean_steps": [found]}})
+    is_input = found["input_seconds"] >= INPUT_FRACTION * found["step_seconds"]
+    assert ("memory" in helps, "loader" in helps) == (clears_memory(use), is_input)
+
+
+LOADERS = """
+loaders = [loader, DataLoader(rows, batch_size=4, num_workers=2), DataLoader(rows, 4)]
+print([(each.num_workers, each.persistent_workers) for each in loaders])
+seen = [[float(x) for [batch] in each for x in batch] for each in loaders]
+assert seen == 3 * [rows.tensors[0].tolist()], seen
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loaders_have_as_many_workers_as_a_change_asks_for(workers, tmp_path):
+    done, _ = start(SCRIPT + LOADERS, tmp_path, ESCALA_LOADER_WORKERS=str(workers))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{[(workers, workers > 0), (2, False), (workers, workers > 0)]}\n"
+
+
+COUNTED = """
+model = torch.nn.Linear(64, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(9):
+    optimizer.zero_grad()
+    model(torch.ones(8, 64)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.torch
+def test_the_operations_of_a_step_are_counted_beside_its_trace(tmp_path):
+    """A matrix product forward, and one for the gradient of the weights."""
+    done, _ = start(SCRIPT + COUNTED, tmp_path, ESCALA_TRACE=f"3:4:{tmp_path}")
+    assert done.returncode == 0, done.stderr
+    counted = json.loads((tmp_path / "rank0.flops.json").read_text())
+    assert counted["step"] == 2 * (2 * 8 * 64 * 32)
+    assert counted["matrix_products_per_second"] > 1e8
+    assert (tmp_path / "rank0.trace.json.gz").exists()
 
 
 RANKS = """

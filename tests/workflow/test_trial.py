@@ -18,6 +18,7 @@ from escala.command import parse
 from escala.commands import flow
 from escala.core import console, plugins
 from escala.core.errors import InputError
+from escala.core.files import read_json, read_yaml
 from escala.core.hardware import available_gpus
 from escala.core.variables import CALLERS_PATH
 from escala.draft import answer, trial
@@ -26,6 +27,7 @@ from escala.engines import environments
 from escala.experiment import Experiment
 from escala.programs import copy as program_copy
 from tests.programs import experiment_on
+from tests.unit.fixtures_runs import program
 
 EPOCHS = """\
 import sys, time
@@ -491,6 +493,43 @@ def test_a_window_goes_only_if_a_trial_made_all_epochs(epochs, tmp_path, monkeyp
     assert code == (console.NO_TIME if has_window else 1)
     assert ("window: " in (tmp_path / "escala-train.yaml").read_text()) == has_window
     assert ("of steady steps" in capsys.readouterr().err) == has_window
+
+
+@pytest.mark.parametrize(
+    ("faults", "waits", "variants"),
+    [
+        (9.0, None, []),
+        (90_000.0, None, ["memory"]),
+        (9.0, 0.02, ["loader"]),
+        (90_000.0, 0.02, ["memory", "loader"]),
+    ],
+)
+def test_apply_adds_what_the_trial_suggests(faults, waits, variants, tmp_path, monkeypatch, capsys):
+    """A step of 0.1 s takes as much core time, a fifth of it in the kernel."""
+    command = importlib.import_module("escala.commands.try")
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
+    used = {"input_seconds": waits, "core_seconds": 0.1, "kernel_seconds": 0.02}
+    used |= {"step_seconds": 0.1, "minor_faults": faults}
+    result = read_json(program(tmp_path).runs[0])
+    result["program"]["mean_steps"] = [used]
+    monkeypatch.setattr(
+        trial, "try_once", lambda e, run, *_: made(run, result=result, window_steps=9, steps=9)
+    )
+    monkeypatch.setattr(flow, "_measure", lambda *_: 1)
+    assert command.run(_arguments("--apply")) == 1
+    experiment = Experiment(read_yaml(tmp_path / "escala-train.yaml"), "escala-train.yaml")
+    added = {run.variant: run for run in experiment.runs if run.variant in ("memory", "loader")}
+    assert [*added] == variants
+    programs = {name: experiment.request(run)["start"]["program"] for name, run in added.items()}
+    if "memory" in programs:
+        assert "MALLOC_ARENA_MAX=1" in programs["memory"]["lines"][-1]
+    if "loader" in programs:
+        assert programs["loader"]["lines"] == ["export ESCALA_LOADER_WORKERS=1"]
+        assert added["loader"].cores == 2
+    assert ("--apply adds nothing" in capsys.readouterr().err) == (not variants)
 
 
 def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):

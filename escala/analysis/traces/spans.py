@@ -42,6 +42,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from escala.analysis import laws
 from escala.analysis.attribution import OVERLAP, UNEXPLAINED, WHOLE
 from escala.analysis.intervals import cover_in_order, covered_between, join, subtract
 from escala.core.errors import InputError
@@ -421,34 +422,13 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
     yield from _table_lines(ranks)
     yield from _exchange_lines(breakdown)
     if not breakdown.last.empty:
+        useful = ranks[WHOLE] - ranks[SKEW] - ranks[TRANSFER]
         yield (
-            "Parallel efficiency {parallel:.0%} = load balance {balance:.0%} × communication "
-            "{communication:.0%} (serialisation {serialisation:.0%} × transfer {transfer:.0%})."
-        ).format(**efficiencies(ranks))
+            "Parallel efficiency {parallel_efficiency:.0%} = load balance {load_balance:.0%} × "
+            "communication {communication_efficiency:.0%} (serialisation "
+            "{serialisation_efficiency:.0%} × transfer {transfer_efficiency:.0%})."
+        ).format(**laws.efficiencies(useful, ranks[WHOLE].max(), ranks[TRANSFER].max()))
     yield from breakdown.notes
-
-
-def efficiencies(ranks: pd.DataFrame) -> dict[str, float]:
-    """Return the efficiencies of POP from the parts of the steps of all ranks.
-
-    Useful is all time without exposed collectives. Transfer is what these cost beyond waiting; POP
-    simulates an ideal network for it (POP Standard Metrics for Parallel Performance Analysis,
-    https://www.pop-coe.eu/node/69).
-
-    Parameters
-    ----------
-    ranks : as of `Breakdown`.
-    """
-    useful, whole = ranks[WHOLE] - ranks[SKEW] - ranks[TRANSFER], ranks[WHOLE].max()
-    transfer = 1 - ranks[TRANSFER].max() / whole
-    communication = useful.max() / whole
-    return {
-        "parallel": useful.mean() / whole,
-        "balance": useful.mean() / useful.max(),
-        "communication": communication,
-        "serialisation": communication / transfer,
-        "transfer": transfer,
-    }
 
 
 def _largest(row: pd.Series) -> str:

@@ -41,6 +41,7 @@ FINDINGS = {
     ),
     "why": (
         why.steps,
+        why.operations,
         why.ladders,
         why.changes,
         why.waits_for_input,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
-from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE
+from escala.analysis.best_use import (
+    MORE_DOES_NOT_PAY,
+    PAYS,
+    UNAVAILABLE,
+    Alternative,
+    BestUse,
+)
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.traces.spans import SOURCE as TRACES
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
@@ -29,6 +35,7 @@ from escala.report.findings.words import (
     with_article,
 )
 from escala.report.tables.base import STRATEGY
+from escala.report.tables.efficiencies import CORE_TIME
 from escala.report.tables.series import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
 from escala.runtime.layout import Layout
@@ -46,6 +53,21 @@ INPUT_FRACTION = 0.05
 #: page faults. A page fault took 3 to 6 µs on virtual machines, so 10 000 of them take 3 to 6 % of
 #: the time. With fewer page faults, the kernel may spend its time on waiting for other ranks.
 FAULTS_PER_SECOND = 10_000
+#: A rest of a training, after its start-up and outside its steps, is named from this fraction on.
+REST_FRACTION = 0.2
+#: From this ratio of core times for the same work on, what may cause it is named.
+MORE_CORE_TIME = 1.1
+#: At most these values of the load balance and of the communication efficiency are named.
+UNEQUAL, WAITING = 0.95, 0.9
+#: Commands whose processes wait actively for each other.
+_LAUNCHERS_OF_MPI = ("mpirun", "mpiexec", "horovodrun")
+#: The variants of programs that `escala try --apply` adds: what they keep or add.
+MEMORY, LOADER = "memory", "loader"
+#: A line of the shell after which processes keep freed memory.
+KEEP_MEMORY = "export " + " ".join(
+    f"{name}={value}"
+    for name, value in ChainMap(*(engine.keep_memory for engine in ENGINES.values())).items()
+)
 #: The most changes of a ladder that are named.
 RUNGS_NAMED = 3
 
@@ -81,8 +103,8 @@ _DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_
 def steps(report: Report) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if clocks or a trace tell it.
 
-    Before, name each answer without them. Say how to measure its steps, or why that
-    is impossible.
+    Before, explain each answer without them by its core time. Say how to measure the parts of its
+    steps; if core time does not explain the answer either, also why that is impossible.
     """
     names, runs = report.names, report.tables["runs"]
     measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
@@ -91,25 +113,32 @@ def steps(report: Report) -> Iterator[Finding]:
         is_explained = answer.names in measured or answer.workload in explained
         if answer.verdict == UNAVAILABLE or is_explained:
             continue
+        other = answer.fewer or answer.closest
+        of_cores = [*_compare_core_time(report, answer, other)]
+        yield from of_cores
         what = f"where the time of {names(answer.label)} goes"
         if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
             takes = names.subject(answer.label, "takes")
             what = f"why {takes} less time than {names(answer.closest.label)}"
-        how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
+        remedy, why = f"add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`", None
         strategy = STRATEGIES.get(answer.names[STRATEGY])
         reasons = among(report.tables["attribution"], {answer.names})["reason"].dropna()
         if not reasons.empty:
-            how = f"the instrumented run has no parts: {quote(reasons.iloc[0])}"
+            remedy, why = None, f"the instrumented run has no parts: {quote(reasons.iloc[0])}"
         elif answer.workload in programs(report.tables):
-            how = "parts of a program's step are not known"
+            remedy, why = None, "parts of a program's step are not known"
             known_by = runs.loc[runs["workload"] == answer.workload, "known_by"]
             if known_by.isin([HOOK, SEEN]).any():
-                how += f"; `{_TRACE}` in the experiment shows those of PyTorch"
+                why, remedy = None, f"add `{_TRACE}` to the experiment, if it is of PyTorch"
         elif strategy and not strategy.waits():
-            how = "its processes make no steps together"
+            remedy, why = None, "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
-            how = "its engine does not record when the parts of a step begin and end"
-        yield Finding(f"not measured: {what}; {how}", "attribution")
+            remedy, why = None, "its engine does not record when the parts of a step begin and end"
+        if of_cores and remedy:
+            yield Finding(f"to see the parts of its steps, {remedy}", "attribution")
+        elif not (of_cores and reasons.empty):
+            how = "; ".join(filter(None, (why, remedy and f"to see it, {remedy}")))
+            yield Finding(f"not measured: {what}; {how}", "attribution")
     verdicts = {
         (answer.label, other.label): other.verdict
         for answer in report.answers
@@ -118,6 +147,68 @@ def steps(report: Report) -> Iterator[Finding]:
     for label, parts in parts_of_steps(report):
         for text in _describe(label, parts, verdicts, names):
             yield Finding(text, "attribution", "attribution")
+
+
+def _compare_core_time(report: Report, one: BestUse, other: Alternative) -> Iterator[Finding]:
+    """Describe how busy the cores of two uses are, and their core time for the same work.
+
+    The larger loss comes first. Nothing is described of processes that may wait actively.
+    """
+    table = report.table("efficiencies").dropna(subset=["parallel_efficiency"])
+    rows = {
+        configuration_of(row): row
+        for row in table[table["source"] == CORE_TIME].itertuples()
+        if not _waits_actively(report, row)
+    }
+    mine, theirs = (rows.get(use.names) for use in (one, other))
+    if mine is None or theirs is None or pd.isna(mine.computation_scaling):
+        return
+    more, fewer = (mine, theirs) if mine.cores >= theirs.cores else (theirs, mine)
+    names = report.names
+    ratios = [1 / getattr(more, f"computation_scaling{end}") for end in ("", "_high", "_low")]
+    if configuration_of(fewer) != configuration_of(more, "reference_"):
+        ratios = [ratios[0] * fewer.computation_scaling, math.nan, math.nan]
+    times = with_interval(*ratios, ".2f", " times")
+    busy, busy_fewer = more.parallel_efficiency, fewer.parallel_efficiency
+    core_time = (
+        f"{names.subject(more.label, 'takes')} {times} the core time of {names(fewer.label)}"
+    )
+    texts = {
+        ratios[0]: f"for the same work, {core_time}",
+        busy_fewer / busy: (
+            f"cores are busy for {100 * busy:.0f} % of the time with {names(more.label)}, and for "
+            f"{100 * busy_fewer:.0f} % with {names(fewer.label)}"
+        ),
+    }
+    for _, text in sorted(texts.items(), reverse=True):
+        yield Finding(text, "efficiencies")
+    if ratios[0] >= MORE_CORE_TIME:
+        yield Finding(
+            "the same work takes more core time where cores share caches and memory, batches are "
+            "smaller, or threads wait actively",
+            "efficiencies",
+        )
+    if more.load_balance <= UNEQUAL:
+        yield Finding(
+            f"of {names(more.label)}, the busiest has {1 / more.load_balance:.2f} times the core "
+            "time of the mean: their work is unequal",
+            "efficiencies",
+        )
+    elif more.ranks > 1 and more.communication_efficiency <= WAITING:
+        yield Finding(
+            f"even the busiest of {names(more.label)} is off its cores for "
+            f"{100 - 100 * more.communication_efficiency:.0f} % of the time, as for exchange, "
+            "input or storage",
+            "efficiencies",
+        )
+
+
+def _waits_actively(report: Report, row) -> bool:
+    """Return whether the processes of a configuration may wait without leaving their cores."""
+    strategy, runs = STRATEGIES.get(row.strategy), report.tables["runs"]
+    command = next(iter(among(runs, {configuration_of(row)})["command"].dropna()), "")
+    by_launcher = any(word in _LAUNCHERS_OF_MPI for word in command.split())
+    return by_launcher or (strategy is not None and strategy.meets_by == "mpi")
 
 
 def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
@@ -137,7 +228,16 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
 
 
 def changes(report: Report) -> Iterator[Finding]:
-    """Yield what would shorten the exposed exchange of a program, and what that saves at most."""
+    """Yield what a change of a program gains: where it was measured, and else at most.
+
+    Where it was not measured, it would shorten the exposed exchange.
+    """
+    names, rows = report.names, report.without_fits.comparisons
+    rows = rows[rows["variant"].isin((MEMORY, LOADER)) & (rows["kind"] != UNAVAILABLE)]
+    for row in rows[rows["layout"] == rows["reference_layout"]].itertuples():
+        of_reference = f"time of {names(row.reference_label)}"
+        gains = f"{names.subject(row.label, 'takes')} {names.fraction(ratio_of(row), of_reference)}"
+        yield Finding(gains, "speedup", "speedup")
     for label, parts in parts_of_steps(report):
         exposed = parts["fraction"].reindex(_REMEDIES).dropna()
         is_traced = TRACES in set(parts["source"])
@@ -145,8 +245,7 @@ def changes(report: Report) -> Iterator[Finding]:
             continue
         saved = f"{1000 * parts.loc[exposed.idxmax(), 'seconds']:.1f} ms"
         yield Finding(
-            f"to save at most {saved} of a step of {report.names(label)}, "
-            f"{_REMEDIES[exposed.idxmax()]}",
+            f"to save at most {saved} of a step of {names(label)}, {_REMEDIES[exposed.idxmax()]}",
             "attribution",
         )
 
@@ -243,6 +342,19 @@ def _compare(more: float, low: float = math.nan, high: float = math.nan) -> str:
     if more >= 0:
         return with_interval(more, low, high, ".1f", " ms more")
     return with_interval(-more, -high, -low, ".1f", " ms less")
+
+
+def operations(report: Report) -> Iterator[Finding]:
+    """Compare the operations of steps with those of matrix products on the same devices."""
+    rows = among(report.table("efficiencies"), report.shown)
+    for row in rows.dropna(subset="operations_fraction").itertuples():
+        yield Finding(
+            f"{report.names.subject(row.label, 'makes')} "
+            f"{significant(row.operations_per_second / 1e9)} billion floating-point operations a "
+            f"second: {100 * row.operations_fraction:.0f} % of what matrix products make on the "
+            "same devices",
+            "efficiencies",
+        )
 
 
 def ladders(report: Report) -> Iterator[Finding]:
@@ -357,11 +469,21 @@ def waits_for_input(report: Report) -> Iterator[Finding]:
         )
 
 
+def clears_memory(use: Mapping) -> bool:
+    """Return whether the kernel clears much memory in steps.
+
+    Parameters
+    ----------
+    use : columns of `runs` or `configurations`, each a number, or a column of them.
+    """
+    clears = use["faults_per_step"] >= FAULTS_PER_SECOND * use["core_seconds_per_step"]
+    return (use["kernel_fraction"] >= KERNEL_FRACTION) & clears
+
+
 def memory(report: Report) -> Iterator[Finding]:
     """Name the configurations whose steps make the kernel clear memory."""
     rows = among(report.table("configurations"), report.shown)
-    rows = rows[rows["kernel_fraction"] >= KERNEL_FRACTION]
-    rows = rows[rows["faults_per_step"] >= FAULTS_PER_SECOND * rows["core_seconds_per_step"]]
+    rows = rows[clears_memory(rows)]
     for row in rows.itertuples():
         yield Finding(
             f"in a step of {report.names(row.label)}, the kernel takes "
@@ -376,11 +498,8 @@ def memory(report: Report) -> Iterator[Finding]:
             "configurations",
         )
     if is_program.any():
-        memory = [engine.keep_memory for engine in ENGINES.values()]
-        variables = {name: value for kept in memory for name, value in kept.items()}
-        lines = " ".join(f"{name}={value}" for name, value in variables.items())
         yield Finding(
-            f"to keep the memory of a program's tensors, call `export {lines}` before it",
+            f"to keep the memory of a program's tensors, call `{KEEP_MEMORY}` before it",
             "configurations",
         )
 
@@ -410,9 +529,12 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             spent = {name: row[columns].sum() for name, columns in columns_of.items()}
             is_unknown = any(row[columns].isna().any() for columns in columns_of.values())
             at_least = "at least " * is_unknown
-        # A whole run includes all its time. If only a window of steps was timed, the rest is not
-        # known.
-        elif row["workload"] in whole or pd.isna(row["total_train_seconds"]):
+        # A whole run includes all its time.
+        elif row["workload"] in whole:
+            continue
+        elif pd.isna(row["total_train_seconds"]):
+            # Only a window of steps was timed. The rest is known of a training that is projected.
+            yield from _outside_window(report, row)
             continue
         else:
             seconds, inside = row["program_seconds"], "the epochs that count"
@@ -430,6 +552,26 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             f"of {seconds:.1f} s outside {inside}, most of it {max(spent, key=spent.__getitem__)}"
         )
         yield Finding(text, "configurations")
+
+
+def _outside_window(report: Report, row: pd.Series) -> Iterator[Finding]:
+    """Describe the time outside the steps of a projected training, if it is known."""
+    whole, rest = row["projected_seconds"], row["projected_rest_seconds"]
+    if pd.isna(rest):
+        return
+    parts = {"starting up": row["startup_seconds"], "evaluations, checkpoints and the like": rest}
+    yield Finding(
+        f"{report.names.subject(row['label'], 'spends')} {sum(parts.values()):.1f} of {whole:.1f} "
+        "s outside the training steps, by projection, most of it in "
+        f"{max(parts, key=parts.__getitem__)}",
+        "configurations",
+    )
+    if rest >= REST_FRACTION * whole:
+        yield Finding(
+            f"to save time of {report.names(row['label'])} outside its steps, evaluate, save and "
+            "log less often",
+            "configurations",
+        )
 
 
 def links(report: Report) -> Iterator[Finding]:

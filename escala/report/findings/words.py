@@ -24,7 +24,8 @@ MOST_NAMES = 3
 #: Plural verbs, for a name that stands for several processes.
 _PLURAL = {
     "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ",
-    "does": "do", "took": "took", "is": "are",
+    "does": "do", "took": "took", "is": "are", "makes": "make",
+    "waits": "wait",
 }  # fmt: skip
 Tables = Mapping[str, pd.DataFrame]
 

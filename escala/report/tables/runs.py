@@ -39,8 +39,8 @@ _TRAINING = (
 IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 _WITHOUT_INTERVAL = (
     *(f"{part}_seconds" for part in base.PARTS),
-    "first_epoch_seconds", "program_seconds", "projected_seconds", "wall_seconds", *IN_KERNEL,
-    "input_fraction",
+    "first_epoch_seconds", "program_seconds", "projected_seconds", "projected_rest_seconds",
+    "wall_seconds", *IN_KERNEL, "input_fraction",
 )  # fmt: skip
 #: What the time of a whole training is projected from.
 _PROJECTED = "{epochs} epochs of {steps} steps by {told_by}"
@@ -78,7 +78,7 @@ def row(run: Measurement) -> dict:
         "train_seconds": seconds.get("train"),
         "train_seconds_per_epoch": base.seconds_per_epoch(run) if ok else None,
         "step_median_seconds": steps.get("median"),
-        **_in_kernel(run.get("usage") or []),
+        **core_use(run),
         "samples_per_second": run["samples_per_second"],
         **{f"{part}_seconds": seconds.get(part) for part in base.PARTS},
         "wall_seconds": run["wall_seconds"],
@@ -102,9 +102,20 @@ def row(run: Measurement) -> dict:
     }
 
 
-def _in_kernel(usage: list[dict]) -> dict:
-    """Return the columns `IN_KERNEL`, from the usage of each process in its training steps."""
-    columns = dict.fromkeys(IN_KERNEL)
+def core_use(run: Measurement) -> dict:
+    """Return the columns `IN_KERNEL`, from what the processes of a run used in training steps."""
+    columns, usage = dict.fromkeys(IN_KERNEL), run.get("usage") or []
+    if not usage:
+        # A window of a program may be too short for two samples.
+        usage = [
+            {
+                "user_seconds": step["core_seconds"] - step["kernel_seconds"],
+                "system_seconds": step["kernel_seconds"],
+                "minor_faults": step["minor_faults"],
+                "steps": 1,
+            }
+            for step in (run.get("program") or {}).get("mean_steps") or ()
+        ]
     system, user = (sum(process[f"{by}_seconds"] for process in usage) for by in ("system", "user"))
     if system + user:
         columns["kernel_fraction"] = system / (system + user)
@@ -117,6 +128,17 @@ def _in_kernel(usage: list[dict]) -> dict:
             process["minor_faults"] / process["steps"] for process in usage
         )
     return columns
+
+
+def input_fraction(run: Measurement) -> float | None:
+    """Return the part of a step in which a program waits for its next batch; None if unknown."""
+    steps = (run.get("program") or {}).get("mean_steps") or ()
+    waits = (
+        step["input_seconds"] / step["step_seconds"]
+        for step in steps
+        if step["input_seconds"] is not None
+    )
+    return max(waits, default=None)
 
 
 def _program(run: Measurement) -> dict:
@@ -147,9 +169,19 @@ def _program(run: Measurement) -> dict:
         "program_seconds": program["whole_seconds"],
         "projected_seconds": projected.get("seconds"),
         "projected_from": _PROJECTED.format(**projected) if projected else None,
-        "input_fraction": program.get("input_fraction"),
+        "projected_rest_seconds": _rest(run, projected) if projected else None,
+        "input_fraction": input_fraction(run),
         "program_notes": NOTES_APART.join(notes) or None,
     }
+
+
+def _rest(run: Measurement, projected: Mapping) -> float | None:
+    """Return the seconds of a projected training after its start-up and outside its steps."""
+    startup = run["seconds"]["startup"]
+    if startup is None:
+        return None
+    steps = projected["epochs"] * base.seconds_per_epoch(run)
+    return max(0.0, projected["seconds"] - startup - steps)
 
 
 def time_to_target(run: Measurement) -> dict:

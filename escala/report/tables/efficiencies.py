@@ -1,0 +1,186 @@
+"""The table of efficiencies: how much of its cores a configuration uses, and for what.
+
+The efficiencies are those of POP (POP Standard Metrics for Parallel Performance Analysis,
+https://www.pop-coe.eu/node/69), from two sources:
+
+- `core time`: a process is useful while its threads have core time in the timing runs. This needs
+  no further runs. A process that waits actively is then useful, too.
+- `parts of steps`: a process is useful while it is in no exposed exchange, by the runs with clocks
+  or traces. Threads of a process count together. Traces of PyTorch also tell the floating-point
+  operations of a step.
+
+Efficiencies multiply. For the same work, the time of the reference divided by the time of the
+configuration is (cores / cores of the reference) × (parallel efficiency / that of the reference) ×
+computation scaling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from escala.analysis import laws
+from escala.analysis.attribution import EXCHANGE, WHOLE
+from escala.analysis.comparable import Measurement, is_fit, match_runs, newest_of_repeats, work
+from escala.analysis.statistics import median_interval, ratio_interval
+from escala.analysis.traces import spans
+from escala.core.files import read_json
+from escala.experiment.runs import MAIN, Configuration, references_for
+from escala.probes.torch_trace import counted_files
+from escala.report.tables import base
+from escala.report.tables.base import LAYOUT, Evidence, Tables
+from escala.report.tables.runs import core_use
+from escala.report.tables.views import is_among
+
+CORE_TIME, PARTS = "core time", "parts of steps"
+_ON_GPU = "it may compute on a GPU, of which core time tells nothing"
+_SHARED = "its processes share cores"
+_UNKNOWN = "the core time of its steps is not known"
+
+
+def efficiencies(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield for each configuration that is trained over epochs a row for each source."""
+    by_names = base.by_configuration(run for run in evidence.runs if not is_fit(run))
+    by_traces = base.by_configuration(evidence.probe_runs("torch-trace"))
+    for names, every in by_names.items():
+        configuration = Configuration(*names[2:])
+        references = dict(references_for(configuration, evidence.references))
+        reference = references.get(MAIN, configuration)
+        reference_names = (*names[:2], *reference)
+        about = {
+            **base.name_columns(names),
+            **base.reference_columns(MAIN, reference),
+            "ranks": names[LAYOUT].ranks,
+            "cores": base.cores_of(every[0]),
+            **base.data_of(every[0], base.ABOUT),
+        }
+        timed, reference_timed = (
+            [run for run in by_names.get(key, ()) if base.is_timed(run)]
+            for key in (names, reference_names)
+        )
+        yield about | _by_core_time(timed, reference_timed, evidence.level)
+        parts = _parts(names, tables)
+        if timed and not parts.empty:
+            reference_parts = _parts(reference_names, tables)
+            row = _by_parts(parts, timed, reference_parts, reference_timed)
+            yield about | row | _operations(by_traces.get(names, ()), timed)
+
+
+def _by_core_time(
+    runs: Sequence[Measurement], references: Sequence[Measurement], level: float
+) -> dict:
+    """Return the columns by the core time of timing runs, of the same session for a ratio."""
+    row = {"source": CORE_TIME, "kind": "unavailable", "runs": len(runs)}
+    if not runs:
+        return row | {"reason": "no run ended ok"}
+    if base.gpus_of(runs[0]):
+        return row | {"reason": _ON_GPU}
+    if runs[0]["ranks"]["oversubscribed"]:
+        return row | {"reason": _SHARED}
+    useful = [seconds / base.cores_of(run) for run in runs if (seconds := _core_seconds(run))]
+    if len(useful) < len(runs):
+        return row | {"reason": _UNKNOWN}
+    wholes = [*map(base.seconds_per_epoch, runs)]
+    busy = median_interval(np.divide(useful, wholes), level=level)
+    row |= {"kind": "estimated", **busy.columns("parallel_efficiency")}
+    if balances := [balance for run in runs if (balance := _balance(run))]:
+        row["load_balance"] = float(np.median(balances))
+        row["communication_efficiency"] = busy.estimate / row["load_balance"]
+    if runs[0]["file"] == (references or runs)[0]["file"]:
+        return row | {"computation_scaling": 1.0, "global_efficiency": busy.estimate}
+    matches = newest_of_repeats(match_runs(runs, references))
+    scaling = [
+        _core_seconds(reference) * work(run, reference) / _core_seconds(run)
+        for run, reference in matches.pairs
+        if _core_seconds(reference)
+    ]
+    if not scaling:
+        return row
+    ratio = ratio_interval(scaling, level=level)
+    return row | {
+        "matches": len(scaling),
+        **ratio.columns("computation_scaling"),
+        "global_efficiency": busy.estimate * ratio.estimate,
+    }
+
+
+def _core_seconds(run: Measurement) -> float | None:
+    """Return the core seconds of the steps of an epoch, over all processes; None if unknown."""
+    in_step, steps = core_use(run)["core_seconds_per_step"], base.steps_of_epoch(run)
+    return in_step and steps and in_step * steps
+
+
+def _balance(run: Measurement) -> float | None:
+    """Return the mean core time of the ranks divided by the largest; None if it is not known."""
+    steps = (run.get("program") or {}).get("mean_steps")
+    used = [step["core_seconds"] for step in steps or ()]
+    if not used:
+        used = [
+            process["user_seconds"] + process["system_seconds"] for process in run["usage"] or ()
+        ]
+    return np.mean(used) / max(used) if len(used) == run["layout"].ranks and max(used) else None
+
+
+def _parts(names: tuple, tables: Tables) -> pd.DataFrame:
+    """Return the seconds of the known parts of a step, with a row for each rank."""
+    table = tables["attribution"]
+    known = table[is_among(table, {names}) & (table["kind"] != "unavailable")]
+    parts = known.pivot(index="rank", columns="part", values="seconds").astype(float)
+    # The table says in `source` what the parts are from.
+    parts.attrs["is_traced"] = spans.SOURCE in set(known["source"])
+    return parts
+
+
+def _by_parts(
+    parts: pd.DataFrame,
+    runs: Sequence[Measurement],
+    reference_parts: pd.DataFrame,
+    references: Sequence[Measurement],
+) -> dict:
+    """Return the columns by the parts of steps of a configuration and of its reference."""
+    row = {"source": PARTS, "kind": "unavailable", "runs": len(runs)}
+    useful, transfer = _useful(parts)
+    if useful is None:
+        return row | {"reason": "its parts do not tell what waits for a slower rank"}
+    whole = parts[WHOLE].max()
+    row |= {"kind": "measured", **laws.efficiencies(useful, whole, transfer.max())}
+    of_reference, _ = (None, None) if reference_parts.empty else _useful(reference_parts)
+    if of_reference is not None and references:
+        run, reference = runs[0], references[0]
+        seconds, reference_seconds = (
+            part.sum() * base.steps_of_epoch(one) * one["knobs"]["cores_per_process"]
+            for part, one in ((useful, run), (of_reference, reference))
+        )
+        row["computation_scaling"] = reference_seconds * work(run, reference) / seconds
+        row["global_efficiency"] = row["parallel_efficiency"] * row["computation_scaling"]
+    return row
+
+
+def _operations(traced: Sequence[Measurement], timed: Sequence[Measurement]) -> dict:
+    """Return the columns on floating-point operations, from the first traced run with all ranks."""
+    for run in traced:
+        ranks = [read_json(path) for path in counted_files(Path(run["file"]))]
+        steps = base.steps_of_epoch(timed[0])
+        if ranks and len(ranks) == run["layout"].ranks and steps:
+            seconds = float(np.median([*map(base.seconds_per_epoch, timed)])) / steps
+            rate = sum(rank["step"] for rank in ranks) / seconds
+            of_products = sum(rank["matrix_products_per_second"] for rank in ranks)
+            return {
+                "operations_per_second": rate,
+                "product_operations_per_second": of_products,
+                "operations_fraction": rate / of_products,
+            }
+    return {}
+
+
+def _useful(parts: pd.DataFrame) -> tuple[pd.Series, pd.Series] | tuple[None, None]:
+    """Return the useful seconds of each rank in a step, and those of transfer; None if unknown."""
+    # Copies in traces are those of devices.
+    names = {"transfer"} if parts.attrs["is_traced"] else {*EXCHANGE, "negotiation"}
+    if not {"skew", WHOLE, *names} <= {*parts}:
+        return None, None
+    transfer = parts[[*names]].sum(axis=1)
+    return parts[WHOLE] - parts["skew"] - transfer, transfer
