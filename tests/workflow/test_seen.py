@@ -193,8 +193,9 @@ TRUTHS = {
     "a loader that waits": ("time.sleep(0.01)", "spin(0.02)", {}, (10, 20, 0), ("loader",)),
     "a loader that computes": ("spin(0.01)", "spin(0.02)", {}, (10, 30, 0), ("loader",)),
     "little input": ("time.sleep(0.0005)", "spin(0.03)", {}, (0.6, 30, 0), ()),
+    # A batch of another process is received in about a millisecond.
     "a worker that keeps up": (
-        "time.sleep(0.01)", "time.sleep(0.03)", {"num_workers": 1}, (0, 0, 0), ()
+        "time.sleep(0.01)", "time.sleep(0.03)", {"num_workers": 1}, (1, 0, 0), ()
     ),
     "a worker that is late": (
         "time.sleep(0.04)", "time.sleep(0.01)", {"num_workers": 1}, (30, 0, 0), ("loader",)
