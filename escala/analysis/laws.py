@@ -48,9 +48,7 @@ def efficiency_of_doubling(speedup: float | None, times: float) -> float | None:
     return speedup ** (1 / math.log2(times)) / 2
 
 
-def efficiencies(
-    useful: Sequence[float], whole: float, transfer: float | None = None
-) -> dict[str, float]:
+def efficiencies(useful: Sequence[float], whole: float, transfer: float) -> dict[str, float]:
     """Return the efficiencies of the ranks of a training, as POP defines them.
 
     Parallel = load balance × communication, and communication = serialisation × transfer (POP
@@ -61,19 +59,16 @@ def efficiencies(
     useful : the useful seconds of each rank.
     whole : the seconds of the slowest rank in all.
     transfer : the seconds that exchanges cost beyond waiting; POP simulates an ideal network for
-        them. None if they are not known.
+        them.
     """
-    most = np.max(useful)
-    result = {
+    most, ideal = np.max(useful), 1 - transfer / whole
+    return {
         "parallel_efficiency": np.mean(useful) / whole,
         "load_balance": np.mean(useful) / most,
         "communication_efficiency": most / whole,
+        "serialisation_efficiency": most / whole / ideal,
+        "transfer_efficiency": ideal,
     }
-    if transfer is not None:
-        ideal = 1 - transfer / whole
-        result["serialisation_efficiency"] = most / whole / ideal
-        result["transfer_efficiency"] = ideal
-    return result
 
 
 class Laws(NamedTuple):

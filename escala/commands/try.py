@@ -16,6 +16,7 @@ from escala.commands import flow
 from escala.core import console
 from escala.core.arguments import Parser
 from escala.core.console import say
+from escala.core.errors import InputError
 from escala.core.readable import in_words
 from escala.draft import change, sweep, trial
 from escala.draft import program as draft_program
@@ -77,6 +78,9 @@ def add(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     # What stands after -- is the command, also where it looks like an option.
     arguments.command, arguments.extra = [*arguments.command, *arguments.extra], []
+    if arguments.apply and arguments.sweep:
+        reason = "is for one size of a program"
+        raise InputError("--apply", None, reason, "leave out --sweep, or --apply")
     drafted = draft_program.draft(arguments.command, arguments)
     if arguments.sweep:
         drafted = sweep.vary(drafted, arguments.sweep)
@@ -97,7 +101,8 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
     if typed and content == text(typed):
         # An earlier call found that the command works only as it is typed.
         drafted, typed = typed, None
-    experiment = flow.begin(drafted, file, arguments, arguments.force)
+    force = arguments.force or (arguments.apply and change.is_applied(drafted, file))
+    experiment = flow.begin(drafted, file, arguments, force)
     if not experiment:
         return console.DONE
     as_typed = Experiment(typed.settings, file) if typed else None

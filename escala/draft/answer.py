@@ -108,8 +108,13 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
         )
         for row in records(rows)
     ]
-    if len(set(words)) < len(words):  # Two commands.
-        words = [f"`{variant}`" for variant in rows["variant"]]
+    if len(set(words)) < len(words):  # Two commands, or changes of one.
+        layouts, variants = (rows[key].to_list() for key in ("layout", "variant"))
+        is_pair = len(set(variants)) == len(variants)
+        words = [
+            f"`{variant}`" if is_pair else f"`{layout} {variant}`"
+            for layout, variant in zip(layouts, variants, strict=True)
+        ]
     times = (
         f"about {span(seconds)} with {name}"
         for seconds, name in zip(rows["projected_seconds"], words, strict=True)

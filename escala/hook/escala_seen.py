@@ -5,14 +5,14 @@
 steps writes the file `PID.seen`. A line is a JSON list. Times are times of the monotonic clock. The
 lines are:
 
-- `["begin", time, batches, rows, samples, taken]`: a loop over a loader of PyTorch, or an epoch of
-  Keras, begins. It has this number of batches, rows in a batch, and samples in all; null is
-  unknown. If `taken` is above 0, the loop has already taken so many batches and goes on after
-  another loop, such as an evaluation.
-- `["step", time, steps, batches, waited, rows, cores, kernel, faults]`: a step ended. Totals until
-  now: steps of the process, batches of this loop, seconds in which all loops waited for batches,
-  core seconds of the process, those of them in the kernel, and page faults. The rows of the step,
-  if the script tells them.
+- `["begin", time, batches, rows, samples, taken, workers, *used]`: a loop over a loader of PyTorch,
+  or an epoch of Keras, begins. It has this number of batches, rows in a batch, samples in all and
+  processes that load; null is unknown. If `taken` is above 0, the loop has already taken so many
+  batches and goes on after another loop, such as an evaluation. What was used until `time`: seconds
+  in which all loops waited for batches, core seconds of the process, those of them in the kernel,
+  and page faults.
+- `["step", time, steps, batches, rows, *used]`: a step ended. Totals until now: steps of the
+  process, batches of this loop, and what was used. The rows of the step, if the script tells them.
 - `["steady", time, steps]`: after this step, step times are steady.
 - `["epoch", time, {name: score}]`: an epoch of Keras ended.
 - `["told", time]`: the script tells of its steps by `escala_steps`; the lines before do not count.
@@ -20,8 +20,8 @@ lines are:
 If `ESCALA_WINDOW` is a number of seconds, the *window* is this time of steady steps. After the
 window, all processes of a run end at the same step. The file `window.json`, beside the folders of
 marks, has the number of this step, and about how many seconds pass until then. If
-`ESCALA_LOADER_WORKERS` is a number, each loader of PyTorch has at least so many workers, which
-stay. Errors here never end the training. Python 3.8 or later.
+`ESCALA_LOADER_WORKERS` is a number, each loader of PyTorch has at least so many workers, which a
+training may not allow. No other error here ends the training. Python 3.8 or later.
 """
 
 import atexit
@@ -130,25 +130,29 @@ class _Steps:
         #: The steps of an epoch, as the script tells; None if it may tell them later.
         self.length = 0
         #: The iterator of a loader that serves the steps. If a loop has begun since the last step:
-        #: the time since which the iterator serves steps, and the batches taken from it before.
-        self.iterator, self.since, self.taken = None, None, 0
+        #: the time since which the iterator serves steps, what was used until then, and the batches
+        #: taken from it before.
+        self.iterator, self.since, self.used, self.taken = None, None, None, 0
         self._rule = Rule()
         # A process that becomes another one by `exec` begins its file again.
         self._lines, self._written, self._process, self._mode = [], 0.0, os.getpid(), "w"
 
-    def begin(self, since, batches=None, rows=None, samples=None, taken=0):
-        self.since = None
+    def begin(self, since, batches=None, rows=None, samples=None, workers=None, taken=0):
+        used, self.since, self.used = self.used or self.use(), None, None
         self._rule.begin(since)
-        self._write(["begin", since, batches, rows, samples, taken])
+        self._write(["begin", since, batches, rows, samples, taken, workers, *used])
+
+    def use(self):
+        """Return what this process has used until now."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cores = used.ru_utime + used.ru_stime
+        return [self.waited, cores, used.ru_stime, used.ru_minflt]
 
     def step(self, made=1, rows=None):
         """Note that steps ended; end the process at the last step of the window."""
         now = time.monotonic()
         self.made += made
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        cores = used.ru_utime + used.ru_stime
-        totals = [self.made, self.batches, self.waited, rows, cores, used.ru_stime, used.ru_minflt]
-        self._write(["step", now, *totals])
+        self._write(["step", now, self.made, self.batches, rows, *self.use()])
         if self._rule.step(now, made, self.made):
             self._write(["steady", now, self.made])
         if _TRACE:
@@ -297,30 +301,39 @@ def _loaders(module):
     @_harmless
     def begin(iterator, loader):
         iterator._escala_begun, iterator._escala_batches = time.monotonic(), 0
-        iterator._escala_loader = loader
-        _steps.since, _steps.taken = iterator._escala_begun, 0
+        iterator._escala_loader, iterator._escala_used = loader, _steps.use()
+        _steps.since, _steps.used, _steps.taken = iterator._escala_begun, iterator._escala_used, 0
 
     following = module._BaseDataLoaderIter.__next__
 
     @functools.wraps(following)
     def follow(self):
-        before = time.monotonic()
+        is_another = (
+            _steps.since is not None
+            and self is not _steps.iterator
+            and hasattr(self, "_escala_batches")
+        )
+        before, used = time.monotonic(), _steps.use() if is_another else None
         batch = following(self)
         _steps.waited += time.monotonic() - before
+        if is_another:
+            _steps.iterator, _steps.taken = self, self._escala_batches
+            _steps.since, _steps.used = before, used
+            if not self._escala_batches:
+                _steps.since, _steps.used = self._escala_begun, self._escala_used
         if hasattr(self, "_escala_batches"):
-            if _steps.since is not None and self is not _steps.iterator:
-                _steps.since = before if self._escala_batches else self._escala_begun
-                _steps.iterator, _steps.taken = self, self._escala_batches
             self._escala_batches += 1
         return batch
 
-    make = module.DataLoader.__init__
+    make, place = module.DataLoader.__init__, 5  # of the number of workers
 
     @functools.wraps(make)
     def make_with_workers(self, *arguments, **named):
-        # The number of workers is the sixth of the arguments.
-        if len(arguments) < 6 and (named.get("num_workers") or 0) < _WORKERS:
-            named = {**named, "num_workers": _WORKERS, "persistent_workers": True}
+        if len(arguments) > place:
+            workers = max(arguments[place], _WORKERS)
+            arguments = (*arguments[:place], workers, *arguments[place + 1 :])
+        else:
+            named["num_workers"] = max(named.get("num_workers") or 0, _WORKERS)
         make(self, *arguments, **named)
 
     if _WORKERS:
@@ -336,6 +349,7 @@ def _begin_loop():
         lambda: len(loader),
         lambda: loader.batch_size,
         lambda: len(loader.sampler),
+        lambda: loader.num_workers,
     ):
         try:
             numbers.append(int(number()))

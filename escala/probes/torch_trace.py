@@ -60,7 +60,7 @@ class TorchTrace(Probe):
 
     @classmethod
     def steps(cls, values):
-        return _SKIPPED + values["steps"]
+        return _SKIPPED + values["steps"] + 1  # In the last one, operations are counted.
 
     def environment(self, strategy):
         return {TRACED: f"{_SKIPPED}:{self.values['steps']}:{self.folder.resolve()}"}

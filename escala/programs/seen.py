@@ -86,8 +86,9 @@ class Loop:
     began : the time of the beginning, by the monotonic clock; None for steps before any loop.
     batches, rows, samples : the batches of the whole loop, the rows of a batch, and the rows of all
         batches; None if unknown.
-    taken_before, made_before : the batches of the loop that were taken, and the steps that were
-        made, before `began`.
+    taken_before, made_before, used_before : the batches of the loop that were taken, the steps that
+        were made, and what the process had used, before `began`; None: that is not known.
+    workers : the processes that load its batches; None if unknown.
     steps : for each note of a step, its end and the number of steps until then.
     taken : for each note, the batches of the loop that were taken until then.
     used : for each note, what the process had used until then; empty if that is not known.
@@ -101,6 +102,8 @@ class Loop:
     samples: int | None = None
     taken_before: int = 0
     made_before: int = 0
+    used_before: Used | None = None
+    workers: int | None = None
     steps: list[tuple[float, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     used: list[Used] = field(default_factory=list)
@@ -167,23 +170,22 @@ class Process:
     def steps_between(self, first: int, last: int) -> Iterator[Steps]:
         """Yield the steps after the number `first`, up to `last`."""
         for loop in self.loops:
-            since, before, used_before = loop.began, loop.made_before, None
+            since, before, used_before = loop.began, loop.made_before, loop.used_before
             notes = zip(loop.steps, loop.rows_of_steps(), loop.used or repeat(None), strict=False)
             for (ended, made), rows, used in notes:
                 if since is not None and first <= before and made <= last:
-                    # What was used between two loops is not known.
-                    grown = used_before and Used(*map(operator.sub, used, used_before))
+                    grown = used_before and used and Used(*map(operator.sub, used, used_before))
                     yield Steps(since, ended, made - before, made, rows, grown)
                 since, before, used_before = ended, made, used
 
 
-def mean_step(chosen: Sequence[Steps]) -> dict[str, float | None] | None:
+def mean_step(chosen: Sequence[Steps], workers: int | None) -> dict[str, float | None] | None:
     """Return the seconds of a mean step of a process, and what the process uses in it.
 
     Returns
     -------
-    `step_seconds` and the fields of `Used`; None if they are not known. `input_seconds` is None if
-    no loader told of waiting.
+    `step_seconds`, the fields of `Used` and `workers`; None if they are not known. `input_seconds`
+    is None if no loader told of waiting.
     """
     known = [steps for steps in chosen if steps.used]
     if not known:
@@ -192,8 +194,9 @@ def mean_step(chosen: Sequence[Steps]) -> dict[str, float | None] | None:
     used = Used(
         *(sum(values) / made for values in zip(*(steps.used for steps in known), strict=True))
     )
-    mean = {"step_seconds": sum(steps.seconds for steps in known) / made, **used._asdict()}
-    return mean if used.input_seconds else mean | {"input_seconds": None}
+    seconds = sum(steps.seconds for steps in known) / made
+    step = {"step_seconds": seconds, **used._asdict(), "workers": workers}
+    return step if used.input_seconds else step | {"input_seconds": None}
 
 
 def read(folder: Path) -> list[Process]:
@@ -207,12 +210,14 @@ def read(folder: Path) -> list[Process]:
             except ValueError:  # The last line of a process may be cut.
                 break
             if event == "begin":
-                loops.append(Loop(time, *values, made))
+                batches, rows, samples, taken, workers, *used = values
+                about = {"made_before": made, "used_before": Used(*used), "workers": workers}
+                loops.append(Loop(time, batches, rows, samples, taken, **about))
             elif event == "step":
-                made, taken, waited, rows, *used = values
+                made, taken, rows, *used = values
                 loops[-1].steps.append((time, made))
                 loops[-1].taken.append(taken)
-                loops[-1].used.append(Used(waited, *used))
+                loops[-1].used.append(Used(*used))
                 loops[-1].row_counts.append(rows)
             elif event == "steady":
                 steady = values[0]
@@ -409,7 +414,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None
     epochs, mean_steps = [], []
-    for every in timed:
+    for process, every in zip(processes, timed, strict=True):
         chosen = [steps for number, steps in enumerate(every) if number not in interrupted]
         epochs.append(
             Epoch(
@@ -422,7 +427,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
                 marked=True,
             )
         )
-        mean_steps.append(mean_step(chosen))
+        mean_steps.append(mean_step(chosen, process.loops[-1].workers))
     notes = [PROJECTED]
     if not known:
         notes.append(ASSUMED_EPOCH)

@@ -169,11 +169,17 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
         "projected": _slowest(process["projected"] for process in training),
-        "mean_steps": [*chain(*(process["mean_steps"] or () for process in training))] or None,
+        "mean_steps": _join_known(process["mean_steps"] for process in training),
         "notes": notes,
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),
     }
+
+
+def _join_known(lists: Iterable[list | None]) -> list | None:
+    """Return some lists as one; None if one is not known."""
+    known = [*lists]
+    return None if None in known else [*chain(*known)]
 
 
 def _slowest(projected: Iterable[dict | None]) -> dict | None:

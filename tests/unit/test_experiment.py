@@ -434,9 +434,9 @@ def test_a_trace_is_captured_of_pytorch_and_a_configuration_trains_the_workloads
     traced = experiment.probe_runs("torch-trace")
     # A program may be one of PyTorch.
     assert {run.strategy for run in traced} == {"torch-single", "ddp-gloo", "mpi"}
-    # Those that are recorded follow the first ones.
+    # Those that are recorded follow the first ones, and one more counts operations.
     steps = {experiment.request(run)["max_steps"] for run in traced if run.strategy != "mpi"}
-    assert steps == {3 + 7}
+    assert steps == {3 + 7 + 1}
     alone = {"strategy": "torch-single", "layout": "1x1"}
     pytorch = Experiment(small(put("configurations", settings["configurations"][2:])), "e")
     assert pytorch.references == [alone]

@@ -371,7 +371,7 @@ def with_core_time(root: Path, *of_two: float, **told) -> FakeExperiment:
         run["seconds"]["train"] = sum(epoch["train_seconds"] for epoch in run["epochs"])
         run["program"]["mean_steps"] = [
             {"step_seconds": 0.05, "input_seconds": None, "core_seconds": seconds,
-             "kernel_seconds": 0.0, "minor_faults": 1.0}
+             "kernel_seconds": 0.0, "minor_faults": 1.0, "workers": None}
             for seconds in cores
         ]  # fmt: skip
         validate_run(run)
@@ -384,7 +384,7 @@ def test_efficiencies_by_core_time_are_those_of_pop_and_explain_the_ratio(tmp_pa
     one, two = table_of("efficiencies", made).to_dict("records")
     steps_of_one, steps_of_two = (read_json(made.runs[n])["epochs"][0]["steps"] for n in (0, -1))
     assert one["parallel_efficiency"] == pytest.approx(0.9)
-    assert (one["computation_scaling"], one["load_balance"]) == (1, 1)
+    assert one["computation_scaling"] == 1 and pd.isna(one["load_balance"])
     assert two["parallel_efficiency"] == pytest.approx(0.5)
     assert two["load_balance"] == pytest.approx(0.025 / 0.03)
     assert two["communication_efficiency"] == pytest.approx(0.03 / 0.05)
@@ -395,6 +395,32 @@ def test_efficiencies_by_core_time_are_those_of_pop_and_explain_the_ratio(tmp_pa
     gain = 2 * two["parallel_efficiency"] / one["parallel_efficiency"] * scaling
     ratios = epoch_rows(tabled(made, only=["speedup"]))["ratio"]
     assert 1 / ratios.iloc[0] == pytest.approx(gain)
+
+
+def test_without_runs_of_the_reference_there_is_no_scaling(tmp_path):
+    made = with_core_time(tmp_path)
+    changed(made.runs[:7], status="failed", reason="no memory")
+    [two] = table_of("efficiencies", made).query("strategy == 'torch-ddp'").to_dict("records")
+    assert two["parallel_efficiency"] == pytest.approx(0.5)
+    assert pd.isna(two["computation_scaling"]) and pd.isna(two["global_efficiency"])
+
+
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_core_time_of_evaluations_is_not_that_of_steps(evaluation, tmp_path):
+    """Where steps are not seen, core time is that of whole epochs."""
+    made = with_core_time(tmp_path)
+    for path in made.runs:
+        run = read_json(path)
+        run["program"]["mean_steps"] = None
+        run["usage"] = [
+            {"minor_faults": 1, "user_seconds": 3.0, "system_seconds": 0.0, "steps": 100}
+        ]
+        for epoch in run["epochs"]:
+            epoch["epoch_wall_seconds"] = (2 if evaluation else 1) * epoch["train_seconds"]
+        changed([path], **run)
+    one, _ = table_of("efficiencies", made).to_dict("records")
+    assert one["kind"] == ("unavailable" if evaluation else "estimated")
+    assert evaluation or one["parallel_efficiency"] == pytest.approx(0.03 / 0.05)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +449,7 @@ def test_what_core_time_does_not_tell_is_said(change, why_not, tmp_path):
 @pytest.mark.parametrize(
     ("of_two", "told"),
     [
-        ((0.03, 0.02), ["core time of the mean: their work is unequal"]),
+        ((0.048, 0.02), ["busiest has 1.41 times the core time of the mean"]),
         ((0.025, 0.025), ["is off its cores for 50 % of the time"]),
         ((0.05, 0.05), ["Cores are busy for 100 % of the time"]),
     ],

@@ -496,15 +496,18 @@ def test_a_window_goes_only_if_a_trial_made_all_epochs(epochs, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("faults", "waits", "variants"),
+    ("faults", "waits", "workers", "variants"),
     [
-        (9.0, None, []),
-        (90_000.0, None, ["memory"]),
-        (9.0, 0.02, ["loader"]),
-        (90_000.0, 0.02, ["memory", "loader"]),
+        (9.0, None, 0, []),
+        (90_000.0, None, 0, ["memory"]),
+        (9.0, 0.02, 0, ["loader"]),
+        (9.0, 0.02, 1, []),
+        (90_000.0, 0.02, 0, ["memory", "loader"]),
     ],
 )
-def test_apply_adds_what_the_trial_suggests(faults, waits, variants, tmp_path, monkeypatch, capsys):
+def test_apply_adds_what_the_trial_suggests(
+    faults, waits, workers, variants, tmp_path, monkeypatch, capsys
+):
     """A step of 0.1 s takes as much core time, a fifth of it in the kernel."""
     command = importlib.import_module("escala.commands.try")
     (tmp_path / "train.py").write_text("")
@@ -512,24 +515,34 @@ def test_apply_adds_what_the_trial_suggests(faults, waits, variants, tmp_path, m
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     used = {"input_seconds": waits, "core_seconds": 0.1, "kernel_seconds": 0.02}
-    used |= {"step_seconds": 0.1, "minor_faults": faults}
+    used |= {"step_seconds": 0.1, "minor_faults": faults, "workers": workers}
     result = read_json(program(tmp_path).runs[0])
     result["program"]["mean_steps"] = [used]
     monkeypatch.setattr(
         trial, "try_once", lambda e, run, *_: made(run, result=result, window_steps=9, steps=9)
     )
     monkeypatch.setattr(flow, "_measure", lambda *_: 1)
-    assert command.run(_arguments("--apply")) == 1
+    arguments = _arguments("--apply", "--torch")
+    assert command.run(arguments) == 1
+    text = capsys.readouterr().err
+    assert ("--apply adds nothing" in text) == (faults < 1e4 and not waits)
+    assert ("Its loader has workers" in text) == (workers > 0)
     experiment = Experiment(read_yaml(tmp_path / "escala-train.yaml"), "escala-train.yaml")
     added = {run.variant: run for run in experiment.runs if run.variant in ("memory", "loader")}
     assert [*added] == variants
     programs = {name: experiment.request(run)["start"]["program"] for name, run in added.items()}
     if "memory" in programs:
         assert "MALLOC_ARENA_MAX=1" in programs["memory"]["lines"][-1]
+        compared = [each.layout for each in experiment.references_of(added["memory"])]
+        assert compared == ["1x1", "1x1", "1x2"]
     if "loader" in programs:
         assert programs["loader"]["lines"] == ["export ESCALA_LOADER_WORKERS=1"]
         assert added["loader"].cores == 2
-    assert ("--apply adds nothing" in capsys.readouterr().err) == (not variants)
+    # The same call goes on, and a call for something else does not replace the file.
+    assert command.run(arguments) == 1
+    if variants:
+        with pytest.raises(InputError, match="differs from what these options give"):
+            command.run(_arguments("--torch"))
 
 
 def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):

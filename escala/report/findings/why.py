@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pandas as pd
 
@@ -22,6 +23,7 @@ from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
 from escala.core.environment import call
 from escala.core.readable import in_words, with_interval, with_noun
+from escala.experiment.runs import MAIN
 from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK, SEEN
 from escala.report.findings.context import Report, configuration_of, ratio_of
@@ -60,7 +62,7 @@ MORE_CORE_TIME = 1.1
 #: At most these values of the load balance and of the communication efficiency are named.
 UNEQUAL, WAITING = 0.95, 0.9
 #: Commands whose processes wait actively for each other.
-_LAUNCHERS_OF_MPI = ("mpirun", "mpiexec", "horovodrun")
+_LAUNCHERS_OF_MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "horovodrun")
 #: The variants of programs that `escala try --apply` adds: what they keep or add.
 MEMORY, LOADER = "memory", "loader"
 #: A line of the shell after which processes keep freed memory.
@@ -135,7 +137,8 @@ def steps(report: Report) -> Iterator[Finding]:
         elif strategy and not strategy.records_for(Clocks.name):
             remedy, why = None, "its engine does not record when the parts of a step begin and end"
         if of_cores and remedy:
-            yield Finding(f"to see the parts of its steps, {remedy}", "attribution")
+            one = names(answer.label)
+            yield Finding(f"to see the parts of a step of {one}, {remedy}", "attribution")
         elif not (of_cores and reasons.empty):
             how = "; ".join(filter(None, (why, remedy and f"to see it, {remedy}")))
             yield Finding(f"not measured: {what}; {how}", "attribution")
@@ -161,44 +164,50 @@ def _compare_core_time(report: Report, one: BestUse, other: Alternative) -> Iter
         if not _waits_actively(report, row)
     }
     mine, theirs = (rows.get(use.names) for use in (one, other))
-    if mine is None or theirs is None or pd.isna(mine.computation_scaling):
+    if mine is None or theirs is None:
         return
     more, fewer = (mine, theirs) if mine.cores >= theirs.cores else (theirs, mine)
-    names = report.names
-    ratios = [1 / getattr(more, f"computation_scaling{end}") for end in ("", "_high", "_low")]
-    if configuration_of(fewer) != configuration_of(more, "reference_"):
-        ratios = [ratios[0] * fewer.computation_scaling, math.nan, math.nan]
-    times = with_interval(*ratios, ".2f", " times")
+    reference, names = configuration_of(more, "reference_"), report.names
+    times = fewer.computation_scaling / more.computation_scaling
+    if configuration_of(fewer, "reference_") != reference or pd.isna(times):
+        return
+    ends = math.nan, math.nan
+    if configuration_of(fewer) == reference:
+        ends = (1 / more.computation_scaling_high, 1 / more.computation_scaling_low)
     busy, busy_fewer = more.parallel_efficiency, fewer.parallel_efficiency
-    core_time = (
-        f"{names.subject(more.label, 'takes')} {times} the core time of {names(fewer.label)}"
-    )
-    texts = {
-        ratios[0]: f"for the same work, {core_time}",
-        busy_fewer / busy: (
-            f"cores are busy for {100 * busy:.0f} % of the time with {names(more.label)}, and for "
-            f"{100 * busy_fewer:.0f} % with {names(fewer.label)}"
+    texts = [
+        (
+            times,
+            f"for the same work, {names.subject(more.label, 'takes')} "
+            f"{with_interval(times, *ends, '.2f', ' times')} the core time of {names(fewer.label)}",
         ),
-    }
-    for _, text in sorted(texts.items(), reverse=True):
+        (
+            busy_fewer / busy,
+            f"cores are busy for {100 * busy:.0f} % of the time with {names(more.label)}, and for "
+            f"{100 * busy_fewer:.0f} % with {names(fewer.label)}",
+        ),
+    ]
+    for _, text in sorted(texts, reverse=True):
         yield Finding(text, "efficiencies")
-    if ratios[0] >= MORE_CORE_TIME:
+    if times >= MORE_CORE_TIME:
         yield Finding(
-            "the same work takes more core time where cores share caches and memory, batches are "
-            "smaller, or threads wait actively",
+            "the same work takes more core time where cores share units, caches and memory, "
+            "batches are smaller, or threads wait actively",
             "efficiencies",
         )
-    if more.load_balance <= UNEQUAL:
+    balance, communication = more.load_balance, more.communication_efficiency
+    if balance <= UNEQUAL and balance <= communication:
         yield Finding(
-            f"of {names(more.label)}, the busiest has {1 / more.load_balance:.2f} times the core "
-            "time of the mean: their work is unequal",
+            f"of {names(more.label)}, the busiest has {1 / balance:.2f} times the core time of the "
+            "mean: give all equal batches, and cores that nothing else uses",
             "efficiencies",
         )
-    elif more.ranks > 1 and more.communication_efficiency <= WAITING:
+    elif communication <= WAITING:
+        threads = "threads without work, " if more.cores > more.ranks else ""
         yield Finding(
             f"even the busiest of {names(more.label)} is off its cores for "
-            f"{100 - 100 * more.communication_efficiency:.0f} % of the time, as for exchange, "
-            "input or storage",
+            f"{100 - 100 * communication:.0f} % of the time, as for {threads}exchange, input or "
+            "storage",
             "efficiencies",
         )
 
@@ -207,7 +216,7 @@ def _waits_actively(report: Report, row) -> bool:
     """Return whether the processes of a configuration may wait without leaving their cores."""
     strategy, runs = STRATEGIES.get(row.strategy), report.tables["runs"]
     command = next(iter(among(runs, {configuration_of(row)})["command"].dropna()), "")
-    by_launcher = any(word in _LAUNCHERS_OF_MPI for word in command.split())
+    by_launcher = any(Path(word).name in _LAUNCHERS_OF_MPI for word in command.split())
     return by_launcher or (strategy is not None and strategy.meets_by == "mpi")
 
 
@@ -234,7 +243,11 @@ def changes(report: Report) -> Iterator[Finding]:
     """
     names, rows = report.names, report.without_fits.comparisons
     rows = rows[rows["variant"].isin((MEMORY, LOADER)) & (rows["kind"] != UNAVAILABLE)]
-    for row in rows[rows["layout"] == rows["reference_layout"]].itertuples():
+    unchanged = rows.loc[rows["reference"] == MAIN, "reference_variant"].unique()
+    is_alike = rows["reference_variant"].isin(unchanged)
+    for key in ("strategy", "layout"):
+        is_alike &= rows[key] == rows[f"reference_{key}"]
+    for row in rows[is_alike].itertuples():
         of_reference = f"time of {names(row.reference_label)}"
         gains = f"{names.subject(row.label, 'takes')} {names.fraction(ratio_of(row), of_reference)}"
         yield Finding(gains, "speedup", "speedup")
@@ -351,8 +364,8 @@ def operations(report: Report) -> Iterator[Finding]:
         yield Finding(
             f"{report.names.subject(row.label, 'makes')} "
             f"{significant(row.operations_per_second / 1e9)} billion floating-point operations a "
-            f"second: {100 * row.operations_fraction:.0f} % of what matrix products make on the "
-            "same devices",
+            f"second at least: {100 * row.operations_fraction:.0f} % of those of matrix products "
+            "in single precision on the same devices",
             "efficiencies",
         )
 
@@ -461,10 +474,17 @@ def waits_for_input(report: Report) -> Iterator[Finding]:
         part = f"{100 * row.input_fraction:.0f} %"
         text = f"{report.names.subject(row.label, 'waits')} for the next batch in {part} of a step"
         yield Finding(text, "configurations")
-    if not rows.empty:
+    has_workers = rows["loader_workers"].fillna(0) > 0
+    if not has_workers.all():
         yield Finding(
             "to load batches beside the steps, which saves at most this time, give the DataLoader "
-            "`num_workers=1, persistent_workers=True`, and the worker a core of its own",
+            "`num_workers=1`, and the worker a core of its own",
+            "configurations",
+        )
+    if has_workers.any():
+        yield Finding(
+            "the loader has workers, which are late: give it more of them with cores of their own, "
+            "or make a row in less time",
             "configurations",
         )
 

@@ -173,6 +173,11 @@ def steps_of_epoch(run: Measurement) -> int | None:
     return run["training"]["steps_per_epoch"] or first["steps"]
 
 
+def mean_steps(run: Measurement) -> list[dict]:
+    """Return what a mean step of each process of a program takes and uses; empty if unknown."""
+    return (run.get("program") or {}).get("mean_steps") or []
+
+
 def is_timed(run: Measurement) -> bool:
     """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
     return run["status"] == "ok" and not run["training"]["resumed_after"] and run["comparable"]

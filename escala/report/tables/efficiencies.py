@@ -3,30 +3,39 @@
 The efficiencies are those of POP (POP Standard Metrics for Parallel Performance Analysis,
 https://www.pop-coe.eu/node/69), from two sources:
 
-- `core time`: a process is useful while its threads have core time in the timing runs. This needs
-  no further runs. A process that waits actively is then useful, too.
+- `core time`: a process is useful while its threads have core time in the steps of timing runs.
+  This needs no further runs. A process that waits actively is then useful, too.
 - `parts of steps`: a process is useful while it is in no exposed exchange, by the runs with clocks
   or traces. Threads of a process count together. Traces of PyTorch also tell the floating-point
   operations of a step.
 
 Efficiencies multiply. For the same work, the time of the reference divided by the time of the
 configuration is (cores / cores of the reference) × (parallel efficiency / that of the reference) ×
-computation scaling.
+computation scaling. The cores of runs by parts of steps are GPUs, if the processes have GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pandas as pd
 
 from escala.analysis import laws
 from escala.analysis.attribution import EXCHANGE, WHOLE
-from escala.analysis.comparable import Measurement, is_fit, match_runs, newest_of_repeats, work
+from escala.analysis.comparable import (
+    Matched,
+    Measurement,
+    is_fit,
+    match_runs,
+    newest_of_repeats,
+    work,
+)
 from escala.analysis.statistics import median_interval, ratio_interval
 from escala.analysis.traces import spans
+from escala.analysis.verdicts import leave_out_disturbed
 from escala.core.files import read_json
 from escala.experiment.runs import MAIN, Configuration, references_for
 from escala.probes.torch_trace import counted_files
@@ -38,7 +47,9 @@ from escala.report.tables.views import is_among
 CORE_TIME, PARTS = "core time", "parts of steps"
 _ON_GPU = "it may compute on a GPU, of which core time tells nothing"
 _SHARED = "its processes share cores"
-_UNKNOWN = "the core time of its steps is not known"
+_UNKNOWN = "the core time of its steps alone is not known"
+#: Core time that is known of epochs only is that of their steps, if these take so much of them.
+_STEPS_OF_EPOCHS = 0.95
 
 
 def efficiencies(evidence: Evidence, tables: Tables) -> Iterator[dict]:
@@ -50,6 +61,12 @@ def efficiencies(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         references = dict(references_for(configuration, evidence.references))
         reference = references.get(MAIN, configuration)
         reference_names = (*names[:2], *reference)
+        timed, reference_timed = (
+            [run for run in by_names.get(key, ()) if base.is_timed(run)]
+            for key in (names, reference_names)
+        )
+        # The runs of the ratio of times.
+        matches = leave_out_disturbed(newest_of_repeats(match_runs(timed, reference_timed))).matches
         about = {
             **base.name_columns(names),
             **base.reference_columns(MAIN, reference),
@@ -57,22 +74,16 @@ def efficiencies(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "cores": base.cores_of(every[0]),
             **base.data_of(every[0], base.ABOUT),
         }
-        timed, reference_timed = (
-            [run for run in by_names.get(key, ()) if base.is_timed(run)]
-            for key in (names, reference_names)
-        )
-        yield about | _by_core_time(timed, reference_timed, evidence.level)
+        runs = matches.runs or timed
+        yield about | _by_core_time(runs, matches, evidence.level)
         parts = _parts(names, tables)
-        if timed and not parts.empty:
-            reference_parts = _parts(reference_names, tables)
-            row = _by_parts(parts, timed, reference_parts, reference_timed)
-            yield about | row | _operations(by_traces.get(names, ()), timed)
+        if runs and not parts.empty:
+            row = _by_parts(parts, runs, _parts(reference_names, tables), matches)
+            yield about | row | _operations(by_traces.get(names, ()), runs)
 
 
-def _by_core_time(
-    runs: Sequence[Measurement], references: Sequence[Measurement], level: float
-) -> dict:
-    """Return the columns by the core time of timing runs, of the same session for a ratio."""
+def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -> dict:
+    """Return the columns by the core time of timing runs, and of their references."""
     row = {"source": CORE_TIME, "kind": "unavailable", "runs": len(runs)}
     if not runs:
         return row | {"reason": "no run ended ok"}
@@ -80,22 +91,22 @@ def _by_core_time(
         return row | {"reason": _ON_GPU}
     if runs[0]["ranks"]["oversubscribed"]:
         return row | {"reason": _SHARED}
-    useful = [seconds / base.cores_of(run) for run in runs if (seconds := _core_seconds(run))]
-    if len(useful) < len(runs):
+    used = [(run, seconds) for run in runs if (seconds := _core_seconds(run))]
+    if not used:
         return row | {"reason": _UNKNOWN}
-    wholes = [*map(base.seconds_per_epoch, runs)]
-    busy = median_interval(np.divide(useful, wholes), level=level)
+    parallel = [seconds / base.cores_of(run) / base.seconds_per_epoch(run) for run, seconds in used]
+    busy = median_interval(parallel, level=level)
     row |= {"kind": "estimated", **busy.columns("parallel_efficiency")}
-    if balances := [balance for run in runs if (balance := _balance(run))]:
-        row["load_balance"] = float(np.median(balances))
+    if balances := [balance for run, _ in used if (balance := _balance(run))]:
+        row["load_balance"] = median(balances)
         row["communication_efficiency"] = busy.estimate / row["load_balance"]
-    if runs[0]["file"] == (references or runs)[0]["file"]:
-        return row | {"computation_scaling": 1.0, "global_efficiency": busy.estimate}
-    matches = newest_of_repeats(match_runs(runs, references))
     scaling = [
-        _core_seconds(reference) * work(run, reference) / _core_seconds(run)
+        of_reference * work(run, reference) / seconds
         for run, reference in matches.pairs
-        if _core_seconds(reference)
+        # Only seen steps leave out what loads batches.
+        if bool(base.mean_steps(run)) == bool(base.mean_steps(reference))
+        and (seconds := _core_seconds(run))
+        and (of_reference := _core_seconds(reference))
     ]
     if not scaling:
         return row
@@ -110,18 +121,23 @@ def _by_core_time(
 def _core_seconds(run: Measurement) -> float | None:
     """Return the core seconds of the steps of an epoch, over all processes; None if unknown."""
     in_step, steps = core_use(run)["core_seconds_per_step"], base.steps_of_epoch(run)
-    return in_step and steps and in_step * steps
+    if not (in_step and steps):
+        return None
+    if "program" in run and not base.mean_steps(run):
+        # What was used between steps counts, too.
+        whole = sum(epoch["epoch_wall_seconds"] for epoch in run["epochs"])
+        if run["seconds"]["train"] < _STEPS_OF_EPOCHS * whole:
+            return None
+    return in_step * steps
 
 
 def _balance(run: Measurement) -> float | None:
-    """Return the mean core time of the ranks divided by the largest; None if it is not known."""
-    steps = (run.get("program") or {}).get("mean_steps")
-    used = [step["core_seconds"] for step in steps or ()]
-    if not used:
-        used = [
-            process["user_seconds"] + process["system_seconds"] for process in run["usage"] or ()
-        ]
-    return np.mean(used) / max(used) if len(used) == run["layout"].ranks and max(used) else None
+    """Return the mean core time of several ranks divided by the largest; None if it is unknown."""
+    used = [step["core_seconds"] for step in base.mean_steps(run)]
+    if "program" not in run:
+        used = [part["user_seconds"] + part["system_seconds"] for part in run.get("usage") or ()]
+    is_known = len(used) == run["layout"].ranks > 1 and max(used) > 0
+    return np.mean(used) / max(used) if is_known else None
 
 
 def _parts(names: tuple, tables: Tables) -> pd.DataFrame:
@@ -138,42 +154,32 @@ def _by_parts(
     parts: pd.DataFrame,
     runs: Sequence[Measurement],
     reference_parts: pd.DataFrame,
-    references: Sequence[Measurement],
+    matches: Matched,
 ) -> dict:
     """Return the columns by the parts of steps of a configuration and of its reference."""
     row = {"source": PARTS, "kind": "unavailable", "runs": len(runs)}
     useful, transfer = _useful(parts)
     if useful is None:
         return row | {"reason": "its parts do not tell what waits for a slower rank"}
-    whole = parts[WHOLE].max()
-    row |= {"kind": "measured", **laws.efficiencies(useful, whole, transfer.max())}
+    known = laws.efficiencies(useful, parts[WHOLE].max(), transfer.max())
+    if len(useful) == 1:
+        known = {"parallel_efficiency": known["parallel_efficiency"]}
+    row |= {"kind": "measured", **known}
     of_reference, _ = (None, None) if reference_parts.empty else _useful(reference_parts)
-    if of_reference is not None and references:
-        run, reference = runs[0], references[0]
-        seconds, reference_seconds = (
-            part.sum() * base.steps_of_epoch(one) * one["knobs"]["cores_per_process"]
-            for part, one in ((useful, run), (of_reference, reference))
-        )
-        row["computation_scaling"] = reference_seconds * work(run, reference) / seconds
-        row["global_efficiency"] = row["parallel_efficiency"] * row["computation_scaling"]
+    if of_reference is None or not matches.runs:
+        return row
+    run, reference = matches.pairs[0]
+    seconds, reference_seconds = (
+        # Ranks have equal numbers of cores, or of GPUs.
+        part.sum() * (base.steps_of_epoch(one) or np.nan)
+        * (base.gpus_of(one) or base.cores_of(one)) / len(part)
+        for part, one in ((useful, run), (of_reference, reference))
+    )  # fmt: skip
+    scaling = reference_seconds * work(run, reference) / seconds
+    if np.isfinite(scaling):
+        row["computation_scaling"] = scaling
+        row["global_efficiency"] = row["parallel_efficiency"] * scaling
     return row
-
-
-def _operations(traced: Sequence[Measurement], timed: Sequence[Measurement]) -> dict:
-    """Return the columns on floating-point operations, from the first traced run with all ranks."""
-    for run in traced:
-        ranks = [read_json(path) for path in counted_files(Path(run["file"]))]
-        steps = base.steps_of_epoch(timed[0])
-        if ranks and len(ranks) == run["layout"].ranks and steps:
-            seconds = float(np.median([*map(base.seconds_per_epoch, timed)])) / steps
-            rate = sum(rank["step"] for rank in ranks) / seconds
-            of_products = sum(rank["matrix_products_per_second"] for rank in ranks)
-            return {
-                "operations_per_second": rate,
-                "product_operations_per_second": of_products,
-                "operations_fraction": rate / of_products,
-            }
-    return {}
 
 
 def _useful(parts: pd.DataFrame) -> tuple[pd.Series, pd.Series] | tuple[None, None]:
@@ -184,3 +190,20 @@ def _useful(parts: pd.DataFrame) -> tuple[pd.Series, pd.Series] | tuple[None, No
         return None, None
     transfer = parts[[*names]].sum(axis=1)
     return parts[WHOLE] - parts["skew"] - transfer, transfer
+
+
+def _operations(traced: Sequence[Measurement], runs: Sequence[Measurement]) -> dict:
+    """Return the columns on floating-point operations, from the first traced run with all ranks."""
+    steps = base.steps_of_epoch(runs[0])
+    for run in traced:
+        ranks = [read_json(path) for path in counted_files(Path(run["file"]))]
+        counted = sum(rank["step"] for rank in ranks)
+        if counted and steps and len(ranks) == run["layout"].ranks:
+            rate = counted * steps / median(map(base.seconds_per_epoch, runs))
+            of_products = sum(rank["matrix_products_per_second"] for rank in ranks)
+            return {
+                "operations_per_second": rate,
+                "product_operations_per_second": of_products,
+                "operations_fraction": rate / of_products,
+            }
+    return {}

@@ -40,7 +40,7 @@ IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 _WITHOUT_INTERVAL = (
     *(f"{part}_seconds" for part in base.PARTS),
     "first_epoch_seconds", "program_seconds", "projected_seconds", "projected_rest_seconds",
-    "wall_seconds", *IN_KERNEL, "input_fraction",
+    "wall_seconds", *IN_KERNEL, "input_fraction", "loader_workers",
 )  # fmt: skip
 #: What the time of a whole training is projected from.
 _PROJECTED = "{epochs} epochs of {steps} steps by {told_by}"
@@ -103,10 +103,12 @@ def row(run: Measurement) -> dict:
 
 
 def core_use(run: Measurement) -> dict:
-    """Return the columns `IN_KERNEL`, from what the processes of a run used in training steps."""
+    """Return the columns `IN_KERNEL`, from what the processes of a run used in training steps.
+
+    Processes that load batches of a program count only if its steps are not seen.
+    """
     columns, usage = dict.fromkeys(IN_KERNEL), run.get("usage") or []
-    if not usage:
-        # A window of a program may be too short for two samples.
+    if steps := base.mean_steps(run):
         usage = [
             {
                 "user_seconds": step["core_seconds"] - step["kernel_seconds"],
@@ -114,7 +116,7 @@ def core_use(run: Measurement) -> dict:
                 "minor_faults": step["minor_faults"],
                 "steps": 1,
             }
-            for step in (run.get("program") or {}).get("mean_steps") or ()
+            for step in steps
         ]
     system, user = (sum(process[f"{by}_seconds"] for process in usage) for by in ("system", "user"))
     if system + user:
@@ -132,13 +134,18 @@ def core_use(run: Measurement) -> dict:
 
 def input_fraction(run: Measurement) -> float | None:
     """Return the part of a step in which a program waits for its next batch; None if unknown."""
-    steps = (run.get("program") or {}).get("mean_steps") or ()
     waits = (
         step["input_seconds"] / step["step_seconds"]
-        for step in steps
+        for step in base.mean_steps(run)
         if step["input_seconds"] is not None
     )
     return max(waits, default=None)
+
+
+def loader_workers(run: Measurement) -> int | None:
+    """Return the most processes that load batches for a process of a program; None if unknown."""
+    workers = [step["workers"] for step in base.mean_steps(run) if step["workers"] is not None]
+    return max(workers, default=None)
 
 
 def _program(run: Measurement) -> dict:
@@ -146,7 +153,10 @@ def _program(run: Measurement) -> dict:
     program = run.get("program")
     if not program:
         return {}
-    notes, projected = list(program["notes"]), program.get("projected") or {}
+    notes, projected, rest = list(program["notes"]), program.get("projected") or {}, None
+    if projected and (startup := run["seconds"]["startup"]) is not None:
+        steps = projected["epochs"] * base.seconds_per_epoch(run)
+        rest = max(0.0, projected["seconds"] - startup - steps)
     if read := program.get("read"):
         notes.append(
             f"it read {name_first(read)}, which are not among its files, so a change in them "
@@ -169,19 +179,11 @@ def _program(run: Measurement) -> dict:
         "program_seconds": program["whole_seconds"],
         "projected_seconds": projected.get("seconds"),
         "projected_from": _PROJECTED.format(**projected) if projected else None,
-        "projected_rest_seconds": _rest(run, projected) if projected else None,
+        "projected_rest_seconds": rest,
         "input_fraction": input_fraction(run),
+        "loader_workers": loader_workers(run),
         "program_notes": NOTES_APART.join(notes) or None,
     }
-
-
-def _rest(run: Measurement, projected: Mapping) -> float | None:
-    """Return the seconds of a projected training after its start-up and outside its steps."""
-    startup = run["seconds"]["startup"]
-    if startup is None:
-        return None
-    steps = projected["epochs"] * base.seconds_per_epoch(run)
-    return max(0.0, projected["seconds"] - startup - steps)
 
 
 def time_to_target(run: Measurement) -> dict:
