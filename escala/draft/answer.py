@@ -16,6 +16,7 @@ from escala.core.readable import span
 from escala.experiment import Experiment
 from escala.experiment.runs import Configuration, layout_in_words
 from escala.programs.marks import WHOLE
+from escala.report.tables.runs import NO_END
 
 FORMAT = 1
 _PARTS = ("workload", *Configuration._fields)
@@ -115,8 +116,9 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
             f"`{variant}`" if is_pair else f"`{layout} {variant}`"
             for layout, variant in zip(layouts, variants, strict=True)
         ]
+    about = "at least" if rows["projected_from"].str.endswith(NO_END).any() else "about"
     times = (
-        f"about {span(seconds)} with {name}"
+        f"{about} {span(seconds)} with {name}"
         for seconds, name in zip(rows["projected_seconds"], words, strict=True)
     )
     yield f"The whole training, {rows['projected_from'].iloc[0]}: {', '.join(times)}."

@@ -327,6 +327,8 @@ class Window:
         it; None if the steps of an epoch are not known.
     period : the longest seconds from one step that recurs with other work to the next; 0: none.
     mean_steps : `mean_step` of each process; None if one is not known.
+    sees_end : whether the first process has begun another epoch, so that `rest_seconds` has what
+        comes between two.
     """
 
     epochs: list[list[Epoch]]
@@ -337,6 +339,7 @@ class Window:
     rest_seconds: float | None
     period: float = 0.0
     mean_steps: list[dict[str, float | None]] | None = None
+    sees_end: bool = False
 
     def project(self, epochs: int, started: float) -> float | None:
         """Return the seconds of a training of some epochs, which `started` by the monotonic clock.
@@ -351,8 +354,10 @@ class Window:
         return self.ended - started + left * (step + self.rest_seconds / self.epoch_steps)
 
 
-def _rest_seconds(process: Process, step: float) -> tuple[float, float]:
+def _rest_seconds(process: Process, step: float) -> tuple[float | None, float]:
     """Return the mean seconds between two epochs, and the seconds for each step within epochs.
+
+    The first is None if no epoch was seen to end.
 
     Parameters
     ----------
@@ -368,7 +373,7 @@ def _rest_seconds(process: Process, step: float) -> tuple[float, float]:
             within += rest
         else:
             between.append(rest)
-    return mean(between or [0.0]), within / process.made
+    return mean(between) if between else None, within / process.made
 
 
 def window_of(processes: Sequence[Process]) -> Window | None:
@@ -460,7 +465,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     between, within = _rest_seconds(processes[0], usual)
     long = (by_process[0][number] for number in interrupted)
     within += sum(s.seconds - usual * s.made for s in long) / sum(s.made for s in by_process[0])
-    rest_seconds = between + within * epoch_steps if known else None
+    rest_seconds = (between or 0.0) + within * epoch_steps if known else None
     return Window(
         [[epoch] for epoch in epochs],
         epoch_steps,
@@ -470,4 +475,5 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         rest_seconds,
         period,
         None if None in mean_steps else mean_steps,
+        between is not None,
     )

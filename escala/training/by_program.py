@@ -437,7 +437,13 @@ def _project(
             steps = report.window.epoch_steps
             if report.known_by != marks.OUTPUT and not execution.code:  # Else Escala ended it.
                 seconds += execution.at - report.window.ended
-            return {"seconds": seconds, "epochs": epochs, "steps": steps, "told_by": source}
+            return {
+                "seconds": seconds,
+                "epochs": epochs,
+                "steps": steps,
+                "told_by": source,
+                "sees_end": report.window.sees_end,
+            }
     return None
 
 

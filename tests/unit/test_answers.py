@@ -31,6 +31,7 @@ from escala.report.findings.context import Report
 from escala.report.history import add
 from escala.report.progress import Progress
 from escala.report.summary import all_findings, first_screen
+from escala.report.tables.runs import NO_END
 from escala.workloads import WORKLOADS
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -354,9 +355,16 @@ def test_the_whole_training_is_told_only_if_it_is_known_of_all_that_was_measured
     assert re.findall("one process with two threads|one process|two processes", sentence) == [
         "one process", "two processes", "one process with two threads",
     ]  # fmt: skip
-    # Two commands are told apart by their variants.
+    assert sentence.count(" about ") == 3
+    no_end = rows.assign(projected_from=rows["projected_from"] + NO_END)
+    assert next(describe_whole(no_end, rows)).count(" at least ") == 3
+    # Two commands are told apart by their variants, and changes of one also by their layouts.
     commands = rows.iloc[[0, 2]].assign(cores="0")
     assert re.findall("`(.)`", *describe_whole(commands, commands)) == ["a", "b"]
+    changes = pd.concat([rows.iloc[:2], rows.iloc[:2].assign(variant="b")])
+    assert re.findall("`(.{5})`", *describe_whole(changes, changes)) == [
+        "1x1 a", "1x2 a", "1x1 b", "1x2 b",
+    ]  # fmt: skip
     rows.loc[1, "projected_seconds"] = None
     assert list(describe_whole(rows, rows)) == []
     rows.loc[1, "kind"] = "unavailable"

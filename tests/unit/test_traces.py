@@ -76,6 +76,9 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
     assert found.last.to_dict() == pytest.approx({0: 0.5, 1: 0.5})
     text = "\n".join(spans.lines(found))
     assert "15.0 (15%)" in text and "35 ms make the step longer" in text
+    # Input is a tenth of a step, but for an error of rounding.
+    gains = re.findall(r"To save at most (\S+) ms of a step of rank 0: (\w+)", text)
+    assert gains[:2] == [("20", "exchange"), ("15", "give")]
     parallel, balance, communication, serialisation, transfer = map(
         int, re.findall(r"(\d+)%", text.partition("Parallel efficiency ")[2].partition("\n")[0])
     )

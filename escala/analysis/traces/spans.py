@@ -96,6 +96,16 @@ _RANK_OF_NAME = re.compile(r"rank[-_]?(\d+)")
 _STEPS_WITH_FIRST, _UNLIKE = 3, 3.0
 #: A longer span is no span of a step, in microseconds.
 _LONGEST = 1e12
+#: What shortens a part of a step. It is told if the part is at least this fraction of the step.
+REMEDIES = {
+    SKEW: "give all ranks equal batches, and cores that nothing else uses",
+    TRANSFER: "exchange less often: a larger batch, or several batches before an exchange "
+    "(`no_sync()` of PyTorch)",
+    COPIES: "copy batches beside the steps: pinned memory, and copies that do not block",
+    INPUT: "load batches beside the steps: a worker for the loader, or more of them",
+    UNEXPLAINED: "make fewer and larger operations: a larger batch, or a compiled step",
+}
+WORTH = 0.1
 #: Collectives are those of equal steps if the ends of half of them differ by at most this part of a
 #: step.
 _EQUAL = 0.2
@@ -412,6 +422,18 @@ def attribution(paths: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def changes(parts: pd.Series) -> Iterator[tuple[float, str]]:
+    """Yield the seconds of a step that a change saves at most, and the change; most come first.
+
+    Parameters
+    ----------
+    parts : the seconds of the parts of a step of a rank, and of the `whole`.
+    """
+    known = parts.reindex([*REMEDIES]).dropna().sort_values(ascending=False)
+    for part, seconds in known[known >= WORTH * parts[WHOLE]].items():
+        yield seconds, REMEDIES[part]
+
+
 def lines(breakdown: Breakdown) -> Iterator[str]:
     """Yield the sentences of a breakdown, and its table."""
     ranks = breakdown.ranks
@@ -428,6 +450,8 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
             "communication {communication_efficiency:.0%} (serialisation "
             "{serialisation_efficiency:.0%} × transfer {transfer_efficiency:.0%})."
         ).format(**laws.efficiencies(useful, ranks[WHOLE].max(), ranks[TRANSFER].max()))
+    for seconds, remedy in changes(slowest):
+        yield f"To save at most {milliseconds(seconds)} of a step of rank {slowest.name}: {remedy}."
     yield from breakdown.notes
 
 

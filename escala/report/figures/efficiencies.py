@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, describe_data, wrap, wrap_names
-from escala.report.tables.efficiencies import PARTS
 from escala.report.tables.views import add_labels
 
 CATEGORY = "Time"
@@ -33,15 +32,19 @@ _COLUMNS = {
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a panel for each dataset and workload; parts of steps come before core time."""
+    """Draw a panel for each dataset and workload, by the source that knows most configurations."""
     shown, notes = common.select(tables, by_steps=True)
     table = add_labels(shown["efficiencies"], shown["runs"])
-    known = table[table["kind"] != "unavailable"].sort_values("source", key=lambda s: s != PARTS)
+    known = table[table["kind"] != "unavailable"].sort_values("ranks")
     if known.empty:
         why = " ".join([*table["reason"].dropna().unique(), *notes])
         return common.empty(WHAT, describe_data(table), f"Not known: {why}")
-    known = known.drop_duplicates(["dataset", "workload", "label"]).sort_values("ranks")
-    parts = common.panels(known)
+    parts = []
+    for names, frame in common.panels(known):
+        # Of two sources that know as many configurations, this is `parts of steps`.
+        source = frame["source"].mode().iloc[-1]
+        parts.append((names, frame[frame["source"] == source]))
+        notes = [f"{names[1]}: by {source}.", *notes]
     figure = common.new(8.4, sum(0.42 * len(frame) + 1.1 for _, frame in parts))
     heights = [len(frame) + 2 for _, frame in parts]
     grid = figure.subplots(len(parts), squeeze=False, height_ratios=heights)[:, 0]
@@ -56,7 +59,5 @@ def draw(tables: common.Tables) -> Figure:
         axes.tick_params(axis="y", rotation=0)
         title = common.panel_title(workload, frame, several=len(parts) > 1)
         axes.set_title(wrap(title, 7.0, PANEL_TITLE))
-    sources = known.groupby("source", sort=False)["label"].unique()
-    notes = [*(f"By {name}: {', '.join(labels)}." for name, labels in sources.items()), *notes]
     common.finish(figure, [WHAT, describe_data(known)], notes)
     return figure

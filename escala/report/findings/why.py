@@ -18,6 +18,7 @@ from escala.analysis.best_use import (
     BestUse,
 )
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
+from escala.analysis.traces import spans
 from escala.analysis.traces.spans import SOURCE as TRACES
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
 from escala.core.engines import ENGINES
@@ -84,12 +85,6 @@ _PART_NAMES = {
     "transfer": "in transfer and reduction",
     "copies": "copying to and from buffers",
     "negotiation": "in negotiation and cycles",
-}
-#: What shortens an exposed part of the exchange of a program, if it is at least this fraction.
-EXPOSED_FRACTION = 0.1
-_REMEDIES = {
-    "skew": "give all processes equal batches, and cores that nothing else uses",
-    "transfer": "exchange less often: a larger batch, or `no_sync()` for batches that accumulate",
 }
 #: What runs do outside their steps, with the columns of `configurations` for the time.
 _ACTIVITIES = {
@@ -237,10 +232,7 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
 
 
 def changes(report: Report) -> Iterator[Finding]:
-    """Yield what a change of a program gains: where it was measured, and else at most.
-
-    Where it was not measured, it would shorten the exposed exchange.
-    """
+    """Yield what a change of a program gains: where it was measured, and else at most."""
     names, rows = report.names, report.without_fits.comparisons
     rows = rows[rows["variant"].isin((MEMORY, LOADER)) & (rows["kind"] != UNAVAILABLE)]
     unchanged = rows.loc[rows["reference"] == MAIN, "reference_variant"].unique()
@@ -252,15 +244,10 @@ def changes(report: Report) -> Iterator[Finding]:
         gains = f"{names.subject(row.label, 'takes')} {names.fraction(ratio_of(row), of_reference)}"
         yield Finding(gains, "speedup", "speedup")
     for label, parts in parts_of_steps(report):
-        exposed = parts["fraction"].reindex(_REMEDIES).dropna()
-        is_traced = TRACES in set(parts["source"])
-        if not is_traced or exposed.empty or exposed.max() < EXPOSED_FRACTION:
-            continue
-        saved = f"{1000 * parts.loc[exposed.idxmax(), 'seconds']:.1f} ms"
-        yield Finding(
-            f"to save at most {saved} of a step of {names(label)}, {_REMEDIES[exposed.idxmax()]}",
-            "attribution",
-        )
+        if TRACES in set(parts["source"]):
+            for seconds, remedy in spans.changes(parts["seconds"]):
+                saved = f"{1000 * seconds:.1f} ms of a step of {names(label)}"
+                yield Finding(f"to save at most {saved}, {remedy}", "attribution")
 
 
 def _describe(

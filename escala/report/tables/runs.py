@@ -44,6 +44,8 @@ _WITHOUT_INTERVAL = (
 )  # fmt: skip
 #: What the time of a whole training is projected from.
 _PROJECTED = "{epochs} epochs of {steps} steps by {told_by}"
+#: What is added if what comes between epochs is not known.
+NO_END = ", of which no end was seen"
 #: The separator of notes on a program.
 NOTES_APART = "; "
 
@@ -154,7 +156,8 @@ def _program(run: Measurement) -> dict:
     if not program:
         return {}
     notes, projected, rest = list(program["notes"]), program.get("projected") or {}, None
-    if projected and (startup := run["seconds"]["startup"]) is not None:
+    sees_end = projected.get("sees_end")
+    if sees_end and (startup := run["seconds"]["startup"]) is not None:
         steps = projected["epochs"] * base.seconds_per_epoch(run)
         rest = max(0.0, projected["seconds"] - startup - steps)
     if read := program.get("read"):
@@ -178,7 +181,9 @@ def _program(run: Measurement) -> dict:
         "first_epoch_seconds": program["first_epoch_seconds"],
         "program_seconds": program["whole_seconds"],
         "projected_seconds": projected.get("seconds"),
-        "projected_from": _PROJECTED.format(**projected) if projected else None,
+        "projected_from": _PROJECTED.format(**projected) + NO_END * (not sees_end)
+        if projected
+        else None,
         "projected_rest_seconds": rest,
         "input_fraction": input_fraction(run),
         "loader_workers": loader_workers(run),
