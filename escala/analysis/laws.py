@@ -48,7 +48,9 @@ def efficiency_of_doubling(speedup: float | None, times: float) -> float | None:
     return speedup ** (1 / math.log2(times)) / 2
 
 
-def efficiencies(useful: Sequence[float], whole: float, transfer: float) -> dict[str, float]:
+def efficiencies(
+    useful: Sequence[float], transfer: Sequence[float], whole: float
+) -> dict[str, float]:
     """Return the efficiencies of the ranks of a training, as POP defines them.
 
     Parallel = load balance × communication, and communication = serialisation × transfer (POP
@@ -57,11 +59,12 @@ def efficiencies(useful: Sequence[float], whole: float, transfer: float) -> dict
     Parameters
     ----------
     useful : the useful seconds of each rank.
+    transfer : the seconds that exchanges cost each rank beyond waiting. Those of the rank with most
+        useful seconds count; POP simulates an ideal network.
     whole : the seconds of the slowest rank in all.
-    transfer : the seconds that exchanges cost beyond waiting; POP simulates an ideal network for
-        them.
     """
-    most, ideal = np.max(useful), 1 - transfer / whole
+    busiest = np.argmax(useful)
+    most, ideal = np.asarray(useful)[busiest], 1 - np.asarray(transfer)[busiest] / whole
     return {
         "parallel_efficiency": np.mean(useful) / whole,
         "load_balance": np.mean(useful) / most,

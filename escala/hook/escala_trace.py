@@ -5,7 +5,7 @@ compile; the number of steps to record; and the folder of the files `rankN.trace
 calls `mark`: one that is seen or told (`escala_seen`), or one of Escala's own networks.
 
 Of the step after these, PyTorch counts the floating-point operations. They are in
-`rankN.flops.json`, with what matrix products in float32 make of them in a second on the same
+`operationsN.json`, with what matrix products in float32 make of them in a second on the same
 device. Operations of compiled code are not counted.
 """
 
@@ -90,7 +90,7 @@ def _end_counting():
         if not _compiled():
             products = _matrix_products()
             counted = {"step": ended.get_total_flops(), "matrix_products_per_second": products}
-            Path("%s/rank%s.flops.json" % (_folder, _rank)).write_text(json.dumps(counted))
+            Path("%s/operations%s.json" % (_folder, _rank)).write_text(json.dumps(counted))
     except Exception:  # Such as too little memory for the products.
         pass
 

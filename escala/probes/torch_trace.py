@@ -30,7 +30,7 @@ def trace_files(run_file: Path) -> list[Path]:
 
 def counted_files(run_file: Path) -> list[Path]:
     """Return the files with the floating-point operations of the ranks of a run."""
-    return sorted(run_file.parent.glob("ranks/rank*.flops.json"))
+    return sorted(run_file.parent.glob("ranks/operations*.json"))
 
 
 class TorchTrace(Probe):

@@ -231,7 +231,7 @@ def traced(root: Path) -> tuple[FakeExperiment, list[Path]]:
             write_traces(path.parent / "ranks", ranks, seconds)
             for rank in range(ranks):
                 counted = {"step": 3e9, "matrix_products_per_second": 1e11}
-                write_json(path.parent / f"ranks/rank{rank}.flops.json", counted)
+                write_json(path.parent / f"ranks/operations{rank}.json", counted)
             write_json(path, read_json(timed) | {"instrument": "torch-trace", "repeat": repeat})
             probe_runs.append(path)
     return experiment, probe_runs
@@ -253,9 +253,9 @@ def test_operations_of_steps_are_compared_with_matrix_products(tmp_path):
     sentences = list(write(why.operations, report, report))
     check(sentences)
     assert len(sentences) == 2 and "billion" in sentences[0].text
-    (probe_runs[-1].parent / "ranks/rank1.flops.json").unlink()
+    (probe_runs[-1].parent / "ranks/operations1.json").unlink()
     for path in probe_runs[3:5]:
-        (path.parent / "ranks/rank0.flops.json").unlink()
+        (path.parent / "ranks/operations0.json").unlink()
     some = table_of("efficiencies", experiment, probe_files=probe_runs).set_index("strategy")
     assert some.loc["torch-ddp", "operations_per_second"].isna().all(), "a rank lacks"
 

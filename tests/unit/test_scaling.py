@@ -474,6 +474,18 @@ def test_processes_that_wait_actively_are_not_called_busy(command, tmp_path):
     assert ("busy" in text) == ("Not measured" not in text) == ("mpirun" not in command)
 
 
+@given(st.lists(st.tuples(*[st.floats(0.01, 1)] * 2), min_size=1, max_size=5), st.floats(0, 1))
+def test_efficiencies_are_fractions_that_multiply(ranks, waits):
+    """No rank has more than the whole, of which one rank may wait for no other."""
+    useful, transfer = np.array(ranks).T
+    whole = (useful + transfer).max() + waits
+    found = laws.efficiencies(useful, transfer, whole)
+    assert all(0 < value <= 1 + 1e-12 for value in found.values())
+    parallel, balance, communication, serialisation, sent = found.values()
+    assert parallel == pytest.approx(balance * communication)
+    assert communication == pytest.approx(serialisation * sent)
+
+
 def test_efficiencies_by_parts_of_steps_multiply(tmp_path):
     made, clocks = clocked(tmp_path)
     tables = tabled(made, probe_files=clocks)

@@ -195,10 +195,10 @@ TRUTHS = {
     "little input": ("time.sleep(0.0005)", "spin(0.03)", {}, (0.6, 30, 0), ()),
     # A batch of another process is received in about a millisecond.
     "a worker that keeps up": (
-        "time.sleep(0.01)", "time.sleep(0.03)", {"num_workers": 1}, (1, 0, 0), ()
+        "time.sleep(0.01)", "time.sleep(0.03)", {"num_workers": 1}, (1, 1, 0), ()
     ),
     "a worker that is late": (
-        "time.sleep(0.04)", "time.sleep(0.01)", {"num_workers": 1}, (30, 0, 0), ("loader",)
+        "time.sleep(0.04)", "time.sleep(0.01)", {"num_workers": 1}, (30, 1, 0), ("loader",)
     ),
     "clears memory": ("pass", "clear(16)", {}, (0, None, 4096), ("memory",)),
     "clears and waits": (
@@ -267,7 +267,7 @@ def test_the_operations_of_a_step_are_counted_beside_its_trace(tmp_path):
     """A matrix product forward, and one for the gradient of the weights."""
     done, _ = start(SCRIPT + COUNTED, tmp_path, ESCALA_TRACE=f"3:4:{tmp_path}")
     assert done.returncode == 0, done.stderr
-    counted = json.loads((tmp_path / "rank0.flops.json").read_text())
+    counted = json.loads((tmp_path / "operations0.json").read_text())
     assert counted["step"] == 2 * (2 * 8 * 64 * 32)
     assert counted["matrix_products_per_second"] > 1e8
     assert (tmp_path / "rank0.trace.json.gz").exists()

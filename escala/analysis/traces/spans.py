@@ -449,7 +449,7 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
             "Parallel efficiency {parallel_efficiency:.0%} = load balance {load_balance:.0%} × "
             "communication {communication_efficiency:.0%} (serialisation "
             "{serialisation_efficiency:.0%} × transfer {transfer_efficiency:.0%})."
-        ).format(**laws.efficiencies(useful, ranks[WHOLE].max(), ranks[TRANSFER].max()))
+        ).format(**laws.efficiencies(useful, ranks[TRANSFER], ranks[WHOLE].max()))
     for seconds, remedy in changes(slowest):
         yield f"To save at most {milliseconds(seconds)} of a step of rank {slowest.name}: {remedy}."
     yield from breakdown.notes

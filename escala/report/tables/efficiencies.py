@@ -161,7 +161,7 @@ def _by_parts(
     useful, transfer = _useful(parts)
     if useful is None:
         return row | {"reason": "its parts do not tell what waits for a slower rank"}
-    known = laws.efficiencies(useful, parts[WHOLE].max(), transfer.max())
+    known = laws.efficiencies(useful, transfer, parts[WHOLE].max())
     if len(useful) == 1:
         known = {"parallel_efficiency": known["parallel_efficiency"]}
     row |= {"kind": "measured", **known}
