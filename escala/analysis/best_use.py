@@ -6,6 +6,7 @@ same configuration and the same verdict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,6 +160,24 @@ class BestUse(_Use):
         """The quickest alternative that uses less and has a ratio; None without one."""
         less = [use for use in self.rivals if use.uses == "less" and use.ratio.value > 0]
         return max(less, key=lambda use: use.ratio.value, default=None)
+
+    @cached_property
+    def others(self) -> list[Alternative]:
+        """The quickest alternative that uses more, and the quickest of several processes.
+
+        An experiment asks for both, so any verdict is told. The closest alternative is left out.
+        """
+        known = [use for use in self.alternatives if use.verdict != UNAVAILABLE]
+        groups = [[use for use in known if use.uses == "more"]]
+        if self.ranks == 1:
+            groups.append([use for use in known if use.ranks > 1])
+        # The ratio is that of the best use: a larger one is of a quicker alternative.
+        quickest = [
+            max(group, key=lambda use: 0.0 if math.isnan(use.ratio.value) else use.ratio.value)
+            for group in filter(None, groups)
+        ]
+        by_label = {use.label: use for use in quickest if use.label != self.closest.label}
+        return [*by_label.values()]
 
     @property
     def equals(self) -> list[str]:

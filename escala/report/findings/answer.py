@@ -186,28 +186,11 @@ def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
 
 
 def _compare_others(answer: BestUse, names: Names) -> Iterator[str]:
-    """Compare two other configurations with the best use.
-
-    One is the quickest configuration that uses more resources, the other is the quickest one of
-    several processes. An experiment asks for both, so any verdict is told. A configuration in the
-    first line is left out.
-    """
-    known = [other for other in answer.alternatives if other.verdict != UNAVAILABLE]
-    groups = [[other for other in known if other.uses == "more"]]
-    if answer.ranks == 1:
-        groups.append([other for other in known if other.ranks > 1])
-    named = {answer.closest.label}
-    for group in groups:
-        ratios = {
-            other.label: 0.0 if pd.isna(other.ratio.value) else other.ratio.value for other in group
-        }
-        quickest = max(group, key=lambda other: ratios[other.label], default=answer.closest)
-        if quickest.label in named:
-            continue
-        named.add(quickest.label)
-        verb, verdict = _OF_ALTERNATIVE[quickest.verdict]
-        subject = names.subject(quickest.label, verb, f" on {quickest.resources.in_words}")
-        fraction = names.fraction(inverse(quickest.ratio), TIMES[quickest.ratio_of])
+    """Compare the `others` of a best use with it."""
+    for other in answer.others:
+        verb, verdict = _OF_ALTERNATIVE[other.verdict]
+        subject = names.subject(other.label, verb, f" on {other.resources.in_words}")
+        fraction = names.fraction(inverse(other.ratio), TIMES[other.ratio_of])
         yield f"{subject} {verdict}: {fraction}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -110,8 +111,12 @@ def steps(report: Report) -> Iterator[Finding]:
         is_explained = answer.names in measured or answer.workload in explained
         if answer.verdict == UNAVAILABLE or is_explained:
             continue
-        other = answer.fewer or answer.closest
-        of_cores = [*_compare_core_time(report, answer, other)]
+        pairs = [
+            (answer, answer.fewer or answer.closest),
+            *((use, answer) for use in answer.others),
+        ]
+        told = chain.from_iterable(_compare_core_time(report, *pair) for pair in pairs)
+        of_cores = [*dict.fromkeys(told)]
         yield from of_cores
         what = f"where the time of {names(answer.label)} goes"
         if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
@@ -147,7 +152,9 @@ def steps(report: Report) -> Iterator[Finding]:
             yield Finding(text, "attribution", "attribution")
 
 
-def _compare_core_time(report: Report, one: BestUse, other: Alternative) -> Iterator[Finding]:
+def _compare_core_time(
+    report: Report, one: BestUse | Alternative, other: BestUse | Alternative
+) -> Iterator[Finding]:
     """Describe how busy the cores of two uses are, and their core time for the same work.
 
     The larger loss comes first. Nothing is described of processes that may wait actively.
@@ -186,8 +193,8 @@ def _compare_core_time(report: Report, one: BestUse, other: Alternative) -> Iter
         yield Finding(text, "efficiencies")
     if times >= MORE_CORE_TIME:
         yield Finding(
-            "the same work takes more core time where cores share units, caches and memory, "
-            "batches are smaller, or threads wait actively",
+            "the same work takes more core time where cores share units and memory, batches are "
+            "smaller, ranks exchange, or threads wait actively",
             "efficiencies",
         )
     balance, communication = more.load_balance, more.communication_efficiency
@@ -220,13 +227,15 @@ def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
 
     Returns
     -------
-    The rows of the table `attribution` by `part`, for each label. If no best use has clocks, all
-    configurations with clocks are returned.
+    The rows of the table `attribution` by `part`, for each label: also for the alternatives that
+    the answer tells beside the closest one. If no best use has clocks, all configurations with
+    clocks are returned.
     """
     table = report.without_fits.table("attribution").dropna(subset=["part"])
     table = table[table["rank"] == 0]
     if not among(table, {answer.names for answer in report.answers}).empty:
-        table = among(table, report.shown)
+        others = {use.names for answer in report.answers for use in answer.others}
+        table = among(table, report.shown | others)
     groups = table.groupby("label", sort=False)
     return [(label, parts.set_index("part")) for label, parts in groups]
 
@@ -245,7 +254,8 @@ def changes(report: Report) -> Iterator[Finding]:
         yield Finding(gains, "speedup", "speedup")
     for label, parts in parts_of_steps(report):
         if TRACES in set(parts["source"]):
-            for seconds, remedy in spans.changes(parts["seconds"]):
+            # Loaders tell of input.
+            for seconds, remedy in spans.changes(parts["seconds"].drop("input", errors="ignore")):
                 saved = f"{1000 * seconds:.1f} ms of a step of {names(label)}"
                 yield Finding(f"to save at most {saved}, {remedy}", "attribution")
 
