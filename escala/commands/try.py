@@ -98,7 +98,10 @@ def _try(drafted: Draft, arguments: argparse.Namespace) -> int:
     """Try a drafted experiment, measure it and print the answer; return the exit code."""
     typed, file = drafted.as_typed, draft_program.file_of(drafted.name)
     content = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
-    if typed and content == text(typed):
+    is_typed = typed and (
+        content == text(typed) or (arguments.apply and change.is_applied(typed, file))
+    )
+    if is_typed:
         # An earlier call found that the command works only as it is typed.
         drafted, typed = typed, None
     force = arguments.force or (arguments.apply and change.is_applied(drafted, file))

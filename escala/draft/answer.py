@@ -116,12 +116,13 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
             f"`{variant}`" if is_pair else f"`{layout} {variant}`"
             for layout, variant in zip(layouts, variants, strict=True)
         ]
-    about = "at least" if rows["projected_from"].str.endswith(NO_END).any() else "about"
+    no_end = rows["projected_from"].str.endswith(NO_END)
     times = (
-        f"{about} {span(seconds)} with {name}"
-        for seconds, name in zip(rows["projected_seconds"], words, strict=True)
+        f"{'at least' if is_least else 'about'} {span(seconds)} with {name}"
+        for seconds, name, is_least in zip(rows["projected_seconds"], words, no_end, strict=True)
     )
-    yield f"The whole training, {rows['projected_from'].iloc[0]}: {', '.join(times)}."
+    what = rows["projected_from"].iloc[0].removesuffix(NO_END) + NO_END * no_end.any()
+    yield f"The whole training, {what}: {', '.join(times)}."
 
 
 def read_sentences(summary: Path) -> list[str]:

@@ -39,14 +39,14 @@ def add(draft: Draft, trials: Iterable[Trial]) -> Iterator[str]:
         _add_memory(draft)
         part = max(use["kernel_fraction"] for use in faulting)
         yield (
-            f"The kernel takes {100 * part:.0f} % of the core time to clear memory. {MEMORY} keeps "
-            f"it: {KEEP_MEMORY}"
+            f"The kernel takes {100 * part:.0f} % of the core time, and clears memory. {MEMORY} "
+            f"keeps it: {KEEP_MEMORY}"
         )
     if waiting >= INPUT_FRACTION:
         waits = f"It waits for the next batch in {100 * waiting:.0f} % of a step."
         if any(map(loader_workers, results)):
             yield f"{waits} Its loader has workers: give it more, or make a row in less time."
-        elif THREADS in draft.settings["variants"]:
+        elif _has_core(draft):
             _add_loader(draft)
             yield f"{waits} {LOADER} gives each DataLoader num_workers=1, and the worker a core."
         else:
@@ -86,6 +86,12 @@ def _add_memory(draft: Draft) -> None:
     variants[MEMORY] = variants[PROCESSES] | _with_line(draft, KEEP_MEMORY)
     first["variants"] = [*first["variants"], MEMORY]
     settings["references"] += _references(settings)
+
+
+def _has_core(draft: Draft) -> bool:
+    """Return whether one process leaves as many cores as it has, for what loads its batches."""
+    process, threads = (draft.settings["variants"].get(name) for name in (PROCESSES, THREADS))
+    return bool(threads) and threads["cores_per_process"] >= 2 * process["cores_per_process"]
 
 
 def _add_loader(draft: Draft) -> None:

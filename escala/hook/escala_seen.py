@@ -330,7 +330,7 @@ def _loaders(module):
     @functools.wraps(make)
     def make_with_workers(self, *arguments, **named):
         if len(arguments) > place:
-            workers = max(arguments[place], _WORKERS)
+            workers = max(arguments[place] or 0, _WORKERS)
             arguments = (*arguments[:place], workers, *arguments[place + 1 :])
         else:
             named["num_workers"] = max(named.get("num_workers") or 0, _WORKERS)

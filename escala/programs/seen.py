@@ -327,8 +327,7 @@ class Window:
         it; None if the steps of an epoch are not known.
     period : the longest seconds from one step that recurs with other work to the next; 0: none.
     mean_steps : `mean_step` of each process; None if one is not known.
-    sees_end : whether the first process has begun another epoch, so that `rest_seconds` has what
-        comes between two.
+    sees_end : whether an epoch was seen to end, so that `rest_seconds` has what comes between two.
     """
 
     epochs: list[list[Epoch]]
@@ -475,5 +474,6 @@ def window_of(processes: Sequence[Process]) -> Window | None:
         rest_seconds,
         period,
         None if None in mean_steps else mean_steps,
-        between is not None,
+        # Where only epochs are known, each of them is a step.
+        between is not None or known == 1,
     )

@@ -153,6 +153,7 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         notes.append(
             f"the ranks made different numbers of steps: from {min(steps)} to {max(steps)}"
         )
+    mean_steps = [process["mean_steps"] for process in training]
     named = sorted({"rows", "rows_of_rank", "epochs"} & set(program.placeholders))
     if known_by == WHOLE and named:
         notes.append(
@@ -169,17 +170,11 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
         "first_epoch_seconds": max(process["first_epoch"] or 0 for process in training) or None,
         "whole_seconds": max(process["whole_seconds"] for process in reports),
         "projected": _slowest(process["projected"] for process in training),
-        "mean_steps": _join_known(process["mean_steps"] for process in training),
+        "mean_steps": None if None in mean_steps else [*chain(*mean_steps)],
         "notes": notes,
         "ran": summarize_processes(reports),
         **({"read": unlisted} if read else {}),
     }
-
-
-def _join_known(lists: Iterable[list | None]) -> list | None:
-    """Return some lists as one; None if one is not known."""
-    known = [*lists]
-    return None if None in known else [*chain(*known)]
 
 
 def _slowest(projected: Iterable[dict | None]) -> dict | None:

@@ -442,7 +442,9 @@ def _project(
                 "epochs": epochs,
                 "steps": steps,
                 "told_by": source,
-                "sees_end": report.window.sees_end,
+                "rest_seconds": epochs * report.window.rest_seconds
+                if report.window.sees_end
+                else None,
             }
     return None
 

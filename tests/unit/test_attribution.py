@@ -240,7 +240,7 @@ def traced(root: Path) -> tuple[FakeExperiment, list[Path]]:
 def test_operations_of_steps_are_compared_with_matrix_products(tmp_path):
     experiment, probe_runs = traced(tmp_path)
     tables = tabled(experiment, probe_files=probe_runs)
-    found = tables["efficiencies"].query("source == 'parts of steps'").set_index("strategy")
+    found = tables["efficiencies"].query("source == 'core time'").set_index("strategy")
     for strategy, ranks in (("single", 1), ("torch-ddp", 2)):
         times = tables["runs"].query(f"strategy == '{strategy}'")["train_seconds_per_epoch"]
         [path, *_] = [path for path in probe_runs if f"/{strategy}/" in str(path)]

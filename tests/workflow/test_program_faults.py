@@ -586,10 +586,12 @@ def test_the_whole_training_is_projected_as_long_as_a_whole_run_takes(run, tmp_p
     assert [projected["projected"][key] for key in ("epochs", "steps")] == [8, 50]
     assert projected["whole_seconds"] < whole["whole_seconds"] / 2
     assert projected["projected"]["seconds"] == pytest.approx(whole["whole_seconds"], rel=0.25)
-    assert projected["projected"]["sees_end"]
+    # An evaluation of 0.2 s after each epoch.
+    assert projected["projected"]["rest_seconds"] == pytest.approx(8 * 0.2, rel=0.3)
 
 
 def test_a_window_within_an_epoch_does_not_tell_what_comes_after_it(run):
     short = EVALUATES.replace("range(50)", "range(500)")
     found = run(short, [sys.executable, "train.py", "--epochs", "8"], window=0.5).result["program"]
-    assert found["projected"]["steps"] == 500 and not found["projected"]["sees_end"]
+    assert found["projected"]["steps"] == 500
+    assert found["projected"]["rest_seconds"] is None

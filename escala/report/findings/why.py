@@ -191,7 +191,7 @@ def _compare_core_time(
     ]
     for _, text in sorted(texts, reverse=True):
         yield Finding(text, "efficiencies")
-    if times >= MORE_CORE_TIME:
+    if times >= MORE_CORE_TIME and not ends[0] <= 1:
         yield Finding(
             "the same work takes more core time where cores share units and memory, batches are "
             "smaller, ranks exchange, or threads wait actively",
@@ -504,7 +504,7 @@ def memory(report: Report) -> Iterator[Finding]:
     for row in rows.itertuples():
         yield Finding(
             f"in a step of {report.names(row.label)}, the kernel takes "
-            f"{100 * row.kernel_fraction:.0f} % of the core time: it clears given-back memory, in "
+            f"{100 * row.kernel_fraction:.0f} % of the core time, and clears given-back memory in "
             f"{significant(row.faults_per_step)} page faults",
             "configurations",
         )
@@ -576,10 +576,10 @@ def _outside_window(report: Report, row: pd.Series) -> Iterator[Finding]:
     whole, rest = row["projected_seconds"], row["projected_rest_seconds"]
     if pd.isna(rest):
         return
-    parts = {"starting up": row["startup_seconds"], "evaluations, checkpoints and the like": rest}
+    parts = {"starting and warming up": row["startup_seconds"], "evaluations and the like": rest}
     yield Finding(
         f"{report.names.subject(row['label'], 'spends')} {sum(parts.values()):.1f} of {whole:.1f} "
-        "s outside the training steps, by projection, most of it in "
+        "s outside the steady steps, by projection, most of it in "
         f"{max(parts, key=parts.__getitem__)}",
         "configurations",
     )

@@ -6,8 +6,9 @@ https://www.pop-coe.eu/node/69), from two sources:
 - `core time`: a process is useful while its threads have core time in the steps of timing runs.
   This needs no further runs. A process that waits actively is then useful, too.
 - `parts of steps`: a process is useful while it is in no exposed exchange, by the runs with clocks
-  or traces. Threads of a process count together. Traces of PyTorch also tell the floating-point
-  operations of a step.
+  or traces. Threads of a process count together.
+
+Traces of PyTorch also tell the floating-point operations of a step.
 
 Efficiencies multiply. For the same work, the time of the reference divided by the time of the
 configuration is (cores / cores of the reference) × (parallel efficiency / that of the reference) ×
@@ -41,19 +42,20 @@ from escala.experiment.runs import MAIN, Configuration, references_for
 from escala.probes.torch_trace import counted_files
 from escala.report.tables import base
 from escala.report.tables.base import LAYOUT, Evidence, Tables
-from escala.report.tables.runs import core_use
+from escala.report.tables.runs import core_use, loader_workers
 from escala.report.tables.views import is_among
 
 CORE_TIME, PARTS = "core time", "parts of steps"
 _ON_GPU = "it may compute on a GPU, of which core time tells nothing"
 _SHARED = "its processes share cores"
 _UNKNOWN = "the core time of its steps alone is not known"
+_LOADED = "the core time of the processes that load its batches is not known"
 #: Core time that is known of epochs only is that of their steps, if these take so much of them.
 _STEPS_OF_EPOCHS = 0.95
 
 
 def efficiencies(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield for each configuration that is trained over epochs a row for each source."""
+    """Yield for each configuration that is trained over epochs a row for each source it has."""
     by_names = base.by_configuration(run for run in evidence.runs if not is_fit(run))
     by_traces = base.by_configuration(evidence.probe_runs("torch-trace"))
     for names, every in by_names.items():
@@ -75,11 +77,11 @@ def efficiencies(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             **base.data_of(every[0], base.ABOUT),
         }
         runs = matches.runs or timed
-        yield about | _by_core_time(runs, matches, evidence.level)
+        counted = _operations(by_traces.get(names, ()), runs) if runs else {}
+        yield about | _by_core_time(runs, matches, evidence.level) | counted
         parts = _parts(names, tables)
         if runs and not parts.empty:
-            row = _by_parts(parts, runs, _parts(reference_names, tables), matches)
-            yield about | row | _operations(by_traces.get(names, ()), runs)
+            yield about | _by_parts(parts, runs, _parts(reference_names, tables), matches)
 
 
 def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -> dict:
@@ -91,6 +93,8 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
         return row | {"reason": _ON_GPU}
     if runs[0]["ranks"]["oversubscribed"]:
         return row | {"reason": _SHARED}
+    if any(map(loader_workers, runs)):
+        return row | {"reason": _LOADED}
     used = [(run, seconds) for run in runs if (seconds := _core_seconds(run))]
     if not used:
         return row | {"reason": _UNKNOWN}
@@ -105,6 +109,7 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
         for run, reference in matches.pairs
         # Only seen steps leave out what loads batches.
         if bool(base.mean_steps(run)) == bool(base.mean_steps(reference))
+        and not loader_workers(reference)
         and (seconds := _core_seconds(run))
         and (of_reference := _core_seconds(reference))
     ]
@@ -186,6 +191,8 @@ def _useful(parts: pd.DataFrame) -> tuple[pd.Series, pd.Series] | tuple[None, No
     """Return the useful seconds of each rank in a step, and those of transfer; None if unknown."""
     # Copies in traces are those of devices.
     names = {"transfer"} if parts.attrs["is_traced"] else {*EXCHANGE, "negotiation"}
+    if len(parts) == 1 and "skew" not in parts:  # One rank waits for no other.
+        parts = parts.assign(skew=0.0)
     if not {"skew", WHOLE, *names} <= {*parts}:
         return None, None
     transfer = parts[[*names]].sum(axis=1)

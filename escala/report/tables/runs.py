@@ -155,11 +155,8 @@ def _program(run: Measurement) -> dict:
     program = run.get("program")
     if not program:
         return {}
-    notes, projected, rest = list(program["notes"]), program.get("projected") or {}, None
-    sees_end = projected.get("sees_end")
-    if sees_end and (startup := run["seconds"]["startup"]) is not None:
-        steps = projected["epochs"] * base.seconds_per_epoch(run)
-        rest = max(0.0, projected["seconds"] - startup - steps)
+    notes, projected = list(program["notes"]), program.get("projected") or {}
+    rest = projected.get("rest_seconds", 0.0)
     if read := program.get("read"):
         notes.append(
             f"it read {name_first(read)}, which are not among its files, so a change in them "
@@ -181,10 +178,10 @@ def _program(run: Measurement) -> dict:
         "first_epoch_seconds": program["first_epoch_seconds"],
         "program_seconds": program["whole_seconds"],
         "projected_seconds": projected.get("seconds"),
-        "projected_from": _PROJECTED.format(**projected) + NO_END * (not sees_end)
+        "projected_from": _PROJECTED.format(**projected) + NO_END * (rest is None)
         if projected
         else None,
-        "projected_rest_seconds": rest,
+        "projected_rest_seconds": projected.get("rest_seconds"),
         "input_fraction": input_fraction(run),
         "loader_workers": loader_workers(run),
         "program_notes": NOTES_APART.join(notes) or None,
