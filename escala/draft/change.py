@@ -6,7 +6,8 @@ against.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,10 @@ def add(draft: Draft, trials: Iterable[Trial]) -> Iterator[str]:
     uses = [use for use in map(core_use, results) if use["faults_per_step"]]
     faulting = [use for use in uses if use["kernel_fraction"] and clears_memory(use)]
     waiting = max((input_fraction(result) or 0.0 for result in results), default=0.0)
-    if not faulting and waiting < INPUT_FRACTION:
-        yield (
-            "--apply adds nothing: the kernel clears little memory, and a step waits little for "
-            "its next batch, as far as that is known."
-        )
+    process, threads = (draft.settings["variants"].get(name) for name in (PROCESSES, THREADS))
+    changes = []
     if faulting:
-        _add_memory(draft)
+        changes.append(MEMORY)
         part = max(use["kernel_fraction"] for use in faulting)
         yield (
             f"The kernel takes {100 * part:.0f} % of the core time, and clears memory. {MEMORY} "
@@ -46,68 +44,54 @@ def add(draft: Draft, trials: Iterable[Trial]) -> Iterator[str]:
         waits = f"It waits for the next batch in {100 * waiting:.0f} % of a step."
         if any(map(loader_workers, results)):
             yield f"{waits} Its loader has workers: give it more, or make a row in less time."
-        elif _has_core(draft):
-            _add_loader(draft)
+        elif threads and threads["cores_per_process"] >= 2 * process["cores_per_process"]:
+            changes.append(LOADER)
             yield f"{waits} {LOADER} gives each DataLoader num_workers=1, and the worker a core."
         else:
             yield f"{waits} There is no core for a worker that loads batches."
+    elif not faulting:
+        yield (
+            "--apply adds nothing: the kernel clears little memory, and a step waits little for "
+            "its next batch, as far as that is known."
+        )
+    draft.settings.update(_with_changes(draft.settings, changes))
 
 
 def is_applied(draft: Draft, file: Path) -> bool:
     """Return whether a file has the settings of a draft, and changes that `add` added to them."""
     try:
         settings = read_yaml(file)
-        added = {MEMORY, LOADER} & {*settings["variants"]}
-        for name in added:
-            del settings["variants"][name]
-        for entry in settings["configurations"]:
-            entry["variants"] = [name for name in entry["variants"] if name not in added]
-        settings["configurations"] = [e for e in settings["configurations"] if e["variants"]]
-        if MEMORY in added:
-            further, references = _references(settings), settings["references"]
-            settings["references"] = [one for one in references if one not in further]
+        changes = {MEMORY, LOADER} & {*settings["variants"]}
     except Exception:  # It is missing, or no draft; `Draft.content` refuses it then.
         return False
-    return bool(added) and settings == draft.settings
+    return bool(changes) and settings == _with_changes(draft.settings, changes)
 
 
-def _references(settings: dict[str, Any]) -> list[dict[str, str]]:
-    """Return what the largest layout is compared with, if it is none of the references."""
-    first, *_ = settings["configurations"]
-    if len(first["layouts"]) == 1:
-        return []
-    largest = {"strategy": first["strategy"], "layout": first["layouts"][-1]}
-    return [largest | {"variant": PROCESSES}]
-
-
-def _add_memory(draft: Draft) -> None:
-    settings = draft.settings
-    variants, (first, *_) = settings["variants"], settings["configurations"]
-    variants[MEMORY] = variants[PROCESSES] | _with_line(draft, KEEP_MEMORY)
-    first["variants"] = [*first["variants"], MEMORY]
-    settings["references"] += _references(settings)
-
-
-def _has_core(draft: Draft) -> bool:
-    """Return whether one process leaves as many cores as it has, for what loads its batches."""
-    process, threads = (draft.settings["variants"].get(name) for name in (PROCESSES, THREADS))
-    return bool(threads) and threads["cores_per_process"] >= 2 * process["cores_per_process"]
-
-
-def _add_loader(draft: Draft) -> None:
-    variants, configurations = (draft.settings[key] for key in ("variants", "configurations"))
-    cores = variants[PROCESSES]["cores_per_process"]
-    variants[LOADER] = {
-        "cores_per_process": 2 * cores,
-        "threads": {"intra_op": cores, "inter_op": cores},
-        **_with_line(draft, f"export {LOADER_WORKERS}=1"),
-    }
-    first, *_ = configurations
-    configurations.append(first | {"layouts": first["layouts"][:1], "variants": [LOADER]})
-
-
-def _with_line(draft: Draft, line: str) -> dict[str, Any]:
-    """Return the environment of the draft's program with one more line."""
-    workload, *_ = draft.settings["workloads"].values()
+def _with_changes(settings: dict[str, Any], changes: Collection[str]) -> dict[str, Any]:
+    """Return the settings of a draft with a variant for each change."""
+    settings = deepcopy(settings)
+    workload, *_ = settings["workloads"].values()
     environment = workload.get("environment", {})
-    return {"environment": environment | {"lines": [*environment.get("lines", ()), line]}}
+    variants, configurations = settings["variants"], settings["configurations"]
+    first, unchanged = configurations[0], variants[PROCESSES]
+
+    def after(line: str) -> dict[str, Any]:
+        """Return the environment of the program, with one more line before the command."""
+        return {"environment": environment | {"lines": [*environment.get("lines", ()), line]}}
+
+    if LOADER in changes:
+        cores = unchanged["cores_per_process"]
+        variants[LOADER] = {
+            "cores_per_process": 2 * cores,
+            "threads": {"intra_op": cores, "inter_op": cores},
+            **after(f"export {LOADER_WORKERS}=1"),
+        }
+        layouts = first["layouts"][:1]
+        configurations.append(first | {"layouts": layouts, "variants": [LOADER]})
+    if MEMORY in changes:
+        variants[MEMORY] = unchanged | after(KEEP_MEMORY)
+        first["variants"].append(MEMORY)
+        largest = {"strategy": first["strategy"], "layout": first["layouts"][-1]}
+        if len(first["layouts"]) > 1:
+            settings["references"].append(largest | {"variant": PROCESSES})
+    return settings

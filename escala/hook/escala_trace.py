@@ -78,8 +78,9 @@ def _begin_counting():
         if not _compiled():
             _counter = FlopCounterMode(display=False)
             _counter.__enter__()
-    except Exception:  # An old version.
+    except Exception as error:  # Such as an old version.
         _counter = None
+        print("escala: operations of a step are not counted: %r" % error, file=sys.stderr)
 
 
 def _end_counting():
@@ -91,8 +92,8 @@ def _end_counting():
             products = _matrix_products()
             counted = {"step": ended.get_total_flops(), "matrix_products_per_second": products}
             Path("%s/operations%s.json" % (_folder, _rank)).write_text(json.dumps(counted))
-    except Exception:  # Such as too little memory for the products.
-        pass
+    except Exception as error:  # Such as too little memory for the products.
+        print("escala: operations of a step are not counted: %r" % error, file=sys.stderr)
 
 
 def _matrix_products():

@@ -43,7 +43,7 @@ PROJECTED = "an epoch is projected from a window of its steady steps"
 
 
 class Used(NamedTuple):
-    """What a process used until a moment, or in some steps.
+    """The resources that a process used until a moment, or in some steps.
 
     Attributes
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -360,12 +361,12 @@ def test_parameters_of_the_universal_law_are_recovered(contention, coherency, ti
 CORES_OF_ONE, CORES_OF_TWO = [0.045], [0.03, 0.02]
 
 
-def with_core_time(root: Path, *of_two: float, **told) -> FakeExperiment:
+def with_core_time(root: Path, *two: float, **told) -> FakeExperiment:
     """Return one process and two of a program whose core time is known, a step of 0.05 s each."""
     made = program(root, known_by="seen", named=("epochs",), **told)
     for path in made.runs:
         run = read_json(path)
-        cores = CORES_OF_ONE if run["layout"] == "1x1" else of_two or CORES_OF_TWO
+        cores = CORES_OF_ONE if run["layout"] == "1x1" else two or CORES_OF_TWO
         for epoch in run["epochs"]:
             epoch["train_seconds"] = 0.05 * epoch["steps"]
         run["seconds"]["train"] = sum(epoch["train_seconds"] for epoch in run["epochs"])
@@ -447,22 +448,22 @@ def test_what_core_time_does_not_tell_is_said(change, why_not, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("of_two", "told"),
+    ("cores", "told"),
     [
         ((0.048, 0.02), ["busiest has 1.41 times the core time of the mean"]),
         ((0.025, 0.025), ["is off its cores for 50 % of the time"]),
         ((0.05, 0.05), ["Cores are busy for 100 % of the time"]),
     ],
 )
-def test_an_answer_on_a_program_is_explained_by_its_core_time(of_two, told, tmp_path):
-    report = Report(tabled(with_core_time(tmp_path, *of_two)))
+def test_an_answer_on_a_program_is_explained_by_its_core_time(cores, told, tmp_path):
+    report = Report(tabled(with_core_time(tmp_path, *cores)))
     found = list(write(why.steps, report, report))
     check(found)
     text = " ".join(each.text for each in found)
     for each in ("For the same work, `torch-ddp 1x2` takes ", " times", *told):
         assert each in text, text
     assert "ot measured" not in text and "torch-trace" in text
-    assert ("off its cores" in text) == (of_two == (0.025, 0.025)), text
+    assert ("off its cores" in text) == (cores == (0.025, 0.025)), text
 
 
 @pytest.mark.parametrize("command", ["mpirun -n 2 python train.py", "python train.py"])
@@ -472,6 +473,59 @@ def test_processes_that_wait_actively_are_not_called_busy(command, tmp_path):
     report = Report(tabled(made))
     text = " ".join(each.text for each in write(why.steps, report, report))
     assert ("busy" in text) == ("Not measured" not in text) == ("mpirun" not in command)
+
+
+@pytest.mark.parametrize(
+    ("rest", "told", "advised"), [(None, [], False), (2.0, ["6.0 of 60.0 s"], False),
+                                  (20.0, ["24.0 of 60.0 s", "evaluations"], True)],
+)  # fmt: skip
+def test_the_rest_of_a_projected_training_is_told_if_it_was_seen(rest, told, advised, tmp_path):
+    made = with_core_time(tmp_path)
+    projected = {"seconds": 60.0, "epochs": 3, "steps": 10, "told_by": "its lines"}
+    for path in made.runs:
+        run = read_json(path)
+        run["program"]["projected"] = projected | {"rest_seconds": rest}
+        run["seconds"]["startup"], run["training"]["steps_per_epoch"] = 4.0, 10
+        validate_run(run)
+        changed([path], **run)
+    report = Report(tabled(made))
+    found = list(write(why.outside_steps, report, report))
+    check(found)
+    text = " ".join(each.text for each in found)
+    assert bool(text) == bool(told) and all(each in text for each in told), text
+    assert ("less often" in text) == advised
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_late_loader_is_advised_by_the_workers_it_has(workers, tmp_path):
+    made = with_core_time(tmp_path)
+    for path in made.runs:
+        run = read_json(path)
+        for step in run["program"]["mean_steps"]:
+            step |= {"input_seconds": 0.02, "workers": workers}
+        changed([path], **run)
+    report = Report(tabled(made))
+    text = " ".join(each.text for each in write(why.waits_for_input, report, report))
+    assert "40 % of a step" in text
+    assert ("`num_workers=1`" in text, "more of them" in text) == (not workers, bool(workers))
+    reasons = report.tables["efficiencies"]["reason"].dropna()
+    assert reasons.str.contains("load its batches").any() == bool(workers)
+
+
+def test_the_gain_of_a_change_is_told_against_what_was_not_changed(tmp_path):
+    experiment = FakeExperiment(tmp_path, dataset="files")
+    for variant, seconds in (("tuned", 5.0), ("threads", 3.0), ("memory", 4.0)):
+        experiment.add("single", "1x1", seconds, 7, variant=variant, rows=64)
+    rewritten(experiment.runs, as_program)
+    references = [
+        {"strategy": "single", "layout": "1x1", "variant": variant}
+        for variant in ("tuned", "threads")
+    ]
+    report = Report(tabled(experiment, references=references))
+    [gain] = write(why.changes, report, report)
+    assert re.match(
+        r"`single 1x1 memory` takes 0\.\d+ of the time of `single 1x1 tuned`", gain.text
+    )
 
 
 @given(st.lists(st.tuples(*[st.floats(0.01, 1)] * 2), min_size=1, max_size=5), st.floats(0, 1))

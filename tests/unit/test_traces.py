@@ -33,7 +33,7 @@ class Rank:
         event = {"ph": "X", "cat": category, "name": name, "ts": moment, "dur": (end - begin) * 1e6}
         self.events.append(event | {"pid": process, "tid": thread, "args": arguments})
 
-    def write(self, path, head=True, world=1):
+    def write(self, path, head=True, world=2):
         group = {"backend": "gloo", "pg": [{"x": 1}], "rank": self.rank, "world_size": world}
         about = {"distributedInfo": group}
         content = (about if head else {}) | {"schemaVersion": 1, "traceEvents": self.events}
@@ -96,6 +96,9 @@ def test_a_rank_alone_does_not_tell_whom_it_waits_for(tmp_path):
     assert found.last.empty and "not known" in "\n".join(spans.lines(found))
     parts = spans.attribution([tmp_path / "3"]).set_index("part")
     assert parts.loc["skew", "kind"] == "unavailable"
+    # A training of one rank waits for no other.
+    single = spans.divide([spans.read(rank.write(tmp_path / "single", world=1))])
+    assert single.ranks.loc[3, "skew"] == 0 and "not known" not in "\n".join(spans.lines(single))
     assert parts.loc["transfer", "seconds"] == row["transfer"]
 
 

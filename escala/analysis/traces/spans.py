@@ -343,7 +343,7 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
         seconds[UNEXPLAINED] = ends - begins - sum(seconds[part] for part in parts)
         if trace.lacks_device:
             seconds[SKEW] = seconds[TRANSFER] = seconds[OVERLAP] = np.full(len(steps), np.nan)
-        elif last.empty and len(parts[TRANSFER]):
+        elif last.empty and (len(traces), world) != (1, 1) and len(parts[TRANSFER]):
             seconds[SKEW] = np.full(len(steps), np.nan)
         seconds[WHOLE] = ends - begins
         means = {part: float(values.mean()) for part, values in seconds.items()}
@@ -510,11 +510,12 @@ def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
         f"{milliseconds(ranks.loc[rank, OVERLAP])} go on beside other parts, and "
         f"{milliseconds(exposed[rank])} make the step longer."
     )
-    if breakdown.last.empty:
+    if ranks[SKEW].isna().any():
         yield (
             "How much of this is waiting for a slower rank is not known: that needs the traces of "
             "all ranks, of equal steps."
         )
+    if breakdown.last.empty:
         return
     slowest, often = breakdown.last.index[0], breakdown.last.iloc[0]
     others = ranks[SKEW].drop(slowest)

@@ -14,9 +14,9 @@ CAPTION = (
     "What each configuration makes of its cores, in per cent, by the definitions of POP. Global = "
     "parallel × computation scaling, and parallel = load balance × communication, which is "
     "serialisation × transfer. Computation scaling is the useful time of the main reference for "
-    "the same work, divided by that of the configuration. Useful is what is no exposed exchange in "
-    "runs with clocks or traces, else core time, which includes active waiting. The numbers are in "
-    "the table ``efficiencies``."
+    "the same work, divided by that of the configuration. Useful time is a step without exposed "
+    "exchange, in runs with clocks or traces, or else core time, with that of active waiting. The "
+    "numbers are in the table ``efficiencies``."
 )
 NEEDS = "sizes"
 WHAT = "Efficiencies by size"

@@ -116,8 +116,8 @@ def steps(report: Report) -> Iterator[Finding]:
             *((use, answer) for use in answer.others),
         ]
         told = chain.from_iterable(_compare_core_time(report, *pair) for pair in pairs)
-        of_cores = [*dict.fromkeys(told)]
-        yield from of_cores
+        core_findings = [*dict.fromkeys(told)]
+        yield from core_findings
         what = f"where the time of {names(answer.label)} goes"
         if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
             takes = names.subject(answer.label, "takes")
@@ -136,10 +136,10 @@ def steps(report: Report) -> Iterator[Finding]:
             remedy, why = None, "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
             remedy, why = None, "its engine does not record when the parts of a step begin and end"
-        if of_cores and remedy:
+        if core_findings and remedy:
             one = names(answer.label)
             yield Finding(f"to see the parts of a step of {one}, {remedy}", "attribution")
-        elif not (of_cores and reasons.empty):
+        elif not (core_findings and reasons.empty):
             how = "; ".join(filter(None, (why, remedy and f"to see it, {remedy}")))
             yield Finding(f"not measured: {what}; {how}", "attribution")
     verdicts = {
@@ -160,10 +160,17 @@ def _compare_core_time(
     The larger loss comes first. Nothing is described of processes that may wait actively.
     """
     table = report.table("efficiencies").dropna(subset=["parallel_efficiency"])
+    started = report.tables["runs"].dropna(subset="command").itertuples()
+    waiting = {
+        configuration_of(run)
+        for run in started
+        if any(Path(word).name in _LAUNCHERS_OF_MPI for word in run.command.split())
+    }
     rows = {
         configuration_of(row): row
         for row in table[table["source"] == CORE_TIME].itertuples()
-        if not _waits_actively(report, row)
+        if configuration_of(row) not in waiting
+        and getattr(STRATEGIES.get(row.strategy), "meets_by", None) != "mpi"
     }
     mine, theirs = (rows.get(use.names) for use in (one, other))
     if mine is None or theirs is None:
@@ -214,14 +221,6 @@ def _compare_core_time(
         )
 
 
-def _waits_actively(report: Report, row) -> bool:
-    """Return whether the processes of a configuration may wait without leaving their cores."""
-    strategy, runs = STRATEGIES.get(row.strategy), report.tables["runs"]
-    command = next(iter(among(runs, {configuration_of(row)})["command"].dropna()), "")
-    by_launcher = any(Path(word).name in _LAUNCHERS_OF_MPI for word in command.split())
-    return by_launcher or (strategy is not None and strategy.meets_by == "mpi")
-
-
 def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
     """Return the parts of a step of rank 0, for each configuration that findings describe.
 
@@ -249,8 +248,8 @@ def changes(report: Report) -> Iterator[Finding]:
     for key in ("strategy", "layout"):
         is_alike &= rows[key] == rows[f"reference_{key}"]
     for row in rows[is_alike].itertuples():
-        of_reference = f"time of {names(row.reference_label)}"
-        gains = f"{names.subject(row.label, 'takes')} {names.fraction(ratio_of(row), of_reference)}"
+        time = names.fraction(ratio_of(row), f"time of {names(row.reference_label)}")
+        gains = f"{names.subject(row.label, 'takes')} {time}"
         yield Finding(gains, "speedup", "speedup")
     for label, parts in parts_of_steps(report):
         if TRACES in set(parts["source"]):
@@ -551,8 +550,13 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             continue
         elif pd.isna(row["total_train_seconds"]):
             # Only a window of steps was timed. The rest is known of a training that is projected.
-            yield from _outside_window(report, row)
-            continue
+            if pd.isna(row["projected_rest_seconds"]):
+                continue
+            seconds, inside = row["projected_seconds"], "the steady steps, by projection"
+            spent = {
+                "starting and warming up": row["startup_seconds"],
+                "in evaluations and the like": row["projected_rest_seconds"],
+            }
         else:
             seconds, inside = row["program_seconds"], "the epochs that count"
             first_epoch, spent = "in its first epoch", {}
@@ -569,26 +573,12 @@ def outside_steps(report: Report) -> Iterator[Finding]:
             f"of {seconds:.1f} s outside {inside}, most of it {max(spent, key=spent.__getitem__)}"
         )
         yield Finding(text, "configurations")
-
-
-def _outside_window(report: Report, row: pd.Series) -> Iterator[Finding]:
-    """Describe the time outside the steps of a projected training, if it is known."""
-    whole, rest = row["projected_seconds"], row["projected_rest_seconds"]
-    if pd.isna(rest):
-        return
-    parts = {"starting and warming up": row["startup_seconds"], "evaluations and the like": rest}
-    yield Finding(
-        f"{report.names.subject(row['label'], 'spends')} {sum(parts.values()):.1f} of {whole:.1f} "
-        "s outside the steady steps, by projection, most of it in "
-        f"{max(parts, key=parts.__getitem__)}",
-        "configurations",
-    )
-    if rest >= REST_FRACTION * whole:
-        yield Finding(
-            f"to save time of {report.names(row['label'])} outside its steps, evaluate, save and "
-            "log less often",
-            "configurations",
-        )
+        if row["projected_rest_seconds"] >= REST_FRACTION * row["projected_seconds"]:
+            yield Finding(
+                f"to save time of {report.names(row['label'])} outside its steps, evaluate, save "
+                "and log less often",
+                "configurations",
+            )
 
 
 def links(report: Report) -> Iterator[Finding]:

@@ -3,9 +3,9 @@
 The efficiencies are those of POP (POP Standard Metrics for Parallel Performance Analysis,
 https://www.pop-coe.eu/node/69), from two sources:
 
-- `core time`: a process is useful while its threads have core time in the steps of timing runs.
-  This needs no further runs. A process that waits actively is then useful, too.
-- `parts of steps`: a process is useful while it is in no exposed exchange, by the runs with clocks
+- `core time`: useful is the core time of the steps of timing runs. This needs no further runs. But
+  active waiting has core time, too, and so has the exchange.
+- `parts of steps`: useful is the time of a step without exposed exchange, by the runs with clocks
   or traces. Threads of a process count together.
 
 Traces of PyTorch also tell the floating-point operations of a step.
@@ -105,13 +105,13 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
         row["load_balance"] = median(balances)
         row["communication_efficiency"] = busy.estimate / row["load_balance"]
     scaling = [
-        of_reference * work(run, reference) / seconds
+        reference_seconds * work(run, reference) / seconds
         for run, reference in matches.pairs
         # Only seen steps leave out what loads batches.
         if bool(base.mean_steps(run)) == bool(base.mean_steps(reference))
         and not loader_workers(reference)
         and (seconds := _core_seconds(run))
-        and (of_reference := _core_seconds(reference))
+        and (reference_seconds := _core_seconds(reference))
     ]
     if not scaling:
         return row
@@ -170,15 +170,15 @@ def _by_parts(
     if len(useful) == 1:
         known = {"parallel_efficiency": known["parallel_efficiency"]}
     row |= {"kind": "measured", **known}
-    of_reference, _ = (None, None) if reference_parts.empty else _useful(reference_parts)
-    if of_reference is None or not matches.runs:
+    reference_useful, _ = (None, None) if reference_parts.empty else _useful(reference_parts)
+    if reference_useful is None or not matches.runs:
         return row
     run, reference = matches.pairs[0]
     seconds, reference_seconds = (
         # Ranks have equal numbers of cores, or of GPUs.
         part.sum() * (base.steps_of_epoch(one) or np.nan)
         * (base.gpus_of(one) or base.cores_of(one)) / len(part)
-        for part, one in ((useful, run), (of_reference, reference))
+        for part, one in ((useful, run), (reference_useful, reference))
     )  # fmt: skip
     scaling = reference_seconds * work(run, reference) / seconds
     if np.isfinite(scaling):
@@ -191,8 +191,6 @@ def _useful(parts: pd.DataFrame) -> tuple[pd.Series, pd.Series] | tuple[None, No
     """Return the useful seconds of each rank in a step, and those of transfer; None if unknown."""
     # Copies in traces are those of devices.
     names = {"transfer"} if parts.attrs["is_traced"] else {*EXCHANGE, "negotiation"}
-    if len(parts) == 1 and "skew" not in parts:  # One rank waits for no other.
-        parts = parts.assign(skew=0.0)
     if not {"skew", WHOLE, *names} <= {*parts}:
         return None, None
     transfer = parts[[*names]].sum(axis=1)
@@ -207,10 +205,10 @@ def _operations(traced: Sequence[Measurement], runs: Sequence[Measurement]) -> d
         counted = sum(rank["step"] for rank in ranks)
         if counted and steps and len(ranks) == run["layout"].ranks:
             rate = counted * steps / median(map(base.seconds_per_epoch, runs))
-            of_products = sum(rank["matrix_products_per_second"] for rank in ranks)
+            product_rate = sum(rank["matrix_products_per_second"] for rank in ranks)
             return {
                 "operations_per_second": rate,
-                "product_operations_per_second": of_products,
-                "operations_fraction": rate / of_products,
+                "product_operations_per_second": product_rate,
+                "operations_fraction": rate / product_rate,
             }
     return {}

@@ -156,7 +156,7 @@ def _program(run: Measurement) -> dict:
     if not program:
         return {}
     notes, projected = list(program["notes"]), program.get("projected") or {}
-    rest = projected.get("rest_seconds", 0.0)
+    rest = projected.get("rest_seconds", 0.0)  # Older results do not tell it.
     if read := program.get("read"):
         notes.append(
             f"it read {name_first(read)}, which are not among its files, so a change in them "
