@@ -49,7 +49,6 @@ CORE_TIME, PARTS = "core time", "parts of steps"
 _ON_GPU = "it may compute on a GPU, of which core time tells nothing"
 _SHARED = "its processes share cores"
 _UNKNOWN = "the core time of its steps alone is not known"
-_LOADED = "the core time of the processes that load its batches is not known"
 #: Core time that is known of epochs only is that of their steps, if these take so much of them.
 _STEPS_OF_EPOCHS = 0.95
 
@@ -93,8 +92,6 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
         return row | {"reason": _ON_GPU}
     if runs[0]["ranks"]["oversubscribed"]:
         return row | {"reason": _SHARED}
-    if any(map(loader_workers, runs)):
-        return row | {"reason": _LOADED}
     used = [(run, seconds) for run in runs if (seconds := _core_seconds(run))]
     if not used:
         return row | {"reason": _UNKNOWN}
@@ -107,11 +104,7 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
     scaling = [
         reference_seconds * work(run, reference) / seconds
         for run, reference in matches.pairs
-        # Only seen steps leave out what loads batches.
-        if bool(base.mean_steps(run)) == bool(base.mean_steps(reference))
-        and not loader_workers(reference)
-        and (seconds := _core_seconds(run))
-        and (reference_seconds := _core_seconds(reference))
+        if (seconds := _core_seconds(run)) and (reference_seconds := _core_seconds(reference))
     ]
     if not scaling:
         return row
@@ -128,7 +121,7 @@ def _core_seconds(run: Measurement) -> float | None:
     in_step, steps = core_use(run)["core_seconds_per_step"], base.steps_of_epoch(run)
     if not (in_step and steps):
         return None
-    if "program" in run and not base.mean_steps(run):
+    if "program" in run and (loader_workers(run) or not base.mean_steps(run)):
         # What was used between steps counts, too.
         whole = sum(epoch["epoch_wall_seconds"] for epoch in run["epochs"])
         if run["seconds"]["train"] < _STEPS_OF_EPOCHS * whole:
@@ -138,7 +131,7 @@ def _core_seconds(run: Measurement) -> float | None:
 
 def _balance(run: Measurement) -> float | None:
     """Return the mean core time of several ranks divided by the largest; None if it is unknown."""
-    used = [step["core_seconds"] for step in base.mean_steps(run)]
+    used = [] if loader_workers(run) else [step["core_seconds"] for step in base.mean_steps(run)]
     if "program" not in run:
         used = [part["user_seconds"] + part["system_seconds"] for part in run.get("usage") or ()]
     is_known = len(used) == run["layout"].ranks > 1 and max(used) > 0

@@ -107,10 +107,11 @@ def row(run: Measurement) -> dict:
 def core_use(run: Measurement) -> dict:
     """Return the columns `IN_KERNEL`, from what the processes of a run used in training steps.
 
-    Processes that load batches of a program count only if its steps are not seen.
+    What is seen of steps comes first: samples of processes are of longer times. But it is not seen
+    what processes use that load batches.
     """
     columns, usage = dict.fromkeys(IN_KERNEL), run.get("usage") or []
-    if steps := base.mean_steps(run):
+    if (steps := base.mean_steps(run)) and not loader_workers(run):
         usage = [
             {
                 "user_seconds": step["core_seconds"] - step["kernel_seconds"],
