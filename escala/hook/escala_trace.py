@@ -39,8 +39,8 @@ def mark():
         else:
             _rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
         record = torch.profiler.ProfilerAction.RECORD
-        # With a schedule, each step is a span.
-        _profiler = torch.profiler.profile(schedule=lambda step: record)
+        # With a schedule, each step is a span. Shapes tell what collectives of Gloo move.
+        _profiler = torch.profiler.profile(schedule=lambda step: record, record_shapes=True)
         _profiler.start()
         # A process that ends while its profiler is on would crash.
         atexit.register(end)

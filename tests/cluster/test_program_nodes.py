@@ -1,4 +1,7 @@
-"""Programs over two nodes: they find each other over the link, and end with their job."""
+"""Programs over two nodes: they find each other over the link, and end with their job.
+
+A trace tells the rate of the link.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from escala.analysis.traces import spans
 from escala.core.files import read_json
-from escala.experiment import load
+from escala.engines import interpreter
+from escala.experiment import Experiment, load
+from escala.probes.torch_trace import trace_files
 from tests.cluster.test_runs import in_a_job, is_over
 from tests.programs import JOINING, eventually, prepare
 
@@ -49,6 +55,20 @@ for _ in range(2):
 """
 
 
+#: Sums a megabyte in every step, and computes little.
+NUMBERS = 250_000
+TRAINING = f"""
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+layer = torch.nn.Linear({NUMBERS // 500}, 500, bias=False)
+model = torch.nn.parallel.DistributedDataParallel(layer)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+for _ in range(20):
+    model(torch.ones(1, {NUMBERS // 500})).sum().backward()
+    optimizer.step()
+"""
+
+
 def experiment(folder: Path) -> dict:
     workload = {"directory": str(folder), "batch": {"rows": 32, "per": "global"}}
     return {
@@ -77,18 +97,24 @@ def results(put_up, tmp_path_factory) -> tuple[Path, dict[str, dict]]:
     for name, text in (("sending", SENDING), ("joining", JOINING)):
         (folder / f"{name}.py").write_text(text)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment(folder)))
-    found, data = load(folder / "experiment.yaml"), folder / "data"
-    prepare(found, data)
+    found = load(folder / "experiment.yaml")
     planned = {(run.workload, run.strategy): found.request(run) for run in found.runs}
     requests = {
         "sending": planned["sending", "torch-ddp"] | {"launcher": "auto"},
         "srun": planned["joining", "mpi"] | {"launcher": "srun"},
         "mpirun": planned["joining", "mpi"] | {"launcher": "mpirun"},
     }
+    return folder, measured(found, folder, requests)
+
+
+def measured(found: Experiment, folder: Path, requests: dict[str, dict]) -> dict[str, dict]:
+    """Return what a job measures of some requests, one run after the other, by their names."""
+    data = folder / "data"
+    prepare(found, data)
     runs = [(each, data, folder / name / "run.json", 100) for name, each in requests.items()]
     job = in_a_job(folder, *runs)
     assert eventually(lambda: is_over(job), seconds=300)
-    return folder, {name: read_json(folder / name / "run.json") for name in requests}
+    return {name: read_json(folder / name / "run.json") for name in requests}
 
 
 def test_programs_find_each_other_over_the_link(results):
@@ -118,3 +144,28 @@ def test_a_program_joins_the_others_through_mpi_although_its_rank_does_not(launc
     assert run["status"] == "ok", run["reason"]
     assert run["ranks"]["launcher"] == launcher
     assert run["evaluation"]["scores"]["world"] == 2
+
+
+@pytest.mark.torch
+def test_a_trace_tells_the_rate_of_a_slow_link(put_up, tmp_path):
+    put_up()
+    (tmp_path / "training.py").write_text(TRAINING)
+    settings = experiment(tmp_path) | {"torch-trace": {"enabled": True, "repeats": 1, "steps": 5}}
+    training = settings["workloads"]["sending"] | {
+        "command": "python training.py",
+        "environment": {"python": interpreter("torch")},
+    }
+    settings |= {"workloads": {"training": training}}
+    settings["configurations"] = settings["configurations"][:1]
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    found = load(tmp_path / "experiment.yaml")
+    [traced] = found.probe_runs("torch-trace")
+    request = found.request(traced) | {"launcher": "auto"}
+    [run] = measured(found, tmp_path, {"traced": request}).values()
+    assert run["status"] == "ok", run["reason"]
+    parts = spans.divide([*map(spans.read, trace_files(tmp_path / "traced/run.json"))]).ranks
+    moved = 4 * NUMBERS  # Of two ranks, each sends and receives the half, twice.
+    assert parts["bytes"].to_list() == [moved, moved]
+    has, needs = spans.link_rates(parts.loc[0], moved)
+    assert 0.6 * RATE / 1000 < has < 1.05 * RATE / 1000 < needs
+    assert any("exchange less often" in what for _, what in spans.changes(parts.loc[0], moved))

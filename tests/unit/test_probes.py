@@ -329,7 +329,7 @@ class distributed:
 class profiler:
     class ProfilerAction: RECORD = 1
     class profile:
-        def __init__(self, schedule): self.spans = 0
+        def __init__(self, schedule, record_shapes): self.spans = 0
         def step(self): self.spans += 1
         def start(self): self.first = len(steps)
         def stop(self): self.last = len(steps)

@@ -26,7 +26,7 @@ from escala.record.plan import make_plan
 from escala.record.schema import validate_run
 from escala.report.findings import section_findings, why, write
 from escala.report.findings.context import Report
-from escala.report.summary import explanation
+from escala.report.summary import all_findings, explanation, first_screen
 from escala.report.tables import amdahl
 from escala.training.shards import Shards
 
@@ -501,8 +501,9 @@ def test_a_late_loader_is_advised_by_the_workers_it_has(workers, tmp_path):
     made = with_core_time(tmp_path)
     for path in made.runs:
         run = read_json(path)
+        waits = 0.02 if run["layout"] == "1x1" else 0.01
         for step in run["program"]["mean_steps"]:
-            step |= {"input_seconds": 0.02, "workers": workers}
+            step |= {"input_seconds": waits, "workers": workers}
         for epoch in run["epochs"]:
             epoch["epoch_wall_seconds"] = epoch["train_seconds"]
         used = {"user_seconds": 3.0, "system_seconds": 1.0, "minor_faults": 0, "steps": 100.0}
@@ -510,13 +511,27 @@ def test_a_late_loader_is_advised_by_the_workers_it_has(workers, tmp_path):
         changed([path], **run | {"usage": [used] * ranks})
     report = Report(tabled(made))
     text = " ".join(each.text for each in write(why.waits_for_input, report, report))
-    assert "40 % of a step" in text
+    assert re.search(r"waits? for the next batch in 20 % of a step, and .* in 40 %", text)
     assert ("`num_workers=1`" in text, "more of them" in text) == (not workers, bool(workers))
     # The core time of what loads batches counts, which is not in that of seen steps.
     one, two = report.tables["efficiencies"].to_dict("records")
     assert one["parallel_efficiency"] == pytest.approx((0.04 if workers else 0.045) / 0.05)
     assert two["parallel_efficiency"] == pytest.approx((0.08 if workers else 0.05) / 2 / 0.05)
     assert pd.isna(two["load_balance"]) == bool(workers)
+
+
+@pytest.mark.parametrize("waits", [0.001, 0.02])
+def test_waiting_for_input_explains_an_answer_without_core_time(waits, tmp_path):
+    made = with_core_time(tmp_path)
+    for path in made.runs:
+        run = read_json(path)
+        for step in run["program"]["mean_steps"]:
+            # The core time of what loads batches is in `usage`, which this run does not have.
+            step |= {"input_seconds": waits, "workers": 1}
+        changed([path], **run)
+    report = Report(tabled(made))
+    brief = first_screen(report, all_findings(report)).brief["why"]
+    assert ("40 % of a step" in brief) == ("Not measured" not in brief) == (waits > 0.01)
 
 
 def test_the_gain_of_a_change_is_told_against_what_was_not_changed(tmp_path):

@@ -132,6 +132,50 @@ def test_steps_of_a_gpu_are_those_of_its_kernels(tmp_path):
     assert row["overlap"] == pytest.approx(hidden, abs=1e-8)
 
 
+@pytest.mark.parametrize(("exchange", "needs"), [(0.03, "12"), (0.08, "10.3")])
+def test_what_collectives_move_tells_the_rate_of_a_link(exchange, needs, tmp_path):
+    """A sum of n numbers over four ranks moves 2 × 3/4 × n over each link; a gathering, half."""
+    rank, compute = Rank(0), 0.06 if exchange == 0.03 else 0.07
+    numbers = {"In msg nelems": 30_000_000, "dtype": "Half", "Group size": 4}
+    for step in range(3):
+        at = step * 0.2
+        rank.span("user_annotation", f"ProfilerStep#{step}", at, at + 0.2)
+        rank.span("kernel", "gemm", at, at + compute)
+        rank.span("kernel", "ncclDevKernel", at + 0.1, at + 0.1 + exchange,
+                  **numbers, **{"Collective name": "allreduce"})  # fmt: skip
+        # The operator that begins it tells of the same numbers.
+        rank.span("cpu_op", "c10d::allreduce_", at, at + 0.01, **{"Input Dims": [[[30_000_000]]]})
+    found = spans.divide([spans.read(rank.write(tmp_path / "gpu", world=1))])
+    assert found.ranks.loc[0, "bytes"] == pytest.approx(90e6)
+    text = "\n".join(spans.lines(found))
+    assert f"at {0.72 / exchange:.3g} Gbit/s" in text and f"need {needs} Gbit/s" in text
+    assert ("smaller buckets" in text, "exchange less often" in text) == (
+        exchange < compute,
+        exchange > compute,
+    )
+
+
+def test_collectives_of_gloo_tell_what_they_move_by_their_shapes(tmp_path):
+    ranks = [Rank(0), Rank(1)]
+    for rank in ranks:
+        on_processor(rank, 0.0)
+        for step in range(5):
+            at = 0.1 * step
+            for dims in ([[[1000, 250]], []], [[[250]]]):
+                rank.span("cpu_op", "c10d::allreduce_", at + 0.08, at + 0.1, **{"Input Dims": dims})
+            rank.span("cpu_op", "c10d::_allgather_base_", at + 0.08, at + 0.1,
+                      **{"Input Dims": [[[750]], [[250]]]})  # fmt: skip
+    files = [rank.write(tmp_path / f"{rank.rank}") for rank in ranks]
+    found = spans.divide([*map(spans.read, files)])
+    moved = 4 * (2 * 250_250 + 750) / 2
+    assert found.ranks["bytes"].to_list() == pytest.approx([moved, moved])
+    parts = spans.attribution(files).set_index(["rank", "part"])["bytes"]
+    assert (
+        parts[1, "transfer"] == pytest.approx(moved)
+        and parts.drop("transfer", level=1).isna().all()
+    )
+
+
 def test_steps_of_jax_are_those_of_the_operations_of_xla(tmp_path):
     """Steps of 10 ms: 6 of computing, or 7 of the slower rank, and then a sum."""
     paths = []

@@ -333,6 +333,8 @@ def test_each_rank_leaves_a_trace_that_shows_which_one_is_slow(tmp_path):
     # Beside other work, both ranks take longer.
     assert 0.01 < skew[0] - skew[1] < 0.03 and 0.01 < rest[1] - rest[0] < 0.03
     assert rest[0] > 0.009 and found.last.idxmax() == 1
+    # Of two numbers, each rank sends and receives the half, twice.
+    assert found.ranks["bytes"].to_list() == [8, 8]
     parts = found.ranks[["compute", "skew", "transfer", "copies", "input", "unexplained"]]
     assert parts.sum(axis=1).to_list() == pytest.approx(found.ranks["whole"].to_list())
 

@@ -32,6 +32,7 @@ times then.
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections import defaultdict
@@ -83,6 +84,10 @@ _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
 _COLLECTIVE_OF_XLA = re.compile(
     r"all.(reduce|gather|to.all)|reduce.scatter|collective|psum|pmean|ppermute|nccl", re.IGNORECASE
 )
+#: The bytes of a number, by the names that traces give its type. Other types take four, and those
+#: that a trace of Gloo does not name are taken for such.
+_BYTES = {"Byte": 1, "Char": 1, "Half": 2, "BFloat16": 2, "Double": 8, "Long": 8}
+_OTHER_BYTES = 4
 #: Operations of XLA that hold others, and operators of PyTorch that begin or await a collective.
 _HOLDS_OTHERS = re.compile(r"(while|conditional|call)(\.\d+)?$")
 _OF_COLLECTIVE = ("c10d::", "_c10d_functional::", "record_param_comms")
@@ -106,6 +111,8 @@ REMEDIES = {
     UNEXPLAINED: "make fewer and larger operations: a larger batch, or a compiled step",
 }
 WORTH = 0.1
+#: What shortens the transfer if its link is quick enough to exchange beside computing.
+BEGIN_EARLIER = "begin the exchange earlier: smaller buckets (`bucket_cap_mb` of PyTorch's DDP)"
 #: Collectives are those of equal steps if the ends of half of them differ by at most this part of a
 #: step.
 _EQUAL = 0.2
@@ -140,6 +147,8 @@ class Trace:
     devices : the devices of the kernels.
     by_thread : spans of the processor by their part, and by thread.
     collectives : spans of the collectives by their names.
+    messages : of collectives by the category of their spans, if it tells them: when it began, what
+        it moves each way over the link of a rank of many ranks, in bytes, and its ranks or 0.
     step_names : names and numbers of its steps.
     launches : how many collectives the processor starts on a GPU.
     spans : how many spans of known categories it has.
@@ -156,6 +165,7 @@ class Trace:
         default_factory=lambda: defaultdict(lambda: defaultdict(_spans))
     )
     collectives: dict[str, array] = field(default_factory=lambda: defaultdict(_spans))
+    messages: dict[str, array] = field(default_factory=lambda: defaultdict(_spans))
     step_names: set[str] = field(default_factory=set)
     launches: int = 0
     spans: int = 0
@@ -184,6 +194,7 @@ class Trace:
             if _COLLECTIVE_KERNEL.search(name):
                 group = arguments.get("Process Group Name", "")
                 self.collectives[f"{group} {arguments.get('Collective name', name)}"].extend(span)
+                self._add_message(category, arguments.get("Collective name", ""), began, arguments)
             else:
                 self.kernels.extend(span)
         elif category == _COPY:
@@ -191,6 +202,8 @@ class Trace:
         elif category == _OPERATOR:
             part = _AWAIT if name.startswith(_OF_COLLECTIVE) else COMPUTE
             self.by_thread[part][thread].extend(span)
+            if name.startswith("c10d::"):
+                self._add_message(category, name, began, arguments)
         else:
             self.launches += name.startswith("nccl:")
             part = next((part for form, part in _ANNOTATIONS if form.match(name)), None)
@@ -200,6 +213,32 @@ class Trace:
                 self.by_thread[part][thread].extend(span)
             if part == STEP:
                 self.step_names.add(name)
+
+    def _add_message(self, category: str, name: str, began: float, arguments: dict) -> None:
+        """Keep what a collective moves. Source: NCCL Tests, PERFORMANCE.md, bus bandwidth."""
+        told = [arguments.get(key) for key in ("In msg nelems", "Out msg nelems", "Group size")]
+        *numbers, ranks = (value if type(value) is int else 0 for value in told)
+        shapes = arguments.get("Input Dims")
+        tensors = map(_numbers, shapes if type(shapes) is list else ())
+        times = 2 if "allreduce" in name.replace("_", "") else 1
+        size = _BYTES.get(str(arguments.get("dtype")), _OTHER_BYTES)
+        if moved := times * max(*numbers, *tensors) * size:
+            self.messages[category].extend((began, moved, ranks))
+
+    def bytes_per_step(self, begins: np.ndarray, ends: np.ndarray, world: int) -> float:
+        """Return what collectives move in a step, each way over the link of a rank; NaN if unknown.
+
+        Parameters
+        ----------
+        begins, ends : of the steps.
+        world : the number of ranks of collectives that do not tell it.
+        """
+        messages = self.messages[_KERNEL] or self.messages[_OPERATOR]
+        began, moved, ranks = np.array(messages, float).reshape(-1, 3).T
+        ranks = np.where(ranks, ranks, world)
+        is_inside = ((begins <= began[:, None]) & (began[:, None] < ends)).any(axis=1)
+        moved = (moved * (ranks - 1) / ranks)[is_inside].sum() / len(begins)
+        return moved or math.nan
 
     @property
     def has_device(self) -> bool:
@@ -249,6 +288,14 @@ class Trace:
         return {part: spans[part] for part in order}, _like(steps)
 
 
+def _numbers(shape: object) -> int:
+    """Return how many numbers a tensor has, or a list of tensors."""
+    if type(shape) is not list:
+        return 0
+    is_list = not all(type(length) is int for length in shape)
+    return sum(map(_numbers, shape)) if is_list else math.prod(shape) * bool(shape)
+
+
 def _like(steps: np.ndarray) -> np.ndarray:
     """Return the steps that count, in order, without those that lie within others."""
     steps = steps[np.argsort(steps[:, 0], kind="stable")]
@@ -272,7 +319,8 @@ class Breakdown:
     ----------
     ranks : a row for each rank, with the number of `steps`, and the mean seconds of the `whole`
         step, of each part in it, of `overlap`, and `unexplained`. `skew` is missing if it cannot be
-        told from `transfer`, which holds it then.
+        told from `transfer`, which holds it then. `bytes` are those that the collectives of a step
+        move over the link of a rank, each way.
     last : how often each rank was the last to begin a collective; empty if it is not known.
     lacks_device : whether collectives are on devices that no trace shows.
     notes : sentences on what the traces do not tell.
@@ -347,9 +395,10 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
             seconds[SKEW] = np.full(len(steps), np.nan)
         seconds[WHOLE] = ends - begins
         means = {part: float(values.mean()) for part, values in seconds.items()}
-        rows.append({"rank": rank, "steps": len(steps)} | means)
+        moved = trace.bytes_per_step(begins, ends, max(world, len(traces)))
+        rows.append({"rank": rank, "steps": len(steps), "bytes": moved} | means)
         notes.extend(_notes(rank, trace, parts[COMPUTE], steps))
-    columns = ["steps", *_ON_GPU, OVERLAP, UNEXPLAINED, WHOLE]
+    columns = ["steps", "bytes", *_ON_GPU, OVERLAP, UNEXPLAINED, WHOLE]
     table = pd.DataFrame(rows).set_index("rank").reindex(columns=columns).fillna({COPIES: 0.0})
     return Breakdown(table, last, any(trace.lacks_device for trace in traces), notes)
 
@@ -414,24 +463,46 @@ def attribution(paths: Sequence[Path]) -> pd.DataFrame:
     """
     breakdown, rows = divide([*map(read, paths)]), []
     for rank, row in breakdown.ranks.iterrows():
-        for part, seconds in row.drop("steps").items():
+        for part, seconds in row.drop(["steps", "bytes"]).items():
             known = {"kind": "unavailable", "source": None}
             if not pd.isna(seconds):
                 known = {"kind": "measured", "source": SOURCE, "seconds": seconds}
+            if part == TRANSFER:
+                known["bytes"] = row["bytes"]
             rows.append({"rank": rank, "part": part, "steps": int(row["steps"])} | known)
     return pd.DataFrame(rows)
 
 
-def changes(parts: pd.Series) -> Iterator[tuple[float, str]]:
+def link_rates(parts: pd.Series, moved: float) -> tuple[float, float]:
+    """Return the rate of the exchange, and the one at which it takes as long as computing.
+
+    Parameters
+    ----------
+    parts : the seconds of the parts of a step of a rank.
+    moved : the bytes that the exchange of a step moves over the link of a rank, each way.
+
+    Returns
+    -------
+    Gbit/s, each way; NaN if unknown.
+    """
+    seconds = parts.reindex([TRANSFER, OVERLAP, COMPUTE]).replace(0.0, math.nan)
+    exchange, compute = seconds[[TRANSFER, OVERLAP]].sum(min_count=1), seconds[COMPUTE]
+    return 8e-9 * moved / exchange, 8e-9 * moved / compute
+
+
+def changes(parts: pd.Series, moved: float) -> Iterator[tuple[float, str]]:
     """Yield the seconds of a step that a change saves at most, and the change; most come first.
 
     Parameters
     ----------
     parts : the seconds of the parts of a step of a rank, and of the `whole`.
+    moved : see `link_rates`.
     """
-    known = parts.reindex([*REMEDIES]).dropna().sort_values(ascending=False)
+    has, needs = link_rates(parts, moved)
+    remedies = REMEDIES | ({TRANSFER: BEGIN_EARLIER} if has >= needs else {})
+    known = parts.reindex([*remedies]).dropna().sort_values(ascending=False)
     for part, seconds in known[known >= WORTH * parts[WHOLE]].items():
-        yield seconds, REMEDIES[part]
+        yield seconds, remedies[part]
 
 
 def lines(breakdown: Breakdown) -> Iterator[str]:
@@ -450,7 +521,7 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
             "communication {communication_efficiency:.0%} (serialisation "
             "{serialisation_efficiency:.0%} × transfer {transfer_efficiency:.0%})."
         ).format(**laws.efficiencies(useful, ranks[TRANSFER], ranks[WHOLE].max()))
-    for seconds, remedy in changes(slowest):
+    for seconds, remedy in changes(slowest, slowest["bytes"]):
         yield f"To save at most {milliseconds(seconds)} of a step of rank {slowest.name}: {remedy}."
     yield from breakdown.notes
 
@@ -510,6 +581,13 @@ def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
         f"{milliseconds(ranks.loc[rank, OVERLAP])} go on beside other parts, and "
         f"{milliseconds(exposed[rank])} make the step longer."
     )
+    moved = ranks.loc[rank, "bytes"]
+    if moved > 0:
+        has, needs = link_rates(ranks.loc[rank], moved)
+        yield (
+            f"They move {moved / 1e6:.3g} MB over its link each way, at {has:.3g} Gbit/s; to take "
+            f"no longer than computing, they need {needs:.3g} Gbit/s."
+        )
     if ranks[SKEW].isna().any():
         yield (
             "How much of this is waiting for a slower rank is not known: that needs the traces of "

@@ -102,9 +102,12 @@ def steps(report: Report) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if clocks or a trace tell it.
 
     Before, explain each answer without them by its core time. Say how to measure the parts of its
-    steps; if core time does not explain the answer either, also why that is impossible.
+    steps; if neither core time nor waiting for input explains the answer, also why that is
+    impossible.
     """
     names, runs = report.names, report.tables["runs"]
+    inputs = report.table("configurations")
+    waiting = {*names_of_rows(inputs[inputs["input_fraction"].astype(float) >= INPUT_FRACTION])}
     measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
     explained = set(report.tables["ladder"]["workload"])
     for answer in report.answers:
@@ -131,7 +134,7 @@ def steps(report: Report) -> Iterator[Finding]:
             remedy, why = None, "parts of a program's step are not known"
             known_by = runs.loc[runs["workload"] == answer.workload, "known_by"]
             if known_by.isin([HOOK, SEEN]).any():
-                why, remedy = None, f"add `{_TRACE}` to the experiment, if it is of PyTorch"
+                why, remedy = None, f"try it with `--why`, or add `{_TRACE}`, if it is of PyTorch"
         elif strategy and not strategy.waits():
             remedy, why = None, "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
@@ -139,7 +142,7 @@ def steps(report: Report) -> Iterator[Finding]:
         if core_findings and remedy:
             one = names(answer.label)
             yield Finding(f"to see the parts of a step of {one}, {remedy}", "attribution")
-        elif not (core_findings and reasons.empty):
+        elif not (reasons.empty and (core_findings or answer.names in waiting)):
             how = "; ".join(filter(None, (why, remedy and f"to see it, {remedy}")))
             yield Finding(f"not measured: {what}; {how}", "attribution")
     verdicts = {
@@ -254,9 +257,20 @@ def changes(report: Report) -> Iterator[Finding]:
     for label, parts in parts_of_steps(report):
         if TRACES in set(parts["source"]):
             # Loaders tell of input.
-            for seconds, remedy in spans.changes(parts["seconds"].drop("input", errors="ignore")):
-                saved = f"{1000 * seconds:.1f} ms of a step of {names(label)}"
-                yield Finding(f"to save at most {saved}, {remedy}", "attribution")
+            seconds = parts["seconds"].drop("input", errors="ignore")
+            moved = parts["bytes"].get(spans.TRANSFER, math.nan)
+            has, needs = spans.link_rates(seconds, moved)
+            if has < needs:
+                yield Finding(
+                    f"the exchange of {names(label)} has {significant(has)} Gbit/s, and needs "
+                    f"{significant(needs)} Gbit/s to take no longer than computing",
+                    "attribution",
+                )
+            for saved, remedy in spans.changes(seconds, moved):
+                text = (
+                    f"to save at most {1000 * saved:.1f} ms of a step of {names(label)}, {remedy}"
+                )
+                yield Finding(text, "attribution")
 
 
 def _describe(
@@ -463,12 +477,25 @@ def _ratio(row, with_word: bool = True) -> str:
 
 
 def waits_for_input(report: Report) -> Iterator[Finding]:
-    """Name the configurations of programs that wait for their next batch, and a remedy."""
-    rows = among(report.table("configurations"), report.shown)
+    """Compare how long uses of a program wait for their next batch, and name a remedy."""
+    names, rows = report.names, among(report.table("configurations"), report.shown)
     rows = rows[rows["input_fraction"].astype(float) >= INPUT_FRACTION]
-    for row in rows.itertuples():
-        part = f"{100 * row.input_fraction:.0f} %"
-        text = f"{report.names.subject(row.label, 'waits')} for the next batch in {part} of a step"
+    fractions = dict(zip(names_of_rows(rows), rows["input_fraction"], strict=True))
+    labels = dict(zip(names_of_rows(rows), rows["label"], strict=True))
+    for answer in report.answers:
+        if answer.verdict == UNAVAILABLE:
+            continue
+        other = answer.fewer or answer.closest
+        if {answer.names, other.names} <= {*fractions}:
+            yield Finding(
+                f"{names.subject(answer.label, 'waits')} for the next batch in "
+                f"{100 * fractions.pop(answer.names):.0f} % of a step, and {names(other.label)} in "
+                f"{100 * fractions.pop(other.names):.0f} %",
+                "configurations",
+            )
+    for key, fraction in fractions.items():
+        waits = names.subject(labels[key], "waits")
+        text = f"{waits} for the next batch in {100 * fraction:.0f} % of a step"
         yield Finding(text, "configurations")
     has_workers = rows["loader_workers"].fillna(0) > 0
     if not has_workers.all():
