@@ -584,9 +584,10 @@ def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
     moved = ranks.loc[rank, "bytes"]
     if moved > 0:
         has, needs = link_rates(ranks.loc[rank], moved)
+        at = "at least at" if ranks[SKEW].isna().any() else "at"
         yield (
-            f"They move {moved / 1e6:.3g} MB over its link each way, at {has:.3g} Gbit/s; to take "
-            f"no longer than computing, they need {needs:.3g} Gbit/s."
+            f"They move {moved / 1e6:.3g} MB over its link each way, {at} {has:.3g} Gbit/s; to "
+            f"take no longer than computing, they need {needs:.3g} Gbit/s."
         )
     if ranks[SKEW].isna().any():
         yield (
