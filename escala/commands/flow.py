@@ -131,6 +131,8 @@ def measure(
     form of `schemas/answer.schema.yaml`.
     """
     one, several = trials
+    if several and several.patterns != one.patterns:
+        say("Lines that tell of steps differ between one process and several: none is used.")
     if arguments.whole or (several and several.patterns != one.patterns):
         one = replace(one, patterns={})
     for workload in drafted.settings["workloads"].values():

@@ -8,11 +8,13 @@ stays as it is, and what is not committed is not measured.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +140,10 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
         if not experiment:
             return console.DONE
         trials = trial.try_pair(experiment)
-        _refuse_reads_of_own_tree(top, trials)
+        _refuse_reads_of_own_tree(top, arguments.extra, trials)
         code, content = flow.measure(drafted, file, trials, arguments, arguments.threshold)
     if not content:
-        return code if code != console.FAILED else console.UNDECIDED
+        return console.UNDECIDED if code in (console.FAILED, console.NO_TIME) else code
     [compared] = content["comparisons"]
     content["guard"] = {
         "commits": commits,
@@ -212,14 +214,19 @@ def work_trees(top: Path, commits: Mapping[str, str]) -> Iterator[dict[str, Path
                 subprocess.run([*remove, str(tree)], capture_output=True)
 
 
-def _refuse_reads_of_own_tree(top: Path, trials: Sequence[trial.Trial]) -> None:
+def _refuse_reads_of_own_tree(
+    top: Path, command: Sequence[str], trials: Sequence[trial.Trial]
+) -> None:
     """Refuse a program that reads tracked files of the user's own tree: both sides read the same.
+
+    It may name them in its command.
 
     Raises
     ------
     InputError : it does, for example because its package is installed from there.
     """
-    read = {Path(path) for tried in trials for path in tried.read}
+    named = (os.path.realpath(word) for word in command if Path(word).is_absolute())
+    read = {Path(path) for path in chain(named, *(tried.read for tried in trials))}
     inside = sorted(str(path) for path in read if path.is_absolute() and path.is_relative_to(top))
     if inside and (tracked := git(top, "ls-files", "--", *inside).splitlines()):
         reason = f"reads {name_first(tracked)} of {top} itself, so both commits run the same code"

@@ -164,6 +164,13 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def is_file(path: str | Path) -> bool:
+    """Return whether a word is the path of a file; a word may be too long for a path."""
+    with suppress(OSError):
+        return Path(path).is_file()
+    return False
+
+
 def sha256_file(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as handle:

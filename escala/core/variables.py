@@ -37,7 +37,7 @@ PASS = "ESCALA_PASS"
 
 #: The variable that tells a program the folder of its marks (`escala/hook`).
 MARKS = "ESCALA_STEPS"
-#: The variable that asks the first process of a program for a trace: `STEPS:FILE`.
+#: The variable that asks each rank for a trace: `AFTER:STEPS:FOLDER`.
 TRACED = "ESCALA_TRACE"
 #: The variable with the seconds of steady steps for which a program runs.
 WINDOW = "ESCALA_WINDOW"

@@ -54,6 +54,7 @@ def read(experiment: Experiment, file: Path | None, threshold: float = 0.0) -> d
                 "seconds_low": row["train_low_seconds_per_epoch"],
                 "seconds_high": row["train_high_seconds_per_epoch"],
                 "seconds_of": "run" if (current["known_by"] == WHOLE).any() else "epoch",
+                "known_by": next(iter(current["known_by"].dropna()), None),
                 "whole_seconds": row["projected_seconds"],
                 "reason": row["reason"],
             }
@@ -121,7 +122,7 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
         f"{'at least' if is_least else 'about'} {span(seconds)} with {name}"
         for seconds, name, is_least in zip(rows["projected_seconds"], words, no_end, strict=True)
     )
-    what = rows["projected_from"].iloc[0].removesuffix(NO_END) + NO_END * no_end.any()
+    what = rows["projected_from"].iloc[0].removesuffix(NO_END) + NO_END * bool(no_end.any())
     yield f"The whole training, {what}: {', '.join(times)}."
 
 

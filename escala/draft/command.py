@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.files import is_file
 from escala.core.variables import restore_shell
 from escala.programs.program import PLACEHOLDERS, PYTHON
 from escala.strategies import OPTIONS
@@ -29,7 +30,7 @@ WRAPPERS = re.compile(
     "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"
 )
 #: Programs that start another program in an environment of Python that they choose.
-_ENVIRONMENTS = re.compile(
+ENVIRONMENTS = re.compile(
     "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
 #: Launchers that Escala cannot replace: they start the ranks themselves. Their options say how many
@@ -142,7 +143,7 @@ def read(words: Sequence[str], named: str | None, folder: Path) -> Reading:
         sentence = f"{program} starts the ranks itself (strategy {LAUNCHER})."
         reading = Reading(list(words), LAUNCHER, [sentence])
     elif is_replaced:
-        has_environment = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
+        has_environment = any(ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
         file = None if has_environment else find_program(words[0])
         python = (file and interpreter_of(Path(file))) or "python"
         reading = _without_launcher(words, strategy, python, folder)
@@ -408,7 +409,7 @@ def list_files(words: Sequence[str], folder: Path) -> list[str]:
     elsewhere. Files elsewhere that the command itself names are left out, because they belong to
     the program without a pattern.
     """
-    named = [folder / word for word in words if (folder / word).is_file()]
+    named = [folder / word for word in words if is_file(folder / word)]
     named += _modules(find_module(words) or "", folder)
     scripts, files = [file for file in named if file.suffix == ".py"], set(named)
     while scripts:

@@ -99,6 +99,17 @@ class _Script:
                 return statement.end_lineno
         return None
 
+    @property
+    def start(self) -> ast.stmt:
+        """The first statement that is no definition: in a guard of `__main__`, if there is one."""
+        defines = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+        has_text = ast.get_docstring(self.tree) is not None
+        run = [each for each in self.tree.body[has_text:] if not isinstance(each, defines)]
+        guards = [
+            each for each in run if isinstance(each, ast.If) and "__name__" in ast.unparse(each)
+        ]
+        return guards[0].body[0] if guards else run[0]
+
     def enclosing_block(self, statement: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
         """Return the block of the function, or of the script, that a statement belongs to.
 
@@ -169,6 +180,8 @@ def _torch(script: _Script) -> Iterator[Line]:
         or any(node is loader for loader, _, _ in loaders)
     ]
     first = block[min(places)]
+    if any(script.enclosing_block(loader)[0] is not block for loader, *_ in loaders):
+        first = script.start
     yield script.before(
         first, 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")'
     )
@@ -180,7 +193,9 @@ def _torch(script: _Script) -> Iterator[Line]:
         yield script.after(script.enclosing_block(optimizer)[1], text)
     if loaders:
         loader, name, call = loaders[0]
-        shuffles = {k.arg: ast.unparse(k.value) for k in call.keywords}.get("shuffle", "False")
+        named = {keyword.arg: keyword.value for keyword in call.keywords}
+        named |= dict(zip(("dataset", "batch_size", "shuffle"), call.args, strict=False))
+        shuffles = ast.unparse(named["shuffle"]) if "shuffle" in named else "False"
         sampler = f"{name}.dataset" + (f", shuffle={shuffles}" if shuffles != "True" else "")
         # The options of `**options` are unknown, and may shuffle.
         sampler = f"{name}.dataset" if any(k.arg is None for k in call.keywords) else sampler
@@ -193,8 +208,7 @@ def _torch(script: _Script) -> Iterator[Line]:
         )
         loops = [
             node
-            for statement in script.enclosing_block(loader)[0]
-            for node in ast.walk(statement)
+            for node in ast.walk(script.tree)
             if isinstance(node, ast.For)
             and isinstance(node.target, ast.Name)
             and "range(" in ast.unparse(node.iter)

@@ -19,7 +19,7 @@ from escala.core import variables
 from escala.core.arguments import above_zero, whole_number
 from escala.core.children import capture
 from escala.core.errors import InputError
-from escala.core.files import read_yaml
+from escala.core.files import is_file, read_yaml
 from escala.core.hardware import available_cores, available_gpus, cpu_quota, hardware_threads
 from escala.core.readable import name_first, with_noun
 from escala.draft import command as draft_command
@@ -330,14 +330,14 @@ def _program(words: list[str], folder: Path, data: dict[str, str], python: str |
 def _words(command: Sequence[str]) -> list[str]:
     """Return the words of a command, which may be one text, or begin with variables."""
     words = list(command)
-    if len(words) == 1 and re.search(r"\s", words[0]) and not Path(words[0]).is_file():
+    if len(words) == 1 and re.search(r"\s", words[0]) and not is_file(words[0]):
         words = words_of(words[0], "command")
     elif {"&&", "||"} & set(words):
         words_of(" ".join(words), "command")
     if not words or not words[0]:
         remedy = "write it after --, as in: -- python train.py --batch {rows}"
         raise InputError("command", None, "is missing", remedy)
-    if words[0].endswith(".py") and Path(words[0]).is_file() and not os.access(words[0], os.X_OK):
+    if words[0].endswith(".py") and is_file(words[0]) and not os.access(words[0], os.X_OK):
         reason, remedy = "is a script, and not a program", f"write: python {shlex.quote(words[0])}"
         raise InputError("command", words[0], reason, remedy)
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
@@ -363,6 +363,10 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
     names = [Path(word).name if wraps else word for word in words]
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
+        # A program of the user may do anything.
+        environment = draft_command.ENVIRONMENTS.fullmatch(Path(first).name)
+        if place and not (wraps or environment):
+            return words, None
         # The interpreter itself prints its path. A word before it, such as `uv run`, or a wrapper
         # on the PATH may choose another interpreter.
         call = [*words[: place + 1], "-c", "import sys; print(sys.executable)"]
@@ -410,7 +414,8 @@ def _numbers(
 
     Parameters
     ----------
-    of_command : the processes that the launcher of the command names. One is not compared.
+    of_command : the processes that the launcher of the command names. With `sizes`, they are the
+        most that are compared, unless there is one.
     uses_gpus : whether the program may use GPUs.
     sizes : as in `draft`. If it is false, processes on several nodes share all cores of a node.
     """
@@ -431,12 +436,11 @@ def _numbers(
     sentences.append(f"{place} has {', '.join(parts)}{busy}.")
     gpus = gpus if uses_gpus else 0
     processes = options.processes or gpus or (physical if physical > 1 else cores)
-    if not options.processes and (of_command or 1) > 1 and of_command < processes:
+    if of_command and not options.processes and (not sizes or 1 < of_command < processes):
         processes = of_command
         sentences.append(f"{processes} processes, as in the command; --processes N sets another.")
     if options.nodes == 1 and processes > cores:
-        if options.processes:
-            sentences.append(f"--processes {processes}: this machine has {cores} cores: {cores}.")
+        sentences.append(f"{processes} processes: this machine has {cores} cores: {cores}.")
         processes = cores
     threads = cores if gpus or (processes == 1 and options.nodes > 1) else processes
     if gpus and processes > 1:

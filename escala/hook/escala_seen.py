@@ -133,7 +133,9 @@ class _Steps:
         #: the time since which the iterator serves steps, what was used until then, and the batches
         #: taken from it before.
         self.iterator, self.since, self.used, self.taken = None, None, None, 0
-        self._rule = Rule()
+        # A trace needs its first steps, those that it records, and one more.
+        first, recorded, _ = (_TRACE or "0:0:").split(":", 2)
+        self._rule = Rule(max(_FEWEST, int(first) + int(recorded) + 1))
         # A process that becomes another one by `exec` begins its file again.
         self._lines, self._written, self._process, self._mode = [], 0.0, os.getpid(), "w"
 
@@ -270,15 +272,16 @@ def _is_step(updater):
 
 # --- PyTorch
 
-#: The outermost optimizer that is making an update.
-_outermost = [None]
+#: The outermost optimizer that is making an update, and how often others have begun one within it.
+#: After so many, its own has raised an error.
+_outermost, _within, _MOST_WITHIN = [None], [0], 8
 
 
 def _optimizers(module):
     def enter(optimizer, *_):
-        # After an update that raised an error, the optimizer is still here.
-        if _outermost[0] is None:
-            _outermost[0] = optimizer
+        _within[0] += 1
+        if _outermost[0] is None or _within[0] > _MOST_WITHIN:
+            _outermost[0], _within[0] = optimizer, 0
 
     @_harmless
     def leave(optimizer, *_):

@@ -18,7 +18,7 @@ from typing import Any
 from escala.core import packages, variables
 from escala.core.children import capture
 from escala.core.errors import InputError
-from escala.core.files import sha256_file
+from escala.core.files import is_file, sha256_file
 from escala.programs.program import LINE_FAILED, PYTHON, Program
 
 _SECONDS = 60
@@ -212,11 +212,10 @@ def _refusal(program: Program, path: Path, reason: str) -> InputError:
 
 def _find_files(program: Program) -> Iterator[Path]:
     folder = program.directory
-    # The command may name a script elsewhere. Other words may be too long for a path.
+    # The command may name a script elsewhere.
     for word in filter(None, program.command[1:]):
-        with suppress(OSError):
-            if (path := (folder / word).absolute()).is_file():
-                yield path
+        if is_file(path := (folder / word).absolute()):
+            yield path
     for pattern in program.files or ():
         matched = [Path(pattern)] if Path(pattern).is_absolute() else folder.glob(pattern)
         matched = [path for path in matched if path.is_file()]

@@ -414,6 +414,7 @@ def window_of(processes: Sequence[Process]) -> Window | None:
     recurs = may_recur and (is_regular or count >= _COMMON * len(by_process[0]))
     if recurs:
         timed = [steps[numbers[0] + 1 : numbers[-1] + 1] for steps in by_process]
+    if recurs or count == len(by_process[0]):
         interrupted = set()
     known = processes[0].loops[-1].steps_in_all
     known = known if known and known <= LONGEST_EPOCH else None

@@ -143,6 +143,13 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
     known_by = training[0]["known_by"]
     of_processes = chain.from_iterable(process["notes"] for process in reports)
     notes = sorted({*notes_on_processes(plan, reports), *of_processes})
+    if known_by == OUTPUT:
+        ends = {"a step": program.step_ends, "an epoch": program.epoch_ends}
+        notes += [
+            f"{what} ends with a line that matches {pattern}"
+            for what, pattern in ends.items()
+            if pattern
+        ]
     read = [process["read"] for process in reports if process["read"] is not None]
     paths = plan["start"]["paths"].values()
     unlisted = list_unlisted(sorted({*chain(*read)}), program, paths, folder.parent)

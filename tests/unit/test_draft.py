@@ -446,6 +446,9 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
         # What its script is guessed to need does not count: it is typed without it.
         ("python ddp.py", "single", "1x1", 4),
         ("torchrun --nproc-per-node 2 ddp.py", "torch-ddp", "1x2", 1),
+        ("torchrun --nproc-per-node 1 ddp.py", "torch-ddp", "1x1", 1),
+        # More than there are cores.
+        ("torchrun --nproc-per-node 8 ddp.py", "torch-ddp", "1x4", 1),
         ("python -m torch.distributed.run --nproc_per_node=3 ddp.py", "torch-ddp", "1x3", 1),
         ("mpirun -np 2 python train.py -n 3", "mpi", "1x2", 1),
         ("torchrun ddp.py", "torch-ddp", "1x4", 1),
@@ -854,6 +857,23 @@ def test_the_interpreter_is_the_users_whatever_stands_before_it(command, two, dr
     [workload] = found.settings["workloads"].values()
     assert workload["environment"]["python"] == str(two[0])
     assert any(str(two[0]) in each for each in found.sentences)
+
+
+def test_a_program_of_the_user_is_not_called_to_find_its_interpreter(two, drafted, tmp_path):
+    wrapper = tmp_path / "wrap.sh"
+    wrapper.write_text(f'#!/bin/sh\ntouch {tmp_path}/called\n"$@"\n')
+    wrapper.chmod(0o755)
+    found = drafted(f"-- {wrapper} python train.py")
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == f"{wrapper} python train.py"
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize("quote", ["", "'"])
+def test_a_word_may_be_longer_than_the_name_of_a_file(quote, two, drafted):
+    command = f"python train.py --config {'x' * 300}"
+    [workload] = drafted(f"-- {quote}{command}{quote}").settings["workloads"].values()
+    assert workload["command"] == command
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,18 @@ def main():
 if __name__ == "__main__":
     main()
 '''
+#: The loader in a function that shuffles by its place, before the network is there.
+TORCH_LOADED = (
+    TORCH.replace("    test_loader = DataLoader(data, batch_size=64)\n", "")
+    .replace("DataLoader(\n        data, batch_size=32\n    )", "load(data)")
+    .replace("def main():", """\
+def load(data):
+    train_loader = DataLoader(data, 32, True)
+    return train_loader
+
+
+def main():""")
+)  # fmt: skip
 #: Without functions and without a loader; two networks, as of a GAN.
 TORCH_FLAT = """\
 import torch
@@ -149,6 +161,7 @@ def train(python: str, script: Path, *places: dict[str, str]) -> list[list[str]]
     ("source", "number"),
     [
         (TORCH, 8),
+        (TORCH_LOADED, 8),
         pytest.param(TORCH.replace("batch_size=32\n", "**more\n"), 8, marks=pytest.mark.sweep),
         pytest.param(TORCH_FLAT, 6, marks=pytest.mark.sweep),
     ],

@@ -106,15 +106,18 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
     assert read_json(repository / "b.json")["comparisons"] == content["comparisons"]
 
 
-def test_what_is_measured_is_code_of_the_commits_only(repository):
-    """A package that is installed from the user's own tree is the same for both."""
+@pytest.mark.parametrize("place", ["package", "script"])
+def test_what_is_measured_is_code_of_the_commits_only(place, repository):
+    """What is installed from the user's own tree, or named by its path, is the same for both."""
     git(repository, "checkout", "--quiet", "--", "model.py")
     (repository / "train.py").write_text("import sys; sys.path.insert(0, sys.argv[1])\n" + TRAIN)
     git(repository, "commit", "--quiet", "-am", "other path")
-    words = "python", "train.py", str(repository)
+    script = "train.py" if place == "package" else str(repository / "train.py")
+    words = "python", script, str(repository)
     done = call("guard", "HEAD", "HEAD", "--", *words, folder=repository)
     assert done.returncode == console.WRONG
-    assert "model.py" in done.stderr and "both commits run the same code" in done.stderr
+    assert ("model.py" if place == "package" else "train.py") in done.stderr
+    assert "both commits run the same code" in done.stderr
     assert len(trees(repository)) == 1 and not (repository / "results").exists()
 
 

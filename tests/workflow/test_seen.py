@@ -255,7 +255,7 @@ def test_loaders_have_as_many_workers_as_a_change_asks_for(workers, tmp_path):
 COUNTED = """
 model = torch.nn.Linear(64, 32)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(9):
+for number in range(40):
     optimizer.zero_grad()
     model(torch.ones(8, 64)).sum().backward()
     optimizer.step()
@@ -265,12 +265,28 @@ for number in range(9):
 @pytest.mark.torch
 def test_the_operations_of_a_step_are_counted_beside_its_trace(tmp_path):
     """A matrix product forward, and one for the gradient of the weights."""
-    done, _ = start(SCRIPT + COUNTED, tmp_path, ESCALA_TRACE=f"3:4:{tmp_path}")
+    window = {"ESCALA_WINDOW": "0.0001"}  # It is long enough for the trace.
+    done, [seen] = start(SCRIPT + COUNTED, tmp_path, ESCALA_TRACE=f"3:20:{tmp_path}", **window)
+    assert 24 <= seen.made < 40
     assert done.returncode == 0, done.stderr
     counted = json.loads((tmp_path / "operations0.json").read_text())
     assert counted["step"] == 2 * (2 * 8 * 64 * 32)
     assert counted["matrix_products_per_second"] > 1e8
     assert (tmp_path / "rank0.trace.json.gz").exists()
+
+
+@pytest.mark.torch
+def test_steps_of_other_optimizers_are_seen_after_an_update_that_raised_an_error(tmp_path):
+    code = """
+broken = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+try:
+    broken.step(lambda: 1 / 0)
+except ZeroDivisionError:
+    pass
+"""
+    done, [process] = start(SCRIPT + code + COUNTED, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert 30 <= process.made <= 40
 
 
 RANKS = """
@@ -432,6 +448,12 @@ def test_steps_that_change_while_the_script_trains_are_told(steps, times):
     assert bool(told) == (times is not None)
     if told:
         assert float(told[0].split()[3]) == pytest.approx(times, rel=0.05)
+
+
+def test_steps_count_if_each_of_them_is_long_in_one_process():
+    many = [process([1.0 if n % 3 == rank else 0.01 for n in range(30)]) for rank in range(3)]
+    for [epoch] in seen.window_of(many).epochs:
+        assert (epoch.count, epoch.train_seconds) == (30, pytest.approx(10 + 20 * 0.01))
 
 
 @pytest.mark.parametrize("places", [[50, 250], [20, 60, 250], [20, 100, 110, 280]])
