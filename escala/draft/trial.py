@@ -215,25 +215,25 @@ def try_once(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECO
     scores = (result["evaluation"] or {"scores": {}})["scores"]
     return Trial(
         run,
-        reported["whole_seconds"],
-        True,
-        reported["known_by"],
-        None if whole else projected * last_epoch["train_seconds"],
-        epochs if whole else last_epoch["epoch"],
-        last,
-        result["wall_seconds"],
-        epoch_steps or steps,
-        rows,
-        {name: value for name, value in scores.items() if not name.startswith(marks.BEST)},
-        reported["ran"],
-        program.placeholders,
-        tuple(reported["notes"]),
-        read,
-        result,
-        steps if epoch_steps else None,
-        patterns if whole else {},
-        window.period if window and epoch_steps else 0.0,
-        epochs,
+        seconds=reported["whole_seconds"],
+        ended=True,
+        known_by=reported["known_by"],
+        epoch_seconds=None if whole else projected * last_epoch["train_seconds"],
+        epochs=epochs if whole else last_epoch["epoch"],
+        last=last,
+        whole_seconds=result["wall_seconds"],
+        steps=epoch_steps or steps,
+        rows=rows,
+        scores={name: score for name, score in scores.items() if not name.startswith(marks.BEST)},
+        ran=reported["ran"],
+        placeholders=program.placeholders,
+        notes=tuple(reported["notes"]),
+        read=read,
+        result=result,
+        window_steps=steps if epoch_steps else None,
+        patterns=patterns if whole else {},
+        period=window.period if window and epoch_steps else 0.0,
+        planned_epochs=epochs,
     )
 
 
@@ -605,7 +605,9 @@ def report(alone: Trial, several: Trial | None, experiment: Experiment) -> Itera
     yield from (f"{note[0].upper()}{note[1:]}." for note in notes)
     least, most = estimate(alone, several, experiment)
     runs, limit = len(experiment.timed), experiment.settings["time_limit_minutes"]
-    how = f"at least {duration(least)}, and at most {duration(most)}"
+    how = f"at least {duration(least)}"
+    if duration(most) != duration(least):
+        how += f", and at most {duration(most)}"
     if sequential := experiment.sequential:
         minutes = sequential["minutes"]
         none_later = f"; none begins after {minutes:g} min" if minutes else ""
