@@ -131,9 +131,10 @@ def measure(
     form of `schemas/answer.schema.yaml`.
     """
     one, several = trials
-    if several and several.patterns != one.patterns:
-        say("Lines that tell of steps differ between one process and several: none is used.")
-    if arguments.whole or (several and several.patterns != one.patterns):
+    if arguments.whole:
+        one = replace(one, patterns={})
+    elif several and several.patterns != one.patterns:
+        say("Lines that seem to tell of steps differ between the two: none is used.")
         one = replace(one, patterns={})
     for workload in drafted.settings["workloads"].values():
         workload.update(one.patterns)

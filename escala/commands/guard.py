@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from escala.core.arguments import Parser
 from escala.core.children import capture
 from escala.core.console import say
 from escala.core.errors import InputError, Unavailable
-from escala.core.files import temporary_folder, write_text
+from escala.core.files import is_file, temporary_folder, write_text
 from escala.core.readable import name_first
 from escala.draft import pair, trial
 
@@ -140,7 +141,7 @@ def _compare_commits(arguments: argparse.Namespace) -> int:
         if not experiment:
             return console.DONE
         trials = trial.try_pair(experiment)
-        _refuse_reads_of_own_tree(top, arguments.extra, trials)
+        _refuse_reads_of_own_tree(top, shlex.split(workload["command"]), trials)
         code, content = flow.measure(drafted, file, trials, arguments, arguments.threshold)
     if not content:
         return console.UNDECIDED if code in (console.FAILED, console.NO_TIME) else code
@@ -225,7 +226,9 @@ def _refuse_reads_of_own_tree(
     ------
     InputError : it does, for example because its package is installed from there.
     """
-    named = (os.path.realpath(word) for word in command if Path(word).is_absolute())
+    named = (
+        os.path.realpath(word) for word in command if Path(word).is_absolute() and is_file(word)
+    )
     read = {Path(path) for path in chain(named, *(tried.read for tried in trials))}
     inside = sorted(str(path) for path in read if path.is_absolute() and path.is_relative_to(top))
     if inside and (tracked := git(top, "ls-files", "--", *inside).splitlines()):

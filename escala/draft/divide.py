@@ -79,6 +79,11 @@ def describe(file: Path) -> str | None:
     return "\n".join([first, *rows])
 
 
+def _is_guard(node: ast.AST) -> bool:
+    """Return whether a node is `if __name__ == "__main__"`."""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
 class _Script:
     """The tree of a script, and where its statements stand."""
 
@@ -99,16 +104,15 @@ class _Script:
                 return statement.end_lineno
         return None
 
-    @property
-    def start(self) -> ast.stmt:
-        """The first statement that is no definition: in a guard of `__main__`, if there is one."""
+    def first_after(self, line: int, is_guarded: bool) -> ast.stmt | None:
+        """Return the first statement of the script after a line that is no definition.
+
+        If it is guarded, that is one of what a guard of `__main__` holds, if there is one.
+        """
         defines = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
-        has_text = ast.get_docstring(self.tree) is not None
-        run = [each for each in self.tree.body[has_text:] if not isinstance(each, defines)]
-        guards = [
-            each for each in run if isinstance(each, ast.If) and "__name__" in ast.unparse(each)
-        ]
-        return guards[0].body[0] if guards else run[0]
+        made = [s for s in self.tree.body if s.lineno > line and not isinstance(s, defines)]
+        guards = [statement.body[0] for statement in made if _is_guard(statement)]
+        return next(iter((guards if is_guarded else []) or made), None)
 
     def enclosing_block(self, statement: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
         """Return the block of the function, or of the script, that a statement belongs to.
@@ -118,8 +122,9 @@ class _Script:
         The block, and the statement of it that holds the one given.
         """
         block, holder = self.blocks[statement]
-        is_script = isinstance(holder, ast.If) and "__name__" in ast.unparse(holder.test)
-        if is_script or isinstance(holder, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+        if _is_guard(holder) or isinstance(
+            holder, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
             return block, statement
         return self.enclosing_block(holder)
 
@@ -170,7 +175,8 @@ def _torch(script: _Script) -> Iterator[Line]:
         if _called(call) == "DataLoader"
     ]
     loaders.sort(key=lambda loader: "train" not in loader[1])
-    yield Line(script.import_line("torch"), "import os, torch, torch.distributed as dist")
+    imported = script.import_line("torch")
+    yield Line(imported, "import os, torch, torch.distributed as dist")
     places = [
         position
         for position, statement in enumerate(block)
@@ -180,8 +186,10 @@ def _torch(script: _Script) -> Iterator[Line]:
         or any(node is loader for loader, _, _ in loaders)
     ]
     first = block[min(places)]
-    if any(script.enclosing_block(loader)[0] is not block for loader, *_ in loaders):
-        first = script.start
+    blocks = [script.enclosing_block(loader)[0] for loader, *_ in loaders]
+    if any(each is not block for each in blocks):
+        is_guarded = all(each is not script.tree.body for each in blocks)
+        first = script.first_after(imported, is_guarded) or first
     yield script.before(
         first, 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")'
     )

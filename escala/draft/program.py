@@ -364,8 +364,9 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
     place = next((n for n, name in enumerate(names) if PYTHON.fullmatch(name)), None)
     if place is not None:
         # A program of the user may do anything.
-        environment = draft_command.ENVIRONMENTS.fullmatch(Path(first).name)
-        if place and not (wraps or environment):
+        started = min(count_wrappers(words), place)
+        environment = draft_command.ENVIRONMENTS.fullmatch(Path(words[started]).name)
+        if started < place and not environment:
             return words, None
         # The interpreter itself prints its path. A word before it, such as `uv run`, or a wrapper
         # on the PATH may choose another interpreter.
@@ -436,12 +437,19 @@ def _numbers(
     sentences.append(f"{place} has {', '.join(parts)}{busy}.")
     gpus = gpus if uses_gpus else 0
     processes = options.processes or gpus or (physical if physical > 1 else cores)
-    if of_command and not options.processes and (not sizes or 1 < of_command < processes):
+    is_of_command = bool(of_command and not options.processes)
+    is_of_command &= not sizes or 1 < (of_command or 1) < processes
+    if is_of_command:
         processes = of_command
-        sentences.append(f"{processes} processes, as in the command; --processes N sets another.")
-    if options.nodes == 1 and processes > cores:
-        sentences.append(f"{processes} processes: this machine has {cores} cores: {cores}.")
-        processes = cores
+    wanted, as_typed = processes, ", as in the command" if is_of_command else ""
+    if options.nodes == 1:
+        processes = min(processes, cores)
+    several = with_noun(processes, "process", "processes")
+    if processes < wanted:
+        there = f"this machine has {with_noun(cores, 'core')}"
+        sentences.append(f"{several}, and not {wanted}{as_typed}: {there}.")
+    elif is_of_command:
+        sentences.append(f"{several}{as_typed}; --processes N sets another number.")
     threads = cores if gpus or (processes == 1 and options.nodes > 1) else processes
     if gpus and processes > 1:
         return processes, threads, max(1, cores // processes)

@@ -39,9 +39,8 @@ _WORKERS = int(os.environ.get("ESCALA_LOADER_WORKERS") or 0)
 #: The least seconds between two writes.
 _EVERY_SECONDS = 0.05
 #: Step times are steady if the mean of three times differs by at most this fraction from the mean
-#: of the three times before. The first three times are left out. After `_MOST_SECONDS`, step times
-#: are taken as steady.
-_DIFFERENCE, _COMPARED, _FIRST, _MOST_SECONDS = 0.25, 3, 3, 10.0
+#: of the three times before. After `_MOST_SECONDS`, step times are taken as steady.
+_DIFFERENCE, _COMPARED, _MOST_SECONDS = 0.25, 3, 10.0
 #: The least steps of a window.
 _FEWEST = 5
 #: A step that is longer than the usual one by the first factor holds other work. A window with one
@@ -59,12 +58,13 @@ class Rule:
     Attributes
     ----------
     fewest : the least steps of a window.
+    in_all : the least steps until its end.
     steady : the number of the step after which step times are steady; None if they never were.
     began : the time of its end; before that, the time of the first beginning or step.
     """
 
-    def __init__(self, fewest=_FEWEST):
-        self.fewest, self.steady, self.began = fewest, None, None
+    def __init__(self, fewest=_FEWEST, in_all=0):
+        self.fewest, self.in_all, self.steady, self.began = fewest, in_all, None, None
         self._last, self._times = None, []
         self._usual, self._long = 0.0, 0
 
@@ -86,7 +86,7 @@ class Rule:
             return False
         # The mean of many steps stands for so many times as are compared.
         self._times += [(now - last) / made] * min(made, _COMPARED)
-        if len(self._times) < _FIRST + _COMPARED:
+        if len(self._times) < 2 * _COMPARED:
             return False
         before, later = self._times[-2 * _COMPARED : -_COMPARED], self._times[-_COMPARED:]
         is_steady = abs(sum(later) - sum(before)) <= _DIFFERENCE * sum(before)
@@ -97,7 +97,7 @@ class Rule:
     def is_over(self, now, total, seconds):
         return (
             self.steady is not None
-            and total >= self.steady + self.fewest
+            and total >= max(self.steady + self.fewest, self.in_all)
             and now - self.began >= seconds * (_LONGEST_WINDOW if self._long in (1, 2) else 1)
         )
 
@@ -135,7 +135,7 @@ class _Steps:
         self.iterator, self.since, self.used, self.taken = None, None, None, 0
         # A trace needs its first steps, those that it records, and one more.
         first, recorded, _ = (_TRACE or "0:0:").split(":", 2)
-        self._rule = Rule(max(_FEWEST, int(first) + int(recorded) + 1))
+        self._rule = Rule(in_all=int(first) + int(recorded) + 1)
         # A process that becomes another one by `exec` begins its file again.
         self._lines, self._written, self._process, self._mode = [], 0.0, os.getpid(), "w"
 

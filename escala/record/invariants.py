@@ -145,8 +145,9 @@ def describe_program(plan: Plan, reports: list[Measurements], folder: Path) -> d
     notes = sorted({*notes_on_processes(plan, reports), *of_processes})
     if known_by == OUTPUT:
         ends = {"a step": program.step_ends, "an epoch": program.epoch_ends}
+        # In a table, a semicolon and a space divide notes.
         notes += [
-            f"{what} ends with a line that matches {pattern}"
+            f"{what} ends with a line that matches {pattern.replace('; ', ';[ ]')}"
             for what, pattern in ends.items()
             if pattern
         ]

@@ -511,7 +511,7 @@ def test_a_late_loader_is_advised_by_the_workers_it_has(workers, tmp_path):
         changed([path], **run | {"usage": [used] * ranks})
     report = Report(tabled(made))
     text = " ".join(each.text for each in write(why.waits_for_input, report, report))
-    assert re.search(r"waits? for the next batch in 20 % of a step, and .* in 40 %", text)
+    assert "40 % of a step" in text and "20 % of a step" in text
     assert ("`num_workers=1`" in text, "more of them" in text) == (not workers, bool(workers))
     # The core time of what loads batches counts, which is not in that of seen steps.
     one, two = report.tables["efficiencies"].to_dict("records")
@@ -525,13 +525,14 @@ def test_waiting_for_input_explains_an_answer_without_core_time(waits, tmp_path)
     made = with_core_time(tmp_path)
     for path in made.runs:
         run = read_json(path)
+        alone = run["layout"] == "1x1"
         for step in run["program"]["mean_steps"]:
             # The core time of what loads batches is in `usage`, which this run does not have.
-            step |= {"input_seconds": waits, "workers": 1}
+            step |= {"input_seconds": 0.001 if alone else waits, "workers": 1}
         changed([path], **run)
     report = Report(tabled(made))
     brief = first_screen(report, all_findings(report)).brief["why"]
-    assert ("40 % of a step" in brief) == ("Not measured" not in brief) == (waits > 0.01)
+    assert ("40 % of a step, and" in brief) == ("Not measured" not in brief) == (waits > 0.01)
 
 
 def test_the_gain_of_a_change_is_told_against_what_was_not_changed(tmp_path):

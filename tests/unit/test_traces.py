@@ -132,27 +132,65 @@ def test_steps_of_a_gpu_are_those_of_its_kernels(tmp_path):
     assert row["overlap"] == pytest.approx(hidden, abs=1e-8)
 
 
-@pytest.mark.parametrize(("exchange", "needs"), [(0.03, "12"), (0.08, "10.3")])
-def test_what_collectives_move_tells_the_rate_of_a_link(exchange, needs, tmp_path):
-    """A sum of n numbers over four ranks moves 2 × 3/4 × n over each link; a gathering, half."""
-    rank, compute = Rank(0), 0.06 if exchange == 0.03 else 0.07
-    numbers = {"In msg nelems": 30_000_000, "dtype": "Half", "Group size": 4}
+@pytest.mark.parametrize(
+    ("name", "kind", "bytes_moved"),
+    [
+        # Of four ranks with 30 million numbers, by the bus bandwidth of NCCL Tests.
+        ("allreduce", "Half", 2 * 3 / 4 * 60e6),
+        ("_allgather_base", "Float", 3 / 4 * 120e6),
+        ("reduce_scatter_tensor", "Double", 3 / 4 * 240e6),
+        ("all_to_allv", "Float8_e5m2", 3 / 4 * 30e6),
+        ("broadcast", "Long", 240e6),
+        ("allreduce", "Unheard", None),
+    ],
+)
+@pytest.mark.parametrize("exchange", [0.03, 0.08])
+def test_what_collectives_move_tells_the_rate_of_an_exchange(
+    name, kind, bytes_moved, exchange, tmp_path
+):
+    """A step computes for 60 ms, and exchanges for a shorter or longer time, half of it beside."""
+    rank, numbers = Rank(0), {"In msg nelems": 30_000_000, "dtype": kind, "Group size": 4}
     for step in range(3):
         at = step * 0.2
+        begin = at + 0.06 - exchange / 2
         rank.span("user_annotation", f"ProfilerStep#{step}", at, at + 0.2)
-        rank.span("kernel", "gemm", at, at + compute)
-        rank.span("kernel", "ncclDevKernel", at + 0.1, at + 0.1 + exchange,
-                  **numbers, **{"Collective name": "allreduce"})  # fmt: skip
+        rank.span("kernel", "gemm", at, at + 0.06)
+        rank.span("kernel", "ncclDevKernel", begin, begin + exchange,
+                  **numbers, **{"Collective name": name})  # fmt: skip
         # The operator that begins it tells of the same numbers.
         rank.span("cpu_op", "c10d::allreduce_", at, at + 0.01, **{"Input Dims": [[[30_000_000]]]})
     found = spans.divide([spans.read(rank.write(tmp_path / "gpu", world=1))])
-    assert found.ranks.loc[0, "bytes"] == pytest.approx(90e6)
-    text = "\n".join(spans.lines(found))
-    assert f"at {0.72 / exchange:.3g} Gbit/s" in text and f"need {needs} Gbit/s" in text
-    assert ("smaller buckets" in text, "exchange less often" in text) == (
-        exchange < compute,
-        exchange > compute,
-    )
+    row, text = found.ranks.loc[0], "\n".join(spans.lines(found))
+    if bytes_moved is None:
+        assert row[["bytes", "rate", "needed"]].isna().all() and "Gbit" not in text
+        return
+    assert row["bytes"] == pytest.approx(bytes_moved)
+    assert row["rate"] == pytest.approx(8e-9 * bytes_moved / exchange)
+    assert row["needed"] == pytest.approx(8e-9 * bytes_moved / 0.06)
+    rate, needed = (f"{float(f'{row[name]:.3g}'):g}" for name in ("rate", "needed"))
+    assert f"at {rate} Gbit/s" in text and f"need {needed} Gbit/s" in text
+    if exchange / 2 >= spans.WORTH * row["whole"]:
+        assert ("smaller buckets" in text) == (exchange < 0.06)
+        assert ("exchange less often" in text) == (exchange > 0.06)
+
+
+def test_waiting_for_another_rank_does_not_slow_the_rate_of_an_exchange(tmp_path):
+    """The second rank begins 10 ms later, while the first one computes beside the collective."""
+    ranks = [Rank(0), Rank(1)]
+    for rank, late in zip(ranks, (0.0, 0.01), strict=True):
+        for step in range(3):
+            at = 0.1 * step
+            rank.span("user_annotation", f"ProfilerStep#{step}", at, at + 0.1)
+            rank.span("cpu_op", "aten::mul", at, at + 0.06)
+            rank.span("user_annotation", "gloo:all_reduce", at + 0.04 + late, at + 0.07,
+                      thread=OTHER)  # fmt: skip
+            rank.span("cpu_op", "c10d::allreduce_", at + 0.04, at + 0.041, thread=OTHER,
+                      **{"Input Dims": [[[1_000_000]]]})  # fmt: skip
+    found = spans.divide([spans.read(rank.write(tmp_path / f"{rank.rank}")) for rank in ranks])
+    assert found.ranks["rate"].to_list() == pytest.approx([8e-9 * 4e6 / 0.02] * 2)
+    # Of one rank alone, it is not known how long it waits.
+    alone = spans.divide([spans.read(ranks[0].write(tmp_path / "alone"))])
+    assert np.isnan(alone.ranks.loc[0, "rate"]) and alone.ranks.loc[0, "needed"] > 0
 
 
 def test_collectives_of_gloo_tell_what_they_move_by_their_shapes(tmp_path):
@@ -161,19 +199,25 @@ def test_collectives_of_gloo_tell_what_they_move_by_their_shapes(tmp_path):
         on_processor(rank, 0.0)
         for step in range(5):
             at = 0.1 * step
-            for dims in ([[[1000, 250]], []], [[[250]]]):
-                rank.span("cpu_op", "c10d::allreduce_", at + 0.08, at + 0.1, **{"Input Dims": dims})
-            rank.span("cpu_op", "c10d::_allgather_base_", at + 0.08, at + 0.1,
-                      **{"Input Dims": [[[750]], [[250]]]})  # fmt: skip
+            for name, dims in (
+                ("allreduce_", [[[1000, 250]], []]),
+                ("allreduce_", [[[250]]]),
+                ("_allgather_base_", [[750], [250]]),
+                ("broadcast_", [[[40], [10]]]),
+                ("barrier", [[[]], []]),
+            ):
+                rank.span("cpu_op", f"c10d::{name}", at + 0.08, at + 0.1, **{"Input Dims": dims})
     files = [rank.write(tmp_path / f"{rank.rank}") for rank in ranks]
     found = spans.divide([*map(spans.read, files)])
-    moved = 4 * (2 * 250_250 + 750) / 2
+    moved = 4 * ((2 * 250_250 + 750) / 2 + 50)
     assert found.ranks["bytes"].to_list() == pytest.approx([moved, moved])
     parts = spans.attribution(files).set_index(["rank", "part"])["bytes"]
-    assert (
-        parts[1, "transfer"] == pytest.approx(moved)
-        and parts.drop("transfer", level=1).isna().all()
-    )
+    assert parts[1, "transfer"] == pytest.approx(moved)
+    assert parts.drop("transfer", level=1).isna().all()
+    # What lists of lists of tensors hold is not in a trace.
+    ranks[0].span("cpu_op", "c10d::allgather_", 0.25, 0.26, **{"Input Dims": [[], [[250]]]})
+    unknown = spans.divide([spans.read(ranks[0].write(tmp_path / "unknown"))])
+    assert np.isnan(unknown.ranks.loc[0, "bytes"])
 
 
 def test_steps_of_jax_are_those_of_the_operations_of_xla(tmp_path):

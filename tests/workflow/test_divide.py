@@ -132,7 +132,9 @@ def divided(source: str, folder: Path) -> tuple[str, Path, int]:
     (folder / "train.py").write_text(source)
     option, lines = divide.propose(folder / "train.py")
     copy = folder / "divided.py"
-    copy.write_text(divide.insert(lines, source))
+    # A process that hangs tells where.
+    hangs = "import faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
+    copy.write_text(hangs + divide.insert(lines, source))
     assert all(line.text in divide.describe(folder / "train.py") for line in lines)
     return option, copy, len(lines)
 

@@ -53,6 +53,8 @@ from escala.probes.timeline import MICROSECONDS, open_events
 COMPUTE, SKEW, TRANSFER, COPIES, INPUT = "compute", "skew", "transfer", "copies", "input"
 #: Further spans of a thread: steps, operators that await a collective, and optimizers.
 STEP, _AWAIT, _OPTIMIZER = "step", "await", "optimizer"
+#: What a breakdown tells of the exchange, beside its parts.
+RATES = ("bytes", "rate", "needed")
 #: The source of a part of a step.
 SOURCE = "traces of PyTorch"
 #: Parts in their order of precedence, without the rest.
@@ -84,10 +86,16 @@ _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
 _COLLECTIVE_OF_XLA = re.compile(
     r"all.(reduce|gather|to.all)|reduce.scatter|collective|psum|pmean|ppermute|nccl", re.IGNORECASE
 )
-#: The bytes of a number, by the names that traces give its type. Other types take four, and those
-#: that a trace of Gloo does not name are taken for such.
-_BYTES = {"Byte": 1, "Char": 1, "Half": 2, "BFloat16": 2, "Double": 8, "Long": 8}
-_OTHER_BYTES = 4
+#: The bytes of a number, by the names that traces give its type. Gloo does not name it: it is taken
+#: for single precision.
+_BYTES = {
+    None: 4, "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Short": 2,
+    "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
+}  # fmt: skip
+#: Collectives of Gloo whose shapes are lists of lists, which traces leave out.
+_WITHOUT_SHAPES = {
+    f"c10d::{name}_" for name in ("allgather", "gather", "scatter", "reduce_scatter")
+}
 #: Operations of XLA that hold others, and operators of PyTorch that begin or await a collective.
 _HOLDS_OTHERS = re.compile(r"(while|conditional|call)(\.\d+)?$")
 _OF_COLLECTIVE = ("c10d::", "_c10d_functional::", "record_param_comms")
@@ -147,8 +155,8 @@ class Trace:
     devices : the devices of the kernels.
     by_thread : spans of the processor by their part, and by thread.
     collectives : spans of the collectives by their names.
-    messages : of collectives by the category of their spans, if it tells them: when it began, what
-        it moves each way over the link of a rank of many ranks, in bytes, and its ranks or 0.
+    messages : of collectives that tell what they move, by the category of their spans, four numbers
+        each: when it began; its bytes; its ranks, or 0; whether each rank keeps its own part.
     step_names : names and numbers of its steps.
     launches : how many collectives the processor starts on a GPU.
     spans : how many spans of known categories it has.
@@ -215,18 +223,24 @@ class Trace:
                 self.step_names.add(name)
 
     def _add_message(self, category: str, name: str, began: float, arguments: dict) -> None:
-        """Keep what a collective moves. Source: NCCL Tests, PERFORMANCE.md, bus bandwidth."""
-        told = [arguments.get(key) for key in ("In msg nelems", "Out msg nelems", "Group size")]
-        *numbers, ranks = (value if type(value) is int else 0 for value in told)
+        """Keep what a collective moves, by the bus bandwidth of NCCL Tests (PERFORMANCE.md)."""
+        *numbers, ranks = (
+            value if type(value := arguments.get(key)) is int else 0
+            for key in ("In msg nelems", "Out msg nelems", "Group size")
+        )
         shapes = arguments.get("Input Dims")
         tensors = map(_numbers, shapes if type(shapes) is list else ())
-        times = 2 if "allreduce" in name.replace("_", "") else 1
-        size = _BYTES.get(str(arguments.get("dtype")), _OTHER_BYTES)
-        if moved := times * max(*numbers, *tensors) * size:
-            self.messages[category].extend((began, moved, ranks))
+        moved = max(*numbers, *tensors) * _BYTES.get(arguments.get("dtype"), math.nan)
+        if name in _WITHOUT_SHAPES:
+            moved = math.nan
+        plain = name.replace("_", "")
+        is_divided = re.search("allreduce|gather|scatter|alltoall", plain)
+        if moved:  # Of a divided one, a rank keeps its own part.
+            factor = 2 if "allreduce" in plain else 1
+            self.messages[category].extend((began, factor * moved, ranks, bool(is_divided)))
 
     def bytes_per_step(self, begins: np.ndarray, ends: np.ndarray, world: int) -> float:
-        """Return what collectives move in a step, each way over the link of a rank; NaN if unknown.
+        """Return what collectives move in a step, to and from the rank each; NaN if unknown.
 
         Parameters
         ----------
@@ -234,11 +248,11 @@ class Trace:
         world : the number of ranks of collectives that do not tell it.
         """
         messages = self.messages[_KERNEL] or self.messages[_OPERATOR]
-        began, moved, ranks = np.array(messages, float).reshape(-1, 3).T
+        began, moved, ranks, is_divided = np.array(messages, float).reshape(-1, 4).T
         ranks = np.where(ranks, ranks, world)
+        moved = moved * np.where(is_divided, (ranks - 1) / ranks, 1.0)
         is_inside = ((begins <= began[:, None]) & (began[:, None] < ends)).any(axis=1)
-        moved = (moved * (ranks - 1) / ranks)[is_inside].sum() / len(begins)
-        return moved or math.nan
+        return moved[is_inside].sum() / len(begins) or math.nan
 
     @property
     def has_device(self) -> bool:
@@ -320,7 +334,8 @@ class Breakdown:
     ranks : a row for each rank, with the number of `steps`, and the mean seconds of the `whole`
         step, of each part in it, of `overlap`, and `unexplained`. `skew` is missing if it cannot be
         told from `transfer`, which holds it then. `bytes` are those that the collectives of a step
-        move over the link of a rank, each way.
+        move to and from the rank each, `rate` is how quickly they do once all ranks have begun,
+        and at the `needed` rate they would take as long as computing, in Gbit/s; NaN if unknown.
     last : how often each rank was the last to begin a collective; empty if it is not known.
     lacks_device : whether collectives are on devices that no trace shows.
     notes : sentences on what the traces do not tell.
@@ -396,9 +411,14 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
         seconds[WHOLE] = ends - begins
         means = {part: float(values.mean()) for part, values in seconds.items()}
         moved = trace.bytes_per_step(begins, ends, max(world, len(traces)))
-        rows.append({"rank": rank, "steps": len(steps), "bytes": moved} | means)
+        moving = subtract(join(parts[TRANSFER]), join(parts[SKEW]))
+        times = covered_between(begins, ends, moving).mean(), seconds[COMPUTE].mean()
+        rate, needed = (8e-9 * moved / time if time else math.nan for time in times)
+        rate = math.nan if np.isnan(seconds[SKEW]).any() else rate
+        rates = {"bytes": moved, "rate": rate, "needed": needed}
+        rows.append({"rank": rank, "steps": len(steps)} | rates | means)
         notes.extend(_notes(rank, trace, parts[COMPUTE], steps))
-    columns = ["steps", "bytes", *_ON_GPU, OVERLAP, UNEXPLAINED, WHOLE]
+    columns = ["steps", *RATES, *_ON_GPU, OVERLAP, UNEXPLAINED, WHOLE]
     table = pd.DataFrame(rows).set_index("rank").reindex(columns=columns).fillna({COPIES: 0.0})
     return Breakdown(table, last, any(trace.lacks_device for trace in traces), notes)
 
@@ -463,43 +483,25 @@ def attribution(paths: Sequence[Path]) -> pd.DataFrame:
     """
     breakdown, rows = divide([*map(read, paths)]), []
     for rank, row in breakdown.ranks.iterrows():
-        for part, seconds in row.drop(["steps", "bytes"]).items():
+        for part, seconds in row.drop(["steps", *RATES]).items():
             known = {"kind": "unavailable", "source": None}
             if not pd.isna(seconds):
                 known = {"kind": "measured", "source": SOURCE, "seconds": seconds}
             if part == TRANSFER:
-                known["bytes"] = row["bytes"]
+                known |= row[[*RATES]].to_dict()
             rows.append({"rank": rank, "part": part, "steps": int(row["steps"])} | known)
     return pd.DataFrame(rows)
 
 
-def link_rates(parts: pd.Series, moved: float) -> tuple[float, float]:
-    """Return the rate of the exchange, and the one at which it takes as long as computing.
-
-    Parameters
-    ----------
-    parts : the seconds of the parts of a step of a rank.
-    moved : the bytes that the exchange of a step moves over the link of a rank, each way.
-
-    Returns
-    -------
-    Gbit/s, each way; NaN if unknown.
-    """
-    seconds = parts.reindex([TRANSFER, OVERLAP, COMPUTE]).replace(0.0, math.nan)
-    exchange, compute = seconds[[TRANSFER, OVERLAP]].sum(min_count=1), seconds[COMPUTE]
-    return 8e-9 * moved / exchange, 8e-9 * moved / compute
-
-
-def changes(parts: pd.Series, moved: float) -> Iterator[tuple[float, str]]:
+def changes(parts: pd.Series, rate: float, needed: float) -> Iterator[tuple[float, str]]:
     """Yield the seconds of a step that a change saves at most, and the change; most come first.
 
     Parameters
     ----------
     parts : the seconds of the parts of a step of a rank, and of the `whole`.
-    moved : see `link_rates`.
+    rate, needed : see `Breakdown`.
     """
-    has, needs = link_rates(parts, moved)
-    remedies = REMEDIES | ({TRANSFER: BEGIN_EARLIER} if has >= needs else {})
+    remedies = REMEDIES | ({TRANSFER: BEGIN_EARLIER} if rate >= needed else {})
     known = parts.reindex([*remedies]).dropna().sort_values(ascending=False)
     for part, seconds in known[known >= WORTH * parts[WHOLE]].items():
         yield seconds, remedies[part]
@@ -521,7 +523,14 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
             "communication {communication_efficiency:.0%} (serialisation "
             "{serialisation_efficiency:.0%} × transfer {transfer_efficiency:.0%})."
         ).format(**laws.efficiencies(useful, ranks[TRANSFER], ranks[WHOLE].max()))
-    for seconds, remedy in changes(slowest, slowest["bytes"]):
+    moved, rate, needed = (float(f"{number:.3g}") for number in slowest[[*RATES]] / [1e6, 1, 1])
+    if moved > 0 and needed > 0:
+        at = f", at {rate:g} Gbit/s" if rate > 0 else ""
+        yield (
+            f"Collectives move {moved:g} MB in a step to and from rank {slowest.name}{at}; to take "
+            f"no longer than computing, they need {needed:g} Gbit/s."
+        )
+    for seconds, remedy in changes(slowest, slowest["rate"], slowest["needed"]):
         yield f"To save at most {milliseconds(seconds)} of a step of rank {slowest.name}: {remedy}."
     yield from breakdown.notes
 
@@ -581,14 +590,6 @@ def _exchange_lines(breakdown: Breakdown) -> Iterator[str]:
         f"{milliseconds(ranks.loc[rank, OVERLAP])} go on beside other parts, and "
         f"{milliseconds(exposed[rank])} make the step longer."
     )
-    moved = ranks.loc[rank, "bytes"]
-    if moved > 0:
-        has, needs = link_rates(ranks.loc[rank], moved)
-        at = "at least at" if ranks[SKEW].isna().any() else "at"
-        yield (
-            f"They move {moved / 1e6:.3g} MB over its link each way, {at} {has:.3g} Gbit/s; to "
-            f"take no longer than computing, they need {needs:.3g} Gbit/s."
-        )
     if ranks[SKEW].isna().any():
         yield (
             "How much of this is waiting for a slower rank is not known: that needs the traces of "

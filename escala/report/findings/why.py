@@ -101,13 +101,10 @@ _DIFFERENCE = ["difference_seconds", "difference_low_seconds", "difference_high_
 def steps(report: Report) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if clocks or a trace tell it.
 
-    Before, explain each answer without them by its core time. Say how to measure the parts of its
-    steps; if neither core time nor waiting for input explains the answer, also why that is
-    impossible.
+    Before, explain each answer without them by its core time, or else by its waits for input. Say
+    how to measure the parts of its steps; without an explanation, also why that is impossible.
     """
     names, runs = report.names, report.tables["runs"]
-    inputs = report.table("configurations")
-    waiting = {*names_of_rows(inputs[inputs["input_fraction"].astype(float) >= INPUT_FRACTION])}
     measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
     explained = set(report.tables["ladder"]["workload"])
     for answer in report.answers:
@@ -119,17 +116,17 @@ def steps(report: Report) -> Iterator[Finding]:
             *((use, answer) for use in answer.others),
         ]
         told = chain.from_iterable(_compare_core_time(report, *pair) for pair in pairs)
-        core_findings = [*dict.fromkeys(told)]
-        yield from core_findings
+        reasons = [*dict.fromkeys(told)] or [*_compare_waits(report, *pairs[0])]
+        yield from reasons
         what = f"where the time of {names(answer.label)} goes"
         if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
             takes = names.subject(answer.label, "takes")
             what = f"why {takes} less time than {names(answer.closest.label)}"
         remedy, why = f"add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`", None
         strategy = STRATEGIES.get(answer.names[STRATEGY])
-        reasons = among(report.tables["attribution"], {answer.names})["reason"].dropna()
-        if not reasons.empty:
-            remedy, why = None, f"the instrumented run has no parts: {quote(reasons.iloc[0])}"
+        failed = among(report.tables["attribution"], {answer.names})["reason"].dropna()
+        if not failed.empty:
+            remedy, why = None, f"the instrumented run has no parts: {quote(failed.iloc[0])}"
         elif answer.workload in programs(report.tables):
             remedy, why = None, "parts of a program's step are not known"
             known_by = runs.loc[runs["workload"] == answer.workload, "known_by"]
@@ -139,10 +136,10 @@ def steps(report: Report) -> Iterator[Finding]:
             remedy, why = None, "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
             remedy, why = None, "its engine does not record when the parts of a step begin and end"
-        if core_findings and remedy:
+        if reasons and remedy:
             one = names(answer.label)
             yield Finding(f"to see the parts of a step of {one}, {remedy}", "attribution")
-        elif not (reasons.empty and (core_findings or answer.names in waiting)):
+        elif not (reasons and failed.empty):
             how = "; ".join(filter(None, (why, remedy and f"to see it, {remedy}")))
             yield Finding(f"not measured: {what}; {how}", "attribution")
     verdicts = {
@@ -224,6 +221,21 @@ def _compare_core_time(
         )
 
 
+def _compare_waits(
+    report: Report, one: BestUse | Alternative, other: BestUse | Alternative
+) -> Iterator[Finding]:
+    """Compare the waits of two uses for their next batch, if one of them waits notably."""
+    table, names = report.table("configurations"), report.names
+    fractions = dict(zip(names_of_rows(table), table["input_fraction"].astype(float), strict=True))
+    mine, theirs = (100 * fractions.get(use.names, math.nan) for use in (one, other))
+    if not math.isnan(mine + theirs) and max(mine, theirs) >= 100 * INPUT_FRACTION:
+        yield Finding(
+            f"{names.subject(one.label, 'waits')} for the next batch in {mine:.0f} % of a step, "
+            f"and {names(other.label)} in {theirs:.0f} %",
+            "configurations",
+        )
+
+
 def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
     """Return the parts of a step of rank 0, for each configuration that findings describe.
 
@@ -258,15 +270,14 @@ def changes(report: Report) -> Iterator[Finding]:
         if TRACES in set(parts["source"]):
             # Loaders tell of input.
             seconds = parts["seconds"].drop("input", errors="ignore")
-            moved = parts["bytes"].get(spans.TRANSFER, math.nan)
-            has, needs = spans.link_rates(seconds, moved)
-            if has < needs:
+            rate, needed = parts.loc[spans.TRANSFER, ["rate", "needed"]].astype(float)
+            if rate < needed:
                 yield Finding(
-                    f"the exchange of {names(label)} has {significant(has)} Gbit/s, and needs "
-                    f"{significant(needs)} Gbit/s to take no longer than computing",
+                    f"the exchange of {names(label)} has {significant(rate)} Gbit/s, and needs "
+                    f"{significant(needed)} Gbit/s to take no longer than computing",
                     "attribution",
                 )
-            for saved, remedy in spans.changes(seconds, moved):
+            for saved, remedy in spans.changes(seconds, rate, needed):
                 text = (
                     f"to save at most {1000 * saved:.1f} ms of a step of {names(label)}, {remedy}"
                 )
@@ -477,25 +488,12 @@ def _ratio(row, with_word: bool = True) -> str:
 
 
 def waits_for_input(report: Report) -> Iterator[Finding]:
-    """Compare how long uses of a program wait for their next batch, and name a remedy."""
-    names, rows = report.names, among(report.table("configurations"), report.shown)
+    """Name the configurations of programs that wait for their next batch, and a remedy."""
+    rows = among(report.table("configurations"), report.shown)
     rows = rows[rows["input_fraction"].astype(float) >= INPUT_FRACTION]
-    fractions = dict(zip(names_of_rows(rows), rows["input_fraction"], strict=True))
-    labels = dict(zip(names_of_rows(rows), rows["label"], strict=True))
-    for answer in report.answers:
-        if answer.verdict == UNAVAILABLE:
-            continue
-        other = answer.fewer or answer.closest
-        if {answer.names, other.names} <= {*fractions}:
-            yield Finding(
-                f"{names.subject(answer.label, 'waits')} for the next batch in "
-                f"{100 * fractions.pop(answer.names):.0f} % of a step, and {names(other.label)} in "
-                f"{100 * fractions.pop(other.names):.0f} %",
-                "configurations",
-            )
-    for key, fraction in fractions.items():
-        waits = names.subject(labels[key], "waits")
-        text = f"{waits} for the next batch in {100 * fraction:.0f} % of a step"
+    for row in rows.itertuples():
+        part = f"{100 * row.input_fraction:.0f} %"
+        text = f"{report.names.subject(row.label, 'waits')} for the next batch in {part} of a step"
         yield Finding(text, "configurations")
     has_workers = rows["loader_workers"].fillna(0) > 0
     if not has_workers.all():

@@ -92,7 +92,9 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
         return row | {"reason": _ON_GPU}
     if runs[0]["ranks"]["oversubscribed"]:
         return row | {"reason": _SHARED}
-    used = [(run, seconds) for run in runs if (seconds := _core_seconds(run))]
+    used = [
+        (run, seconds) for run in runs if (seconds := _core_seconds(run, bool(loader_workers(run))))
+    ]
     if not used:
         return row | {"reason": _UNKNOWN}
     parallel = [seconds / base.cores_of(run) / base.seconds_per_epoch(run) for run, seconds in used]
@@ -104,7 +106,9 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
     scaling = [
         reference_seconds * work(run, reference) / seconds
         for run, reference in matches.pairs
-        if (seconds := _core_seconds(run)) and (reference_seconds := _core_seconds(reference))
+        for sampled in [bool(loader_workers(run) or loader_workers(reference))]
+        if (seconds := _core_seconds(run, sampled))
+        and (reference_seconds := _core_seconds(reference, sampled))
     ]
     if not scaling:
         return row
@@ -116,12 +120,17 @@ def _by_core_time(runs: Sequence[Measurement], matches: Matched, level: float) -
     }
 
 
-def _core_seconds(run: Measurement) -> float | None:
-    """Return the core seconds of the steps of an epoch, over all processes; None if unknown."""
-    in_step, steps = core_use(run)["core_seconds_per_step"], base.steps_of_epoch(run)
-    if not (in_step and steps):
+def _core_seconds(run: Measurement, sampled: bool) -> float | None:
+    """Return the core seconds of the steps of an epoch, over all processes; None if unknown.
+
+    Parameters
+    ----------
+    sampled : whether only samples count, which include the processes that load batches.
+    """
+    in_step, steps = core_use(run, sampled)["core_seconds_per_step"], base.steps_of_epoch(run)
+    if not (in_step and steps) or (sampled and not run.get("usage")):
         return None
-    if "program" in run and (loader_workers(run) or not base.mean_steps(run)):
+    if "program" in run and (sampled or not base.mean_steps(run)):
         # What was used between steps counts, too.
         whole = sum(epoch["epoch_wall_seconds"] for epoch in run["epochs"])
         if run["seconds"]["train"] < _STEPS_OF_EPOCHS * whole:

@@ -186,7 +186,7 @@ def _parts(
             "high_seconds": high,
             "fraction": seconds.mean() / whole if len(seconds) else None,
             **mean_interval(of_part.dropna(), level).columns("difference", "_seconds"),
-            "bytes": rows["bytes"].iloc[0] if "bytes" in rows else None,
+            **{name: rows[name].mean() if name in rows else None for name in spans.RATES},
             "steps": int(rows["steps"].sum()),
             "source": rows["source"].iloc[0],
             "kind": base.least_certain(rows["kind"]),

@@ -104,14 +104,18 @@ def row(run: Measurement) -> dict:
     }
 
 
-def core_use(run: Measurement) -> dict:
+def core_use(run: Measurement, sampled: bool = False) -> dict:
     """Return the columns `IN_KERNEL`, from what the processes of a run used in training steps.
 
-    What is seen of steps comes first: samples of processes are of longer times. But it is not seen
-    what processes use that load batches.
+    Samples of processes are also of the time between steps. So they are taken only if steps are not
+    seen, or if they must include the processes that load batches.
+
+    Parameters
+    ----------
+    sampled : whether to take samples, if there are some.
     """
     columns, usage = dict.fromkeys(IN_KERNEL), run.get("usage") or []
-    if (steps := base.mean_steps(run)) and not loader_workers(run):
+    if (steps := base.mean_steps(run)) and not (usage and (sampled or loader_workers(run))):
         usage = [
             {
                 "user_seconds": step["core_seconds"] - step["kernel_seconds"],
