@@ -24,6 +24,7 @@ In PyTorch, around some steps of each rank, in a folder that is empty before:
   with torch.profiler.profile(
       schedule=torch.profiler.schedule(wait=3, warmup=1, active=10, repeat=1),
       on_trace_ready=torch.profiler.tensorboard_trace_handler("traces", use_gzip=True),
+      record_shapes=True,  # With Gloo, to tell what collectives move.
   ) as profiler:
       for batch in loader: …; profiler.step()
 

@@ -292,7 +292,7 @@ class Events:
     def __iter__(self) -> Iterator[dict | None]:
         import ijson
 
-        events, parser, before = ijson.sendable_list(), None, b""
+        events, parser, before, last = ijson.sendable_list(), None, b"", b""
         has_array = has_events = False
         for offset, line, piece in self._pieces():
             if parser is None and (start := piece.lstrip(b"\xef\xbb\xbf \r\n\t")):
@@ -305,10 +305,10 @@ class Events:
                 continue
             before = piece.strip() or before
             if not has_array:
-                found = _ARRAY.search(piece)
+                found = _ARRAY.search(last + piece)  # It may stand in two pieces.
                 if len(self.head) < _BLOCK:
-                    self.head += piece[: found.start()] if found else piece
-                has_array = bool(found)
+                    self.head += piece[: max(0, found.start() - len(last))] if found else piece
+                has_array, last = bool(found), piece[-32:]
             try:
                 parser.send(piece)
             except ijson.JSONError:

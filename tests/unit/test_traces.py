@@ -77,7 +77,7 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
     text = "\n".join(spans.lines(found))
     assert "15.0 (15%)" in text and "35 ms make the step longer" in text
     # Input is a tenth of a step, but for an error of rounding.
-    gains = re.findall(r"To save at most (\S+) ms of a step of rank 0: (\w+)", text)
+    gains = re.findall(r"To save at most (\S+) ms of a step: (\w+)", text)
     assert gains[:2] == [("20", "exchange"), ("15", "give")]
     parallel, balance, communication, serialisation, transfer = map(
         int, re.findall(r"(\d+)%", text.partition("Parallel efficiency ")[2].partition("\n")[0])
@@ -86,6 +86,31 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
     assert balance * communication == pytest.approx(100 * parallel, abs=100)
     assert serialisation * transfer == pytest.approx(100 * communication, abs=100)
     assert "load balance 91%" in text
+
+
+def test_a_change_is_advised_for_the_rank_that_waits_most(tmp_path):
+    """Steps of both take 100 ms. The second rank waits for the first one, which computes longer."""
+    ranks = [Rank(0), Rank(1)]
+    for rank, computes in zip(ranks, (0.09, 0.05), strict=True):
+        for step in range(4):
+            at = 0.1 * step
+            # As an operator, in old traces.
+            rank.span("cpu_op", f"ProfilerStep#{step}", at, at + 0.1)
+            rank.span("cpu_op", "aten::mul", at, at + computes)
+            rank.span("user_annotation", "gloo:all_reduce", at + computes, at + 0.1, thread=OTHER)
+    files = [rank.write(tmp_path / f"{rank.rank}") for rank in ranks]
+    text = "\n".join(explain(files))
+    assert "2 ranks, 3 steps. A step of rank 0 takes 100 ms" in text
+    assert "To save at most 40 ms of a step: give all ranks equal batches" in text
+    # No loader tells of its batches.
+    assert "input" not in text
+    # Without the end of a file, events of any step may be missing.
+    content = gzip.decompress(files[0].read_bytes())
+    files[0].write_bytes(gzip.compress(content[: len(content) * 3 // 4]))
+    text = "\n".join(explain(files))
+    assert "not read to its end" in text and "To save" not in text and "Gbit" not in text
+    with pytest.raises(InputError, match="does not tell its rank"):
+        [*explain([ranks[0].write(tmp_path / "none", head=False), files[1]])]
 
 
 def test_a_rank_alone_does_not_tell_whom_it_waits_for(tmp_path):

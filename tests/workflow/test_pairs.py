@@ -106,6 +106,7 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
     assert read_json(repository / "b.json")["comparisons"] == content["comparisons"]
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("place", ["package", "script"])
 def test_what_is_measured_is_code_of_the_commits_only(place, repository):
     """What is installed from the user's own tree, or named by its path, is the same for both."""

@@ -81,6 +81,8 @@ _ANNOTATIONS = (
     (re.compile(r"Optimizer\.(step|zero_grad)#"), _OPTIMIZER),
     (re.compile(r"(gloo|mpi):(?!barrier|monitored)"), TRANSFER),
 )
+#: How the names of annotations begin that are operators in old traces.
+_MARKS = ("ProfilerStep#", "enumerate(DataLoader)", "Optimizer.")
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
 #: What XLA names its collectives.
 _COLLECTIVE_OF_XLA = re.compile(
@@ -92,6 +94,8 @@ _BYTES = {
     None: 4, "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Short": 2,
     "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
 }  # fmt: skip
+#: More numbers than these are an error of a trace.
+_MOST_NUMBERS = 2**60
 #: Collectives of Gloo whose shapes are lists of lists, which traces leave out.
 _WITHOUT_SHAPES = {
     f"c10d::{name}_" for name in ("allgather", "gather", "scatter", "reduce_scatter")
@@ -207,7 +211,7 @@ class Trace:
                 self.kernels.extend(span)
         elif category == _COPY:
             self.copies.extend(span)
-        elif category == _OPERATOR:
+        elif category == _OPERATOR and not name.startswith(_MARKS):
             part = _AWAIT if name.startswith(_OF_COLLECTIVE) else COMPUTE
             self.by_thread[part][thread].extend(span)
             if name.startswith("c10d::"):
@@ -230,8 +234,9 @@ class Trace:
         )
         shapes = arguments.get("Input Dims")
         tensors = map(_numbers, shapes if type(shapes) is list else ())
-        moved = max(*numbers, *tensors) * _BYTES.get(arguments.get("dtype"), math.nan)
-        if name in _WITHOUT_SHAPES:
+        number, kind = max(*numbers, *tensors), arguments.get("dtype")
+        moved = number * _BYTES.get(kind if kind is None else str(kind), math.nan)
+        if name in _WITHOUT_SHAPES or number > _MOST_NUMBERS:
             moved = math.nan
         plain = name.replace("_", "")
         is_divided = re.search("allreduce|gather|scatter|alltoall", plain)
@@ -338,12 +343,14 @@ class Breakdown:
         and at the `needed` rate they would take as long as computing, in Gbit/s; NaN if unknown.
     last : how often each rank was the last to begin a collective; empty if it is not known.
     lacks_device : whether collectives are on devices that no trace shows.
+    is_whole : whether all files were read to their ends. Else events of any time may be missing.
     notes : sentences on what the traces do not tell.
     """
 
     ranks: pd.DataFrame
     last: pd.Series
     lacks_device: bool
+    is_whole: bool
     notes: list[str]
 
 
@@ -380,6 +387,10 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
     InputError : two traces are of one rank.
     """
     notes, by_rank = [], {trace.rank: trace for trace in traces}
+    if None in by_rank and len(by_rank) > 1:
+        trace = by_rank[None]
+        remedy = "name traces of one profiler, or files with names such as rank0.json"
+        raise InputError(trace.path, None, "does not tell its rank, as others do", remedy)
     if None in by_rank:
         by_rank = dict(enumerate(traces))
         if len(traces) > 1:
@@ -404,6 +415,8 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
         # Differences of sums are exact to about a nanosecond.
         seconds[OVERLAP] = (covered_between(begins, ends, collectives) - exposed).round(9)
         seconds[UNEXPLAINED] = ends - begins - sum(seconds[part] for part in parts)
+        if not trace.by_thread[INPUT]:  # Only loaders of PyTorch tell of it.
+            seconds[INPUT] = np.full(len(steps), np.nan)
         if trace.lacks_device:
             seconds[SKEW] = seconds[TRANSFER] = seconds[OVERLAP] = np.full(len(steps), np.nan)
         elif last.empty and (len(traces), world) != (1, 1) and len(parts[TRANSFER]):
@@ -420,7 +433,8 @@ def divide(traces: Sequence[Trace]) -> Breakdown:
         notes.extend(_notes(rank, trace, parts[COMPUTE], steps))
     columns = ["steps", *RATES, *_ON_GPU, OVERLAP, UNEXPLAINED, WHOLE]
     table = pd.DataFrame(rows).set_index("rank").reindex(columns=columns).fillna({COPIES: 0.0})
-    return Breakdown(table, last, any(trace.lacks_device for trace in traces), notes)
+    lacks_device = any(trace.lacks_device for trace in traces)
+    return Breakdown(table, last, lacks_device, not any(t.damage for t in traces), notes)
 
 
 def _notes(rank: int, trace: Trace, compute: np.ndarray, steps: np.ndarray) -> Iterator[str]:
@@ -432,7 +446,8 @@ def _notes(rank: int, trace: Trace, compute: np.ndarray, steps: np.ndarray) -> I
         )
     elif trace.has_device:
         work = join(compute)
-        within = covered_between(steps[:, 0], steps[:, 1], work).sum()
+        marked = [_table(spans) for spans in trace.by_thread[STEP].values()]
+        within = covered_between(*join(np.concatenate(marked)).T, work).sum()
         if within < _WITHIN * np.diff(work[work[:, 0] >= steps[0, 0]]).sum():
             yield (
                 f"Much of the work of rank {rank} is outside of its marked steps, which end before "
@@ -523,6 +538,10 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
             "communication {communication_efficiency:.0%} (serialisation "
             "{serialisation_efficiency:.0%} × transfer {transfer_efficiency:.0%})."
         ).format(**laws.efficiencies(useful, ranks[TRANSFER], ranks[WHOLE].max()))
+    if not breakdown.is_whole:
+        yield "A file was not read to its end, so parts may be wrong, and no change is advised."
+        yield from breakdown.notes
+        return
     moved, rate, needed = (float(f"{number:.3g}") for number in slowest[[*RATES]] / [1e6, 1, 1])
     if moved > 0 and needed > 0:
         at = f", at {rate:g} Gbit/s" if rate > 0 else ""
@@ -530,8 +549,11 @@ def lines(breakdown: Breakdown) -> Iterator[str]:
             f"Collectives move {moved:g} MB in a step to and from rank {slowest.name}{at}; to take "
             f"no longer than computing, they need {needed:g} Gbit/s."
         )
-    for seconds, remedy in changes(slowest, slowest["rate"], slowest["needed"]):
-        yield f"To save at most {milliseconds(seconds)} of a step of rank {slowest.name}: {remedy}."
+    # Any rank may wait most for the slowest one.
+    parts = slowest.copy()
+    parts[SKEW] = ranks[SKEW].max()
+    for seconds, remedy in changes(parts, slowest["rate"], slowest["needed"]):
+        yield f"To save at most {milliseconds(seconds)} of a step: {remedy}."
     yield from breakdown.notes
 
 

@@ -266,10 +266,14 @@ def changes(report: Report) -> Iterator[Finding]:
         time = names.fraction(ratio_of(row), f"time of {names(row.reference_label)}")
         gains = f"{names.subject(row.label, 'takes')} {time}"
         yield Finding(gains, "speedup", "speedup")
+    of_ranks = report.without_fits.table("attribution")
     for label, parts in parts_of_steps(report):
         if TRACES in set(parts["source"]):
             # Loaders tell of input.
             seconds = parts["seconds"].drop("input", errors="ignore")
+            # Any rank may wait most for the slowest one.
+            waits = of_ranks[(of_ranks["label"] == label) & (of_ranks["part"] == spans.SKEW)]
+            seconds[spans.SKEW] = waits["seconds"].max()
             rate, needed = parts.loc[spans.TRANSFER, ["rate", "needed"]].astype(float)
             if rate < needed:
                 yield Finding(
