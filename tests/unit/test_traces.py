@@ -109,6 +109,8 @@ def test_a_change_is_advised_for_the_rank_that_waits_most(tmp_path):
     files[0].write_bytes(gzip.compress(content[: len(content) * 3 // 4]))
     text = "\n".join(explain(files))
     assert "not read to its end" in text and "To save" not in text and "Gbit" not in text
+    with pytest.raises(InputError, match="has no end"):
+        spans.attribution(files)
     with pytest.raises(InputError, match="does not tell its rank"):
         [*explain([ranks[0].write(tmp_path / "none", head=False), files[1]])]
 

@@ -494,9 +494,11 @@ def attribution(paths: Sequence[Path]) -> pd.DataFrame:
 
     Raises
     ------
-    InputError : a file has no span that tells of a training.
+    InputError : a file has no span that tells of a training, or no end.
     """
     breakdown, rows = divide([*map(read, paths)]), []
+    if not breakdown.is_whole:
+        raise InputError("traces", None, "a file has no end", "measure the run again")
     for rank, row in breakdown.ranks.iterrows():
         for part, seconds in row.drop(["steps", *RATES]).items():
             known = {"kind": "unavailable", "source": None}
