@@ -37,6 +37,7 @@ def read(experiment: Experiment, file: Path | None, threshold: float = 0.0) -> d
     runs, configurations, speedup, best = (read_table(results / "tables", name) for name in names)
     current = runs[runs["current"]]
     measured = current[current["status"] == "ok"]
+    known_by = {tuple(row[part] for part in _PARTS): row["known_by"] for row in records(measured)}
     machine = records(measured.head(1))
     closest = records(best[best["closest"]].head(1))
     return {
@@ -54,7 +55,7 @@ def read(experiment: Experiment, file: Path | None, threshold: float = 0.0) -> d
                 "seconds_low": row["train_low_seconds_per_epoch"],
                 "seconds_high": row["train_high_seconds_per_epoch"],
                 "seconds_of": "run" if (current["known_by"] == WHOLE).any() else "epoch",
-                "known_by": next(iter(current["known_by"].dropna()), None),
+                "known_by": known_by.get(tuple(row[part] for part in _PARTS)),
                 "whole_seconds": row["projected_seconds"],
                 "reason": row["reason"],
             }

@@ -400,7 +400,7 @@ def _without_threads(words: Sequence[str], sentences: list[str]) -> list[str]:
 
 def _numbers(
     options: argparse.Namespace,
-    of_command: int | None,
+    launched: int | None,
     uses_gpus: bool,
     sentences: list[str],
     sizes: bool,
@@ -415,8 +415,8 @@ def _numbers(
 
     Parameters
     ----------
-    of_command : the processes that the launcher of the command names. With `sizes`, they are the
-        most that are compared, unless there is one.
+    launched : the processes that the launcher of the command names. With `sizes`, they are the most
+        that are compared, unless there is one.
     uses_gpus : whether the program may use GPUs.
     sizes : as in `draft`. If it is false, processes on several nodes share all cores of a node.
     """
@@ -437,18 +437,18 @@ def _numbers(
     sentences.append(f"{place} has {', '.join(parts)}{busy}.")
     gpus = gpus if uses_gpus else 0
     processes = options.processes or gpus or (physical if physical > 1 else cores)
-    is_of_command = bool(of_command and not options.processes)
-    is_of_command &= not sizes or 1 < (of_command or 1) < processes
-    if is_of_command:
-        processes = of_command
-    wanted, as_typed = processes, ", as in the command" if is_of_command else ""
+    named = None if options.processes else launched
+    as_typed = ""
+    if named and (not sizes or 1 < named < processes):
+        processes, as_typed = named, ", as in the command"
+    wanted = processes
     if options.nodes == 1:
         processes = min(processes, cores)
     several = with_noun(processes, "process", "processes")
     if processes < wanted:
         there = f"this machine has {with_noun(cores, 'core')}"
         sentences.append(f"{several}, and not {wanted}{as_typed}: {there}.")
-    elif is_of_command:
+    elif as_typed:
         sentences.append(f"{several}{as_typed}; --processes N sets another number.")
     threads = cores if gpus or (processes == 1 and options.nodes > 1) else processes
     if gpus and processes > 1:

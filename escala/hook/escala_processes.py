@@ -53,7 +53,7 @@ def _begin():
         # The longest time without an import: its length, the core time before it and in it.
         longest=0.0, longest_after=0.0, longest_cores=0.0,
         # Whether the process has read its rank.
-        queries=0,
+        asked=0,
         # The rank in the largest group that the process joined, and the number of ranks in the
         # group.
         rank=-1, world=0,
@@ -114,7 +114,7 @@ def _end():
         _end_interval()
         with _open("/proc/self/maps") as maps:
             # A library of MPI gives a process its rank without a word in Python.
-            _facts["queries"] |= "/libmpi" in maps.read()
+            _facts["asked"] |= "/libmpi" in maps.read()
         _facts["ended"] = time.monotonic()
         _add_line("t " + os.environ.get("OMP_NUM_THREADS", ""))
     except Exception:
@@ -210,8 +210,8 @@ class _Variables(dict):
     """
 
     def __getitem__(self, name):
-        if not _facts["queries"] and (name in _PLACES or name.startswith(_BEGINNINGS)):
-            _facts["queries"] = 1
+        if not _facts["asked"] and (name in _PLACES or name.startswith(_BEGINNINGS)):
+            _facts["asked"] = 1
             _write()
         return dict.__getitem__(self, name)
 

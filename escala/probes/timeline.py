@@ -308,7 +308,7 @@ class Events:
                 found = _ARRAY.search(last + piece)  # It may stand in two pieces.
                 if len(self.head) < _BLOCK:
                     self.head += piece[: max(0, found.start() - len(last))] if found else piece
-                has_array, last = bool(found), piece[-32:]
+                has_array, last = bool(found), (last + piece)[-32:]
             try:
                 parser.send(piece)
             except ijson.JSONError:

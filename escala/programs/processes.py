@@ -49,7 +49,7 @@ class ProcessReport(NamedTuple):
     longest: float
     longest_after: float
     longest_cores: float
-    queries: int
+    asked: int
     rank: int
     world: int
     words: int
@@ -122,7 +122,7 @@ def describe(folder: Path, execution: Execution) -> dict:
     further_threads = [cores[number][0] - cores[number][1] for number in worked & cores.keys()]
     first = min(acting.values(), key=lambda report: report.began, default=None)
     trained = all(report.ended or report.longest > _ASKING_SECONDS for report in reports.values())
-    queries = sum(report.queries for report in reports.values())
+    asked = any(report.asked for report in reports.values())
     used = [report.user_seconds + report.system_seconds for _, report in execution.used]
     joined = {(report.rank, report.world) for report in reports.values() if report.world}
     return {
@@ -141,7 +141,7 @@ def describe(folder: Path, execution: Execution) -> dict:
             for report in acting.values()
         ),
         "alike": min(report.words for report in reports.values())
-        if reports and all_reported and trained and not queries
+        if reports and all_reported and trained and not asked
         else None,
     }
 

@@ -14,6 +14,7 @@ import pytest
 from escala.analysis.intervals import subtract
 from escala.analysis.traces import explain, spans
 from escala.core.errors import InputError
+from escala.probes import timeline
 
 MAIN, OTHER, GPU = 7, 8, 70
 PARTS = ["input", "compute", "skew", "transfer", "copies", "unexplained", "overlap", "whole"]
@@ -88,16 +89,23 @@ def test_steps_of_a_processor_are_divided_and_the_slowest_rank_is_named(tmp_path
     assert "load balance 91%" in text
 
 
-def test_a_change_is_advised_for_the_rank_that_waits_most(tmp_path):
-    """Steps of both take 100 ms. The second rank waits for the first one, which computes longer."""
-    ranks = [Rank(0), Rank(1)]
-    for rank, computes in zip(ranks, (0.09, 0.05), strict=True):
+def summing(*times: tuple[float, float, float], marks: str = "user_annotation") -> list[Rank]:
+    """Return ranks with steps of 0.1 s: each computes so long, and sums from then until then."""
+    ranks = [Rank(number) for number in range(len(times))]
+    for rank, (computes, begin, end) in zip(ranks, times, strict=True):
         for step in range(4):
             at = 0.1 * step
-            # As an operator, in old traces.
-            rank.span("cpu_op", f"ProfilerStep#{step}", at, at + 0.1)
+            rank.span(marks, f"ProfilerStep#{step}", at, at + 0.1)
             rank.span("cpu_op", "aten::mul", at, at + computes)
-            rank.span("user_annotation", "gloo:all_reduce", at + computes, at + 0.1, thread=OTHER)
+            rank.span("user_annotation", "gloo:all_reduce", at + begin, at + end, thread=OTHER)
+            rank.span("cpu_op", "c10d::allreduce_", at + begin, at + begin, thread=OTHER,
+                      **{"Input Dims": [[[1_000_000]]]})  # fmt: skip
+    return ranks
+
+
+def test_a_change_is_advised_for_the_rank_that_waits_most(tmp_path):
+    """The second rank waits for the first one. Steps are operators, as in old traces."""
+    ranks = summing((0.09, 0.09, 0.1), (0.05, 0.05, 0.1), marks="cpu_op")
     files = [rank.write(tmp_path / f"{rank.rank}") for rank in ranks]
     text = "\n".join(explain(files))
     assert "2 ranks, 3 steps. A step of rank 0 takes 100 ms" in text
@@ -203,16 +211,7 @@ def test_what_collectives_move_tells_the_rate_of_an_exchange(
 
 def test_waiting_for_another_rank_does_not_slow_the_rate_of_an_exchange(tmp_path):
     """The second rank begins 10 ms later, while the first one computes beside the collective."""
-    ranks = [Rank(0), Rank(1)]
-    for rank, late in zip(ranks, (0.0, 0.01), strict=True):
-        for step in range(3):
-            at = 0.1 * step
-            rank.span("user_annotation", f"ProfilerStep#{step}", at, at + 0.1)
-            rank.span("cpu_op", "aten::mul", at, at + 0.06)
-            rank.span("user_annotation", "gloo:all_reduce", at + 0.04 + late, at + 0.07,
-                      thread=OTHER)  # fmt: skip
-            rank.span("cpu_op", "c10d::allreduce_", at + 0.04, at + 0.041, thread=OTHER,
-                      **{"Input Dims": [[[1_000_000]]]})  # fmt: skip
+    ranks = summing((0.06, 0.04, 0.07), (0.06, 0.05, 0.07))
     found = spans.divide([spans.read(rank.write(tmp_path / f"{rank.rank}")) for rank in ranks])
     assert found.ranks["rate"].to_list() == pytest.approx([8e-9 * 4e6 / 0.02] * 2)
     # Of one rank alone, it is not known how long it waits.
@@ -432,3 +431,13 @@ def test_ranks_that_files_do_not_tell_are_numbered_in_their_order(tmp_path):
     ]
     found = spans.divide([*map(spans.read, named)])
     assert found.ranks.index.to_list() == [2, 7] and not any("ranks 0" in n for n in found.notes)
+
+
+@pytest.mark.parametrize("before", range(0, 16, 3))
+def test_events_are_found_wherever_a_file_is_divided_to_be_read(before, tmp_path):
+    on_processor(rank := Rank(0), 0.0)
+    content = json.dumps({"pad": "", "traceEvents": rank.events})
+    pad = "x" * (timeline._BLOCK - before - content.index('"traceEvents"'))
+    (tmp_path / "rank0.json").write_text(content.replace('""', f'"{pad}"', 1))
+    text = "\n".join(explain([tmp_path / "rank0.json"]))
+    assert "1 rank, 4 steps" in text and "not read" not in text

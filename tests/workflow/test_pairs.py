@@ -109,7 +109,7 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
 @pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("place", ["package", "script"])
 def test_what_is_measured_is_code_of_the_commits_only(place, repository):
-    """What is installed from the user's own tree, or named by its path, is the same for both."""
+    """A package of the user's own tree, or a script named by its path, would run on both sides."""
     git(repository, "checkout", "--quiet", "--", "model.py")
     (repository / "train.py").write_text("import sys; sys.path.insert(0, sys.argv[1])\n" + TRAIN)
     git(repository, "commit", "--quiet", "-am", "other path")

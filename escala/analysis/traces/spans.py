@@ -81,8 +81,6 @@ _ANNOTATIONS = (
     (re.compile(r"Optimizer\.(step|zero_grad)#"), _OPTIMIZER),
     (re.compile(r"(gloo|mpi):(?!barrier|monitored)"), TRANSFER),
 )
-#: How the names of annotations begin that are operators in old traces.
-_MARKS = ("ProfilerStep#", "enumerate(DataLoader)", "Optimizer.")
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|mscclpp|nvshmem", re.IGNORECASE)
 #: What XLA names its collectives.
 _COLLECTIVE_OF_XLA = re.compile(
@@ -211,14 +209,14 @@ class Trace:
                 self.kernels.extend(span)
         elif category == _COPY:
             self.copies.extend(span)
-        elif category == _OPERATOR and not name.startswith(_MARKS):
+        elif category == _OPERATOR and not ("#" in name and _annotated(name)):
             part = _AWAIT if name.startswith(_OF_COLLECTIVE) else COMPUTE
             self.by_thread[part][thread].extend(span)
             if name.startswith("c10d::"):
                 self._add_message(category, name, began, arguments)
         else:
             self.launches += name.startswith("nccl:")
-            part = next((part for form, part in _ANNOTATIONS if form.match(name)), None)
+            part = _annotated(name)
             if part == TRANSFER:
                 self.collectives[name].extend(span)
             elif part:
@@ -305,6 +303,11 @@ class Trace:
             steps = np.array([[every[:, 0].min(), every[:, 1].max()]])
         order = _ON_GPU if self.has_device else _ON_PROCESSOR
         return {part: spans[part] for part in order}, _like(steps)
+
+
+def _annotated(name: str) -> str | None:
+    """Return the part of a step that an annotation tells; it is an operator in old traces."""
+    return next((part for form, part in _ANNOTATIONS if form.match(name)), None)
 
 
 def _numbers(shape: object) -> int:
@@ -496,9 +499,12 @@ def attribution(paths: Sequence[Path]) -> pd.DataFrame:
     ------
     InputError : a file has no span that tells of a training, or no end.
     """
-    breakdown, rows = divide([*map(read, paths)]), []
-    if not breakdown.is_whole:
-        raise InputError("traces", None, "a file has no end", "measure the run again")
+    traces, rows = [*map(read, paths)], []
+    for trace in traces:
+        if trace.damage:
+            reason = f"was not read to its end: {trace.damage}"
+            raise InputError(trace.path, None, reason, "measure the run again")
+    breakdown = divide(traces)
     for rank, row in breakdown.ranks.iterrows():
         for part, seconds in row.drop(["steps", *RATES]).items():
             known = {"kind": "unavailable", "source": None}

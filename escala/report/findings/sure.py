@@ -57,8 +57,8 @@ def disturbances(report: Report) -> Iterator[Finding]:
         text = f"{with_noun(is_disturbed.sum(), 'run')} stayed disturbed, for example by {because}"
         yield Finding(text, *evidence, first=True)
     elif len(timed) and timed["disturbed"].notna().all():
-        of_which = " in the runs that count" if repeated else ""
-        yield Finding(f"no disturbance was detected{of_which}", *evidence)
+        where = " in the runs that count" if repeated else ""
+        yield Finding(f"no disturbance was detected{where}", *evidence)
         if timed["kernel_slowdown"].isna().all():
             text = "only work of others on cores is counted: a slower clock is not seen"
             yield Finding(text, *evidence)

@@ -131,7 +131,7 @@ def steps(report: Report) -> Iterator[Finding]:
             remedy, why = None, "parts of a program's step are not known"
             known_by = runs.loc[runs["workload"] == answer.workload, "known_by"]
             if known_by.isin([HOOK, SEEN]).any():
-                why, remedy = None, f"try it with `--why`, or add `{_TRACE}`, if it is of PyTorch"
+                why, remedy = None, f"use `escala try --why`, or `{_TRACE}` in the experiment"
         elif strategy and not strategy.waits():
             remedy, why = None, "its processes make no steps together"
         elif strategy and not strategy.records_for(Clocks.name):
@@ -266,14 +266,14 @@ def changes(report: Report) -> Iterator[Finding]:
         time = names.fraction(ratio_of(row), f"time of {names(row.reference_label)}")
         gains = f"{names.subject(row.label, 'takes')} {time}"
         yield Finding(gains, "speedup", "speedup")
-    of_ranks = report.without_fits.table("attribution")
+    rank_parts = report.without_fits.table("attribution")
     for label, parts in parts_of_steps(report):
         if TRACES in set(parts["source"]):
             # Loaders tell of input.
             seconds = parts["seconds"].drop("input", errors="ignore")
             # Any rank may wait most for the slowest one.
-            waits = of_ranks[(of_ranks["label"] == label) & (of_ranks["part"] == spans.SKEW)]
-            seconds[spans.SKEW] = waits["seconds"].max()
+            is_skew = (rank_parts["label"] == label) & (rank_parts["part"] == spans.SKEW)
+            seconds[spans.SKEW] = rank_parts.loc[is_skew, "seconds"].max()
             rate, needed = parts.loc[spans.TRANSFER, ["rate", "needed"]].astype(float)
             if rate < needed:
                 yield Finding(
