@@ -11,8 +11,9 @@ lines are:
   batches and goes on after another loop, such as an evaluation. What was used until `time`: seconds
   in which all loops waited for batches, core seconds of the process, those of them in the kernel,
   and page faults.
-- `["step", time, steps, batches, rows, *used]`: a step ended. Totals until now: steps of the
-  process, batches of this loop, and what was used. The rows of the step, if the script tells them.
+- `["step", time, steps, batches, rows, *used]`: a step ended, or several within a millisecond.
+  Totals until now: steps of the process, batches of this loop, and what was used. The rows of the
+  step, if the script tells them.
 - `["steady", time, steps]`: after this step, step times are steady.
 - `["epoch", time, {name: score}]`: an epoch of Keras ended.
 - `["told", time]`: the script tells of its steps by `escala_steps`; the lines before do not count.
@@ -36,8 +37,8 @@ _SECONDS = float(os.environ.get("ESCALA_WINDOW") or 0)
 _WINDOW = os.path.join(os.path.dirname(_FOLDER or ""), "window.json")
 _TRACE = os.environ.get("ESCALA_TRACE")
 _WORKERS = int(os.environ.get("ESCALA_LOADER_WORKERS") or 0)
-#: The least seconds between two writes.
-_EVERY_SECONDS = 0.05
+#: The least seconds between two writes, and between two lines on steps: a line costs some µs.
+_EVERY_SECONDS, _BETWEEN_LINES = 0.2, 0.001
 #: Step times are steady if the mean of three times differs by at most this fraction from the mean
 #: of the three times before. After `_MOST_SECONDS`, step times are taken as steady.
 _DIFFERENCE, _COMPARED, _MOST_SECONDS = 0.25, 3, 10.0
@@ -127,6 +128,8 @@ class _Steps:
 
     def __init__(self):
         self.made, self.batches, self.waited = 0, 0, 0.0
+        #: The time of the last step, and the steps and the time of the last line.
+        self._now, self._told, self._told_at = 0.0, 0, 0.0
         #: The steps of an epoch, as the script tells; None if it may tell them later.
         self.length = 0
         #: The iterator of a loader that serves the steps. If a loop has begun since the last step:
@@ -140,6 +143,7 @@ class _Steps:
         self._lines, self._written, self._process, self._mode = [], 0.0, os.getpid(), "w"
 
     def begin(self, since, batches=None, rows=None, samples=None, workers=None, taken=0):
+        self._tell()
         used, self.since, self.used = self.used or self.use(), None, None
         self._rule.begin(since)
         self._write(["begin", since, batches, rows, samples, taken, workers, *used])
@@ -152,11 +156,10 @@ class _Steps:
 
     def step(self, made=1, rows=None):
         """Note that steps ended; end the process at the last step of the window."""
-        now = time.monotonic()
+        self._now = now = time.monotonic()
         self.made += made
-        self._write(["step", now, self.made, self.batches, rows, *self.use()])
-        if self._rule.step(now, made, self.made):
-            self._write(["steady", now, self.made])
+        if rows is not None or now - self._told_at >= _BETWEEN_LINES:
+            self._tell(rows)
         if _TRACE:
             import escala_trace
 
@@ -165,12 +168,22 @@ class _Steps:
             self.flush()
             raise SystemExit(0)
 
+    def _tell(self, rows=None):
+        """Write a line on the steps since the last one."""
+        made, now = self.made - self._told, self._now
+        if made:
+            self._told, self._told_at = self.made, now
+            self._write(["step", now, self.made, self.batches, rows, *self.use()])
+            if self._rule.step(now, made, self.made):
+                self._write(["steady", now, self.made])
+
     def forget(self, now):
         """Forget what was seen, because the script tells of its steps; `now` is the time."""
         self.length = None
         self._write(["told", now])
 
     def epoch(self, scores):
+        self._tell()
         self._write(["epoch", time.monotonic(), scores])
 
     def _is_over(self, now):
@@ -186,9 +199,13 @@ class _Steps:
         """Keep a line. From time to time, write all kept lines."""
         self._lines.append(line)
         if line[1] - self._written > _EVERY_SECONDS:
-            self.flush()
+            self._flush()
 
     def flush(self):
+        self._tell()
+        self._flush()
+
+    def _flush(self):
         self._written = time.monotonic()
         if self._lines:
             lines, self._lines = self._lines, []
