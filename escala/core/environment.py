@@ -135,7 +135,11 @@ def prepare(root: Path) -> None:
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
     os.environ.setdefault(CALLERS_VARIABLES, ",".join(sorted(os.environ)))
-    os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
+    path = os.environ.get("PATH", os.defpath)
+    if "UV" in os.environ and os.environ.get("VIRTUAL_ENV") != sys.prefix:
+        # `uvx` puts this environment first on PATH, which the shell of the caller does not.
+        path = path.removeprefix(f"{Path(sys.executable).parent}{os.pathsep}")
+    os.environ.setdefault(CALLERS_PATH, path)
     prepend("PATH", Path(sys.executable).parent)
     os.environ["PYTHONSAFEPATH"] = "1"
     drop_shadowing_paths(root)

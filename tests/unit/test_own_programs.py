@@ -545,6 +545,18 @@ def test_processes_whose_windows_differ_are_timed_by_their_steps(tmp_path: Path)
     assert found["program"]["notes"] == []
 
 
+def test_a_note_tells_which_lines_of_the_output_end_a_step(tmp_path: Path):
+    pattern = r"^step (\d+); loss"
+    plan = planned()
+    plan["start"]["program"]["step_ends"] = pattern
+    [note] = collected(plan, [told("output", None, 2.0)] * 2, tmp_path).measured["program"]["notes"]
+    # Where tables divide notes, it stays one note, and a user can give it as an option.
+    assert "; " not in note
+    guess = re.compile(note.partition("matches ")[2])
+    for line in ("step 12; loss 0.4", "epoch 12; loss 0.4"):
+        assert bool(guess.search(line)) == bool(re.search(pattern, line))
+
+
 def test_a_process_that_says_nothing_beside_one_that_tells_is_no_unknown_run(tmp_path: Path):
     silent = told("whole run", None, 9.0)
     notes = []

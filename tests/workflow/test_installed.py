@@ -1,22 +1,30 @@
-"""The installation by a wheel, in another folder, which holds no framework."""
+"""The installation by a wheel, in another folder, without any framework, and other ways to it."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 import venv
 import zipfile
+from email import message_from_string
 from importlib import metadata
 from pathlib import Path
 
+import jinja2
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from escala.check.machine import CHECKS
+from escala.command import parse
+from escala.core import console
 from escala.core.engines import ENGINES
 from escala.core.errors import WIDTH
 from escala.core.hardware import available_cores
@@ -135,8 +143,15 @@ def folder(tmp_path) -> Path:
     return mine
 
 
-def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Call the installed command as a user whose `python` is not that of the installation."""
+def _called(
+    installed: Path, folder: Path, *arguments: str, first: str = "", **variables: str
+) -> subprocess.CompletedProcess:
+    """Call the installed command as a user whose `python` is not that of the installation.
+
+    Parameters
+    ----------
+    first : what stands first on PATH, with a colon.
+    """
     own = folder.parent / "bin"
     own.mkdir(exist_ok=True)
     (own / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -148,7 +163,7 @@ def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.Comple
     return subprocess.run(
         [installed / "bin" / "escala", *arguments],
         cwd=folder,
-        env=kept | {"PATH": f"{own}:/usr/bin:/bin", "HOME": str(folder.parent)},
+        env=kept | {"PATH": f"{first}{own}:/usr/bin:/bin", "HOME": str(folder.parent)} | variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -192,6 +207,19 @@ def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder
     assert answers.keys() == {each.name for each in CHECKS}
     assert set(answers.values()) == {"yes", "no"}
     assert answers["TensorFlow"] == "no"
+
+
+@pytest.mark.parametrize("caller", ["uvx", "uv run", "an activated environment"])
+def test_uvx_leaves_the_python_of_the_caller_first(installed, folder, caller):
+    """It puts the environment of the command first on PATH. The two others name it as active."""
+    variables = {"uvx": {"UV": "uv"}, "uv run": {"UV": "uv", "VIRTUAL_ENV": str(installed)}}
+    variables = variables.get(caller, {"VIRTUAL_ENV": str(installed)})
+    words = ["compare", "--dry", "--", "python", "train.py", "---", "python", "train.py", "2"]
+    first = f"{installed}/bin:"
+    done = _called(installed, folder / "code", *words, first=first, **variables)
+    assert done.returncode == 0, done.stderr
+    is_own = "python is Escala's own here" in done.stderr
+    assert is_own == (f"{installed}/bin/python train.py" in done.stdout) == (caller != "uvx")
 
 
 @pytest.mark.sweep
@@ -295,3 +323,53 @@ def test_a_script_without_a_framework_is_tried_under_each_python(
     assert done.returncode == 0, done.stdout + done.stderr
     files = list((folder / "code" / "results" / "train" / "runs").rglob("rep*/run.json"))
     assert files and {json.loads(path.read_text())["status"] for path in files} == {"ok"}
+
+
+def test_the_recipe_for_conda_asks_for_what_the_wheel_asks_for(wheel):
+    text = (ROOT / "envs" / "bioconda" / "meta.yaml").read_text()
+    recipe = yaml.safe_load(jinja2.Template(text).render(PYTHON="python", environ={}))
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        described = message_from_string(archive.read(name).decode())
+    assert recipe["package"] == {"name": described["Name"], "version": described["Version"]}
+    of_conda = {"duckdb": "python-duckdb", "snakemake": "snakemake-minimal"}
+    required = {"python": SpecifierSet(described["Requires-Python"])}
+    for each in map(Requirement, described.get_all("Requires-Dist")):
+        if not each.marker:
+            required[of_conda.get(each.name, each.name)] = each.specifier
+    asked = dict(each.split() for each in recipe["requirements"]["run"])
+    assert {
+        name: SpecifierSet(each if each[0] in "<>=" else f"=={each}")
+        for name, each in asked.items()
+    } == required
+    [command] = recipe["build"]["entry_points"]
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
+        assert command in archive.read(name).decode()
+
+
+def test_calls_and_exit_codes_for_assistants_are_those_of_the_command():
+    _, front, text = (ROOT / "docs" / "SKILL.md").read_text().split("---\n", 2)
+    assert yaml.safe_load(front).keys() == {"name", "description"}
+    calls = re.findall(r"`(escala [^`]+)`", text)
+    for call in calls:
+        parse(shlex.split(call)[1:])
+    assert len(calls) > 8
+    codes = re.findall(r"^\| (\d+) \|", text, re.MULTILINE)
+    assert codes == sorted((code for code in console.MEANINGS if code.isdigit()), key=int)
+
+
+@pytest.mark.sweep
+def test_a_container_runs_what_a_clone_runs(tmp_path):
+    """It is built from the commit that is checked out. Podman and Docker have the same options."""
+    builder = shutil.which("podman") or shutil.which("docker")
+    base = re.search("^FROM (.+)$", (ROOT / "envs" / "Containerfile").read_text(), re.MULTILINE)
+    if not builder or subprocess.run([builder, "pull", base[1]], capture_output=True).returncode:
+        pytest.skip(f"needs podman or docker, and {base[1]}")
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    build = ["build", "--tag", "escala-test", "--file", "envs/Containerfile", "."]
+    subprocess.run([builder, *build], cwd=clone, check=True, timeout=1500)
+    call = ["run", "--rm", "escala-test", "run", "-e", "experiments/scaling/study-cores.yaml", "-n"]
+    done = subprocess.run([builder, *call], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

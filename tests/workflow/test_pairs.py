@@ -82,6 +82,7 @@ def test_a_slower_commit_is_found_and_the_work_tree_stays_as_it_is(repository):
     [compared] = content["comparisons"]
     assert [base["variant"], head["variant"]] == ["base", "head"]
     assert [base["runs"], head["runs"]] == [6, 6]
+    assert [base["known_by"], head["known_by"]] == ["hook", "hook"]
     assert head["seconds"] / base["seconds"] == pytest.approx(1.5, rel=0.2)
     assert compared["ratio"] == pytest.approx(1.5, rel=0.2)
     low, high = compared["interval_of_session"]
@@ -195,6 +196,23 @@ def test_an_error_of_the_measurement_is_no_slower_commit(repository, monkeypatch
         assert drafted.settings["repeats"]["threshold"] == arguments.threshold == 0.05
         assert str(error) in capsys.readouterr().err
         assert len(trees(repository)) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (console.FAILED, console.UNDECIDED),
+        (console.NO_TIME, console.UNDECIDED),
+        (console.SIGNALLED + signal.SIGINT, console.SIGNALLED + signal.SIGINT),
+    ],
+)
+def test_a_measurement_without_an_answer_decides_nothing(code, expected, repository, monkeypatch):
+    _, arguments = parse(["guard", "quick", "slow", "--", "python", "train.py"])
+    monkeypatch.chdir(repository)
+    monkeypatch.setattr(guard.trial, "try_pair", Mock(return_value=[]))
+    monkeypatch.setattr(guard.flow, "measure", Mock(return_value=(code, None)))
+    assert guard.run(arguments) == expected
+    assert len(trees(repository)) == 1
 
 
 @pytest.mark.parametrize(("level", "words"), [(0.95, "95 %"), (LOOK_LEVEL, "98.4 %")])
