@@ -331,7 +331,7 @@ def test_a_compressed_timeline_is_read_also_if_it_is_cut(tmp_path, opener):
         (json.dumps({"traceEvents": [
             {"ph": "X", "name": "aten::add", "pid": 7, "tid": 7, "ts": 1, "dur": 2},
             *({"ph": "BE"[i % 2], "name": "step", "pid": 7, "tid": 7, "ts": i} for i in range(20)),
-        ]}), "holds 21 events, and none is of Horovod", "HOROVOD_TIMELINE"),
+        ]}), "holds 21 events, and none is of PyTorch", "HOROVOD_TIMELINE"),
         (timeline_text(0), "1 broadcast", "three steps"),
         (timeline_text(2), "too few steps", "three steps"),
         (timeline_text(2)[:-400], "too few steps.*had begun", "three steps"),

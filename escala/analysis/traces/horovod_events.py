@@ -23,7 +23,10 @@ from escala.probes.timeline import Events
 OPERATION = timeline.OTHER
 _UNKNOWN = float("nan")
 #: Remedies for a file that cannot be diagnosed.
-_NAME_IT = "name the file of HOROVOD_TIMELINE or --timeline-filename"
+_NAME_IT = (
+    "name a file of torch.profiler, jax.profiler, HOROVOD_TIMELINE or --timeline-filename; "
+    "`escala why --help` shows how a script writes one"
+)
 _RUN_ON = "let the training make three steps or more, and read the file again"
 _SAME_NAME = (
     "give a tensor the same name at each step, as hvd.allreduce(…, name=…) and "
@@ -261,9 +264,8 @@ def _reason_and_remedy(recording: Recording, events: Events) -> tuple[str, str]:
         )
     if not recording.is_horovod:
         return (
-            f"holds {with_noun(recording.events, 'event')}, and none is of Horovod",
-            f"{_NAME_IT}, in a run of Escala timeline.json; what another profiler recorded, as "
-            "PyTorch's, Perfetto shows",
+            f"holds {with_noun(recording.events, 'event')}, and none is of PyTorch, JAX or Horovod",
+            _NAME_IT,
         )
     operations = recording.operations()
     reduced = operations[~operations["phase"].str.startswith("BROADCAST")]
