@@ -130,11 +130,16 @@ def test_every_key_of_the_settings_and_every_column_is_on_its_page():
     keys = _keys(experiment.compose_schema(yaml.safe_load(experiment.SCHEMA.read_text())))
     assert {"resources", "vocabulary", "fractions"} <= keys
     assert [key for key in keys - {"type"} if f"{key}`" not in texts["configuration.md"]] == []
-    columns = {key for name in TABLES for key in schema(name)["properties"]}
-    assert [key for key in columns if f"`{key}`" not in texts["tables.md"]] == []
+    # A mark stands for the ends of an interval.
+    columns = {
+        f"`{column.get('end_of', key)}`{' ±' * ('end_of' in column)}"
+        for name in TABLES
+        for key, column in schema(name)["properties"].items()
+    }
+    assert [column for column in columns if column not in texts["tables.md"]] == []
 
 
-def test_what_a_key_may_be_is_told_and_what_sections_describe_alike_stands_once():
+def test_what_a_key_may_be_is_told_and_what_is_described_alike_stands_once():
     fraction = {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5}
     properties = {
         "a": {"description": "First.", "$ref": "#/$defs/fraction", "unit": "s"},
@@ -149,24 +154,48 @@ def test_what_a_key_may_be_is_told_and_what_sections_describe_alike_stands_once(
         "g_low": {"description": "The lower end.", "type": "number", "end_of": "g"},
     }
     one = {"description": "One.", "required": ["d"], "properties": properties}
-    other = {"properties": {"b": properties["b"], "d": properties["d"]}}
-    found = [*describe([("one", one), ("two", other)], {"$defs": {"fraction": fraction}})]
-    assert found == [
+    other = {
+        "properties": {
+            "b": properties["b"],
+            "d": properties["d"],
+            "h": {"description": "Many.", "type": "array", "items": {"type": "integer"}},
+            "i": {"type": "integer", "minimum": 1, "maximum": 10**9, "read_by": ["p", "q"]},
+            "k": {"type": "integer", "minimum": 1, "maximum": 10**9},
+        }
+    }
+    root = {"$defs": {"fraction": fraction}}
+    assert [*describe([("one", one), ("two", other)], root)] == [
         "## Keys of several sections",
         "- `b` (`x`, `y`): Either `x`.",
         "## one",
         "One.",
-        "[Described above](#keys-of-several-sections): `b`.",
-        "- `a` (number, 0 to 1, s, default `0.5`): First.\n"
-        "- `c` (default `q`): A `p` or a `q`.\n"
-        "- `d` (list of integer, ≥ 2, required): Many.\n"
+        "[See above](#keys-of-several-sections): `b`.",
+        "- `a` (0 to 1, s, = `0.5`): First.\n"
+        "- `c` (= `q`): A `p` or a `q`.\n"
+        "- **`d`** (integers, ≥ 2): Many.\n"
         "- `e`: Inner.\n"
         "    - `f` (text?): Its own.\n"
-        "- `g`, `g_low`: A column.",
+        "- `g` ± (number?): A column.",
         "## two",
-        "[Described above](#keys-of-several-sections): `b`.",
-        "- `d` (list of integer, ≥ 2): Many.",
+        "[See above](#keys-of-several-sections): `b`.",
+        "- `d` (integers, ≥ 2): Many.\n- `h` (integers): Many.\n- `k` (integer)",
+        "Read by `p`, `q`:",
+        "- `i` (integer)",
     ]
+    assert [*describe([("two", other)], root, are_columns=True)] == [
+        "## two",
+        "- `b` (`x`, `y`): Either `x`.\n- `d`, `h`: Many.\n- `k`",
+        "Read by `p`, `q`:",
+        "- `i`",
+    ]
+
+
+def test_keys_that_follow_each_other_are_named_by_the_first_and_the_last():
+    keys = {key: {"type": "string", "description": key.upper()} for key in "abcdef"}
+    sections = [("one", {"properties": keys}), ("two", {"properties": keys})]
+    sections += [("three", {"properties": {key: keys[key] for key in "abcef"}})]
+    *_, last = describe(sections, {})
+    assert last == "[See above](#keys-of-several-sections): `a` … `c`, `e`, `f`."
 
 
 @pytest.mark.sweep
