@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +27,7 @@ from tests.conftest import ROOT
 from tests.documented import PAGES, files, tokens
 
 DOCS = ROOT / "docs"
+TROUBLES = DOCS / "reference" / "troubles.md"
 EXERCISES = sorted((DOCS / "course").glob("[0-9]-*.md"))
 EXPERIMENTS = sorted((ROOT / "experiments" / "course").glob("*.yaml"))
 
@@ -89,6 +92,50 @@ def test_readme_changelog_and_how_tos_are_short():
     words = {name: len(re.findall(r"\S*\w\S*", text)) for name, text in texts.items()}
     assert {name: words[name] for name in texts if words[name] > 700} == {}
     assert [name for name, text in texts.items() if len(text.splitlines()) > 100] == []
+
+
+def pages_of(nav: object) -> Iterator[Path]:
+    """Yield the pages in the navigation of the site."""
+    if isinstance(nav, str):
+        yield DOCS / nav
+    for entry in nav if isinstance(nav, list) else nav.values() if isinstance(nav, dict) else ():
+        yield from pages_of(entry)
+
+
+def test_the_site_shows_every_page_but_the_archive_and_is_short():
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    shown = [*pages_of(config["nav"])]
+    archive = {*DOCS.joinpath("decisions").glob("*.md")}
+    assert config["exclude_docs"] == "decisions/"
+    assert {*DOCS.rglob("*.md")} - archive == {*shown} and len({*shown}) == len(shown)
+    words = {page: len(re.findall(r"\S*\w\S*", page.read_text())) for page in shown}
+    assert sum(words.values()) <= 60000
+    assert sum(n for page, n in words.items() if page.parent.name == "reference") <= 14500
+    assert words[DOCS / "security.md"] <= 700 and words[TROUBLES] <= 1200
+
+
+def texts_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module; `…` stands for a value that is put into one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                getattr(part, "value", "") if isinstance(part, ast.Constant) else "…"
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_each_message_among_the_troubles_is_one_of_the_code():
+    code = [
+        text
+        for module in (ROOT / "escala").rglob("*.py")
+        for text in texts_of(ast.parse(module.read_text()))
+    ]
+    rows = [line for line in TROUBLES.read_text().splitlines() if line.startswith("| ")]
+    messages = [match[1] for row in rows if (match := re.match(r"\| `(.+?)` \|", row))]
+    assert 40 <= len(messages) == len({*messages}) and min(map(len, messages)) > 10
+    assert [message for message in messages if not any(message in text for text in code)] == []
 
 
 def test_pages_show_the_files_of_examples_as_they_are():
