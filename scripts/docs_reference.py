@@ -123,7 +123,7 @@ def commands() -> str:
     for name, text in texts.items():
         further = []
         for other in takewhile(name.__ne__, SHARED):
-            options = [*filter(OPTION.findall(text).__contains__, shared[other])]
+            options = [option for option in shared[other] if option in OPTION.findall(text)]
             for option in options:
                 text = text.replace(option, "")
             if options:
