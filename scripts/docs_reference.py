@@ -6,8 +6,9 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from escala import cli, command
@@ -22,12 +23,20 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
 #: The heading of keys with the same description in several sections.
 SEVERAL = "Keys of several sections"
-NUMBERS = (
-    "A column without a type is a number, or empty. `?` behind a type: the value may be empty. "
-    "`…_low…` and `…_high…` are the ends of a 95 % interval, unless another interval is named; "
-    "over repeats its level is that of `speedup.csv`. "
-    "Units are in the names."
+COLUMNS = (
+    "Columns of several tables are described once; the first line of a table names all that it "
+    "has. Units are in the names, types in these files. An empty field is unknown, or does not "
+    "apply. Lists are joined by `;`. `kind` is `measured`, `estimated`, `censored` or "
+    "`unavailable`. ± : there are also `…_low…` and `…_high…`, the ends of a 95 % "
+    "interval, over repeats of the `level` in `speedup.csv`."
 )
+SETTINGS = (
+    "A bold key is required. `=` stands before a default, which shows the type. `?` behind a type: "
+    "the value may be null. A number is not negative. In paths of data, `~` and variables of the "
+    "shell are expanded."
+)
+#: A limit of this size only guards against a slip; a message tells it.
+GUARD = 1000
 _TYPES = {"string": "text", "array": "list", "object": "keys", "boolean": "true or false"}
 _LIMITS = {
     "minimum": "≥ {minimum}",
@@ -38,8 +47,8 @@ _LIMITS = {
 }
 #: The width of a help text, and the option that every help text has.
 WIDTH, HELP = 100, re.compile(r"  -h, --help .*\n")
-#: The command whose options other commands share, and an option in a help text.
-SHARED, OPTION = "try", re.compile(r"^  -.*\n(?: {6,}.*\n)*", re.MULTILINE)
+#: The commands whose options others share, and an option in a help text.
+SHARED, OPTION = ("run", "try"), re.compile(r"^  -.*\n(?: {6,}.*\n)*", re.MULTILINE)
 
 
 def main() -> None:
@@ -75,14 +84,14 @@ def pages() -> dict[str, str]:
             GENERATED.format(
                 "schemas/config.schema.yaml", "the schema or the declaration of the plug-in"
             ),
-            "`?` behind a type: the value may be null.",
+            SETTINGS,
             *describe(_sections(settings, settings, ""), settings),
         ],
         "tables.md": [
             "# Result tables",
             GENERATED.format("schemas/tables/*.schema.yaml", "these files"),
-            NUMBERS,
-            *describe(((table["title"], table) for table in columns), {}),
+            COLUMNS,
+            *describe(((table["title"], table) for table in columns), {}, are_columns=True),
         ],
     }
     written = {name: "\n\n".join(texts) + "\n" for name, texts in parts.items()}
@@ -90,12 +99,13 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Return the page of the command `escala`: its exit codes, and the help of each subcommand."""
+    """Return the page of the command `escala`: its exit codes, and the options of subcommands."""
     codes = [f"| {code} | {meaning} |" for code, meaning in console.MEANINGS.items()]
     lines = [
         "# Commands",
         "",
         GENERATED.format("escala/command.py", "the help texts in `escala/commands/`"),
+        "`escala NAME --help` says more, with examples.",
         "",
         "## Exit codes",
         "",
@@ -104,33 +114,45 @@ def commands() -> str:
     texts = {}
     for name, parser in command.parsers().items():
         parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
+        parser.description = parser.description.partition("\n\n")[0]
+        parser.epilog = None
         text = HELP.sub("", parser.format_help())
         # An automatic line of usage only repeats the options.
         texts[name] = text if parser.usage else text.partition("\n\n")[2]
-    shared = set(OPTION.findall(texts[SHARED]))
+    shared = {name: OPTION.findall(texts[name]) for name in SHARED}
     for name, text in texts.items():
-        same = [option for option in OPTION.findall(text) if option in shared]
         further = []
-        if name != SHARED and same:
-            text = OPTION.sub(lambda match: "" if match[0] in shared else match[0], text)
-            text = re.sub(r"^\S.*:\n(?=\n|\Z)\n?", "", text, flags=re.MULTILINE)
-            names = _code(option.split()[0].rstrip(",") for option in same)
-            further = ["", f"Also, as of `escala {SHARED}`: {names}."]
-        lines += ["", f"## escala {name}", "", "```text", text.rstrip(), "```", *further]
+        for other in takewhile(name.__ne__, SHARED):
+            options = [option for option in shared[other] if option in OPTION.findall(text)]
+            for option in options:
+                text = text.replace(option, "")
+            if options:
+                order = [re.findall(r"--[\w-]+", option)[0] for option in shared[other]]
+                names = [order[shared[other].index(option)] for option in options]
+                further.append(f"As of `escala {other}`: {', '.join(_spans(names, order))}.")
+        # A heading without entries.
+        text = re.sub(r"^\S.*:\n(?=\n|\Z)\n?", "", text, flags=re.MULTILINE).rstrip()
+        lines += ["", f"## escala {name}", "", "```text", text, "```"]
+        lines += [line for option in further for line in ("", option)]
     return "\n".join(lines) + "\n"
 
 
-def describe(sections: Iterable[tuple[str, dict]], root: dict) -> Iterator[str]:
+def describe(
+    sections: Iterable[tuple[str, dict]], root: dict, are_columns: bool = False
+) -> Iterator[str]:
     """Yield the parts of a page: the heading and the keys of each section.
 
     Keys with the same description in several sections are described once, at the begin of the page.
+    Keys that follow each other with the same description have one line.
 
     Parameters
     ----------
     sections : headings, and objects of JSON Schema.
     root : the schema in which a `$ref` is looked up.
+    are_columns : whether the keys are columns: their lines have no types, and a section does not
+        list its keys that are described at the begin.
     """
-    entries = [(heading, node, dict(_keys(node, root))) for heading, node in sections]
+    entries = [(heading, node, dict(_keys(node, root, are_columns))) for heading, node in sections]
     counts = Counter(item for *_, texts in entries for item in texts.items())
     # The most frequent description of a key.
     shared: dict[str, str] = {}
@@ -139,16 +161,56 @@ def describe(sections: Iterable[tuple[str, dict]], root: dict) -> Iterator[str]:
             shared.setdefault(key, text)
     if shared:
         yield f"## {SEVERAL}"
-        yield "\n".join(text for key, text in counts if shared.get(key) == text)
+        yield _join(text for key, text in counts if shared.get(key) == text)
+    order = [key for key, text in counts if shared.get(key) == text]
+    # The key that has had the same lines on the keys in its value.
+    seen = {text.partition("\n")[2]: key for key, text in shared.items() if "\n" in text}
     for heading, node, texts in entries:
         yield f"## {heading}"
         if "description" in node:
             yield node["description"]
         elsewhere = [key for key, text in texts.items() if shared.get(key) == text]
-        if elsewhere:
-            yield f"[Described above](#{SEVERAL.lower().replace(' ', '-')}): {_code(elsewhere)}."
-        if here := [text for key, text in texts.items() if key not in elsewhere]:
-            yield "\n".join(here)
+        if elsewhere and not are_columns:
+            link = f"[See above](#{SEVERAL.lower().replace(' ', '-')})"
+            yield f"{link}: {', '.join(_spans(elsewhere, order))}."
+        readers: dict[str, list[str]] = {}
+        for key, text in texts.items():
+            if key not in elsewhere:
+                first, _, inner = text.partition("\n")
+                if inner in seen:
+                    text = f"{first} Keys as of `{seen[inner]}` above."
+                elif inner:
+                    seen[inner] = key
+                read_by = _resolve(node["properties"][key], root).get("read_by", ())
+                readers.setdefault(_code(read_by), []).append(text)
+        for names, lines in readers.items():
+            if names:
+                yield f"Read by {names}:"
+            yield _join(lines)
+
+
+def _join(texts: Iterable[str]) -> str:
+    """Return lines on keys; those that follow each other with the same description are one line."""
+    lines: list[tuple[str, str]] = []
+    for text in texts:
+        names, rest = re.fullmatch(
+            r"( *- (?:`.+?`(?: ±)?|\*\*`.+?`\*\*))((?: \(|:|$).*)", text, re.DOTALL
+        ).groups()
+        if lines and lines[-1][1] == rest:
+            names = f"{lines.pop()[0]}, {names.removeprefix('- ')}"
+        lines.append((names, rest))
+    return "\n".join(map("".join, lines))
+
+
+def _spans(keys: Sequence[str], order: Sequence[str]) -> Iterator[str]:
+    """Yield keys as code; three or more that follow each other in `order` are `first` … `last`."""
+    places = [order.index(key) for key in keys]
+    begin = 0
+    for end in range(1, len(keys) + 1):
+        if end == len(keys) or places[end] != places[end - 1] + 1:
+            span = keys[begin:end]
+            yield f"`{span[0]}` … `{span[-1]}`" if len(span) > 2 else _code(span)
+            begin = end
 
 
 def _sections(node: dict, root: dict, path: str) -> Iterator[tuple[str, dict]]:
@@ -172,29 +234,35 @@ def _sections(node: dict, root: dict, path: str) -> Iterator[tuple[str, dict]]:
         yield from _sections(node["items"], root, f"{path}[]")
 
 
-def _keys(node: dict, root: dict, indent: str = "") -> Iterator[tuple[str, str]]:
+def _keys(
+    node: dict, root: dict, are_columns: bool = False, indent: str = ""
+) -> Iterator[tuple[str, str]]:
     """Yield each key of an object, with the lines on the key and on the keys in its value.
 
-    A column and the ends of its interval have one line. A key with a constant value is left out.
+    A column with an interval has a mark, and no lines on its ends. A key with a constant value is
+    left out.
     """
     properties = node["properties"]
+    ends = {child.get("end_of") for child in properties.values()}
     for key, child in properties.items():
         child = _resolve(child, root)
         if "const" in child or "end_of" in child:
             continue
-        names = [key, *(end for end, other in properties.items() if other.get("end_of") == key)]
-        form = [_type(child, root), *_limits(child), child.get("unit", "")]
-        if key in node.get("required", ()):
-            form.append("required")
-        elif child.get("default") not in (None, {}):
-            form.append(f"default {_code([child['default']])}")
-        if child.get("read_by"):
-            form.append(f"read by {_code(child['read_by'])}")
+        has_default = child.get("default") not in (None, {})
+        named = {"enum", "description"} <= child.keys()
+        shows_type = named if are_columns else "enum" in child or not has_default
+        form = [_type(child, root)] * shows_type
+        if not are_columns:
+            form += [*_limits(child), child.get("unit", "")]
+        is_required = key in node.get("required", ())
+        if has_default and not is_required:
+            form.append(f"= {_code([child['default']])}")
         form = ", ".join(filter(None, form))
         text = child.get("description", "")
         if node is root and "properties" in child and key != "workloads":
-            text = f"see [its keys](#{key})."
-        lines = [f"{indent}- {_code(names)}{f' ({form})' * bool(form)}{f': {text}' * bool(text)}"]
+            text = "has a section below."
+        name = f"**`{key}`**" if is_required else f"`{key}`{' ±' * (key in ends)}"
+        lines = [f"{indent}- {name}{f' ({form})' * bool(form)}{f': {text}' * bool(text)}"]
         if node is not root:
             lines += _inner(child, root, f"{indent}    ")
         yield key, "\n".join(lines)
@@ -206,9 +274,9 @@ def _inner(node: dict, root: dict, indent: str) -> Iterator[str]:
         for form in forms:
             kind = form["properties"]["type"]
             yield f"{indent}- `type: {kind['const']}`: {kind['description']}"
-            yield from (text for _, text in _keys(form, root, f"{indent}    "))
+            yield from (text for _, text in _keys(form, root, indent=f"{indent}    "))
     elif "properties" in node:
-        yield from (text for _, text in _keys(node, root, indent))
+        yield from (text for _, text in _keys(node, root, indent=indent))
     for child in (*node.get("patternProperties", {}).values(), node.get("items")):
         yield from _inner(_resolve(child, root), root, indent) if child else ()
 
@@ -224,32 +292,35 @@ def _resolve(node: dict, root: dict) -> dict:
 
 
 def _type(node: dict, root: dict) -> str:
-    """Return the type of a value, or the values that its description does not name.
-
-    The result is empty for a column whose value is a number or nothing.
-    """
+    """Return the type of a value, or the values that its description does not name."""
     if "enum" in node:
         values = [value for value in node["enum"] if value is not None]
-        return _code(values) * any(f"`{value}`" not in node["description"] for value in values)
+        return _code(values) * any(
+            f"`{value}`" not in node.get("description", "") for value in values
+        )
     if {"oneOf", "properties"} & node.keys() or isinstance(node.get("default"), bool):
         return ""
     types = [node["type"]] if isinstance(node["type"], str) else node["type"]
-    if types == ["number", "null"] and "default" not in node:
-        return ""
-    text = " or ".join(_TYPES.get(name, name) for name in types if name != "null")
-    text += "?" * ("null" in types)
-    if items := _resolve(node.get("items", {}), root):
-        of = [_type(items, root), *_limits(items)]
-        text += " of " * any(of) + ", ".join(filter(None, of))
+    items = _resolve(node.get("items", {}), root)
+    of = _type(items, root) if items else ""
+    names = _TYPES | {"array": f"{of}s" if of in ("text", "integer", "number") else "list"}
+    text = " or ".join(names.get(name, name) for name in types if name != "null")
+    text = ", ".join([text + "?" * ("null" in types), *_limits(items)])
     if any(child.get("type") for child in node.get("patternProperties", {}).values()):
         text += " by name"
     return text
 
 
 def _limits(node: dict) -> list[str]:
-    if {"minimum", "maximum"} <= node.keys():
+    """Return the limits of a value that are neither a guard nor what any count has."""
+    told = {
+        key: node[key]
+        for key in _LIMITS.keys() & node.keys()
+        if node[key] < GUARD and not (key.endswith("inimum") and node[key] in (0, 1))
+    }
+    if "maximum" in told and "minimum" in node:
         return ["{minimum} to {maximum}".format(**node)]
-    return [text.format(**node) for key, text in _LIMITS.items() if key in node]
+    return [text.format(**told) for key, text in _LIMITS.items() if key in told]
 
 
 def _code(values: Iterable[object]) -> str:

@@ -165,7 +165,7 @@ class Experiment:
                 timed = {replace(known, repeat=None, series=None) for known in self.timed}
                 if any_repeat not in of_probe and replace(any_repeat, instrument=None) in timed:
                     description = PROBES[probe].settings["description"]
-                    reason = f"{probe} does not apply to it: {description}"
+                    reason = f"{probe} does not apply to it: {description.rstrip('.')}"
                     remedy = "leave it out"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
         return run

@@ -250,7 +250,7 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
     declared = program_schema()["properties"]
     replaced = {
         name: {key: value for key, value in declared[name].items() if key != "default"}
-        | {"description": f"As of the workload, which is a program; absent, the workload's {name}."}
+        | {"description": "Of a program; absent, the workload's."}
         for name in OF_PROGRAMS
     }
     variant = variant | {"properties": knobs | variant["properties"] | replaced}

@@ -129,7 +129,7 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
         no run, so a request does not contain the key. The key `repeats` is the number of probe runs
         of each configuration.
     """
-    included = value("boolean", "Whether the whole matrix includes these runs.", default=enabled)
+    included = value("boolean", "Whether the whole matrix has these runs.", default=enabled)
     properties = {"enabled": included, **settings}
     keys = value("object", description, additionalProperties=False, properties=properties)
     return keys | {"default": {}}

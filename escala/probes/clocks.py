@@ -101,21 +101,17 @@ class Clocks(Probe):
 
     settings = section(
         "Separate runs of every gradient-trained configuration, in which each rank notes the "
-        "moments of its steps. A library that can write a timeline writes one. The runs split a "
-        "step into its parts.",
+        "moments of its steps, to split them into parts.",
         enabled=True,
         repeats=value(
             "integer",
-            "Runs with clocks of each configuration. They are spread evenly among the repeats of "
-            "the timing runs. An interval of a part needs two.",
+            "Runs of each configuration, spread among the repeats; an interval needs two.",
             minimum=1,
             maximum=1000,
             default=REPEATS,
             determines_run=False,
         ),
-        steps=value(
-            "integer", "Training steps of such a run, at most one epoch.", minimum=1, default=60
-        ),
+        steps=value("integer", "Steps of such a run, at most one epoch.", minimum=1, default=60),
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)

@@ -109,12 +109,12 @@ class Collectives(Probe):
     """Times of the collectives of a library, and of steps of ranks with and without exchange."""
 
     settings = section(
-        "A separate run of each configuration of several ranks, which times the collectives of its "
-        "library, and steps with and without exchange. A calibration is made from such runs.",
+        "A separate run of several ranks, which times the collectives of its library, and "
+        "steps with and without exchange, for a calibration.",
         enabled=False,
         sizes=value(
             "array",
-            "Sizes that are exchanged. Those that would take too long are left out.",
+            "Sizes to exchange, without those that would take too long.",
             "bytes",
             minItems=2,
             uniqueItems=True,
@@ -123,24 +123,23 @@ class Collectives(Probe):
         ),
         rounds=value(
             "integer",
-            "Number of times that all sizes are timed, one after the other.",
+            "How often all sizes are timed.",
             minimum=2,
             maximum=100,
             default=5,
         ),
         seconds=value(
             "number",
-            "Time for all sizes and rounds together. It decides the number of calls of each.",
+            "Time for all sizes and rounds.",
             "s",
             exclusiveMinimum=0,
             default=30,
         ),
-        steps=value("integer", "Steps of all three kinds together.", minimum=1, default=300),
+        steps=value("integer", "Steps of all three kinds.", minimum=1, default=300),
         block=value(
             "integer",
-            "Number of steps in a block: steps of one kind that follow each other. The kinds are "
-            "steps with exchange, without it at the same time, and without it in turns. The run "
-            "trains as many steps as a block has.",
+            "Steps of one kind that follow each other: with exchange, without it at the "
+            "same time, or without it in turns.",
             minimum=1,
             default=10,
         ),

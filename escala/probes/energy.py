@@ -99,12 +99,8 @@ _NODE = {
     ),
 }
 _POWER = {
-    "node_watts": value(
-        "number", "Power of an idle node, all its devices together, in W.", minimum=0
-    ),
-    "core_watts": value(
-        "number", "Power that each core of a run adds while it trains, in W.", minimum=0
-    ),
+    "node_watts": value("number", "Power of an idle node.", minimum=0),
+    "core_watts": value("number", "Power that a core adds while it trains.", minimum=0),
 }
 
 
@@ -113,14 +109,12 @@ class Energy(Probe):
 
     captures_programs = True
     settings = section(
-        "Separate runs of every program, and of one epoch of every gradient-trained configuration, "
-        "in which one process on each node reads its energy counters. Without complete "
-        "counters these runs are unavailable.",
+        "Separate runs in which a process on each node reads its energy counters; without "
+        "complete counters they are unavailable.",
         enabled=False,
         repeats=value(
             "integer",
-            "Energy runs of each configuration. They are spread evenly among the repeats of the "
-            "timing runs. The first is before all timing runs, and the last is after all of them.",
+            "Runs of each configuration: before, among and after the timing runs.",
             minimum=1,
             maximum=1000,
             default=REPEATS,
@@ -128,37 +122,32 @@ class Energy(Probe):
         ),
         seconds=value(
             "number",
-            "Seconds from one sample to the next; fewer if a counter could otherwise overflow "
-            "unseen.",
+            "Time between samples; less if a counter could overflow unseen.",
             exclusiveMinimum=0,
             maximum=60,
             default=SAMPLE_SECONDS,
         ),
         cool_down_seconds=value(
             "number",
-            "Seconds for which the nodes of a run are idle before the run. The idle power is "
-            "measured in the second half of this time. With 0 it is not measured.",
+            "Idle time before a run, in whose second half idle power is measured; 0 measures none.",
             minimum=0,
             maximum=3600,
             default=COOL_DOWN_SECONDS,
         ),
         sysfs=value(
             "string",
-            "Folder where sysfs is mounted on the nodes, such as /host/sys in a container.",
+            "Where sysfs is mounted, such as /host/sys in a container.",
             minLength=1,
             default=str(SYSFS),
         ),
         power_model={
-            "description": "Your own model of the power of a node. If the energy of a "
-            "configuration was not measured, it is estimated from this model and the timing runs. "
-            "Without a model, this energy is unavailable.",
+            "description": "The power of a node, to estimate energy that was not measured.",
             **object_schema(_POWER),
             "determines_run": False,
         },
         grams_co2_per_kwh=value(
             "number",
-            "Grams of CO₂ that are emitted for each kWh of your electricity. Without it, the table "
-            "has no emissions.",
+            "CO₂ of your electricity; absent, no emissions are told.",
             minimum=0,
             determines_run=False,
         ),

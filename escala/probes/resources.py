@@ -82,12 +82,11 @@ class Resources(Probe):
 
     captures_programs = True
     settings = section(
-        "A separate run of every program, and of one epoch of every gradient-trained "
-        "configuration, in which a process outside the ranks samples what they use.",
+        "A separate run in which a process outside the ranks samples what they use.",
         enabled=False,
         seconds=value(
             "number",
-            "Seconds from one sample to the next.",
+            "Time between samples.",
             exclusiveMinimum=0,
             maximum=3600,
             default=SAMPLE_SECONDS,

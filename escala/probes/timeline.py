@@ -67,9 +67,9 @@ class Timeline(Probe):
     """Horovod's timeline of some steps."""
 
     settings = section(
-        "A separate run of every configuration whose library writes a timeline.",
+        "A separate run, where the library writes a timeline.",
         enabled=True,
-        steps=value("integer", "Training steps to capture.", minimum=1, default=30),
+        steps=value("integer", "Steps to capture.", minimum=1, default=30),
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)

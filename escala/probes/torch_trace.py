@@ -38,20 +38,18 @@ class TorchTrace(Probe):
 
     captures_programs = True
     settings = section(
-        "Separate runs of every configuration of PyTorch, and of every program, that record some "
-        "steps of each rank by PyTorch's profiler. The runs split a step of a program into its "
-        "parts. They are unavailable for programs without PyTorch or without steps that are seen.",
+        "Separate runs of PyTorch, and of programs whose steps are seen, which record steps by "
+        "PyTorch's profiler, and split those of a program into parts.",
         enabled=False,
         repeats=value(
             "integer",
-            "Runs with traces of each configuration. They are spread evenly among the repeats of "
-            "the timing runs. An interval of a part needs two.",
+            "Runs of each configuration, spread among the repeats; an interval needs two.",
             minimum=1,
             maximum=1000,
             default=REPEATS,
             determines_run=False,
         ),
-        steps=value("integer", "Training steps to record.", minimum=1, default=10),
+        steps=value("integer", "Steps to record.", minimum=1, default=10),
     )
     products = (TRACE,)
     tabulated = True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +27,7 @@ from tests.conftest import ROOT
 from tests.documented import PAGES, files, tokens
 
 DOCS = ROOT / "docs"
+TROUBLES = DOCS / "reference" / "troubles.md"
 EXERCISES = sorted((DOCS / "course").glob("[0-9]-*.md"))
 EXPERIMENTS = sorted((ROOT / "experiments" / "course").glob("*.yaml"))
 
@@ -91,6 +94,50 @@ def test_readme_changelog_and_how_tos_are_short():
     assert [name for name, text in texts.items() if len(text.splitlines()) > 100] == []
 
 
+def pages_of(nav: object) -> Iterator[Path]:
+    """Yield the pages in the navigation of the site."""
+    if isinstance(nav, str):
+        yield DOCS / nav
+    for entry in nav if isinstance(nav, list) else nav.values() if isinstance(nav, dict) else ():
+        yield from pages_of(entry)
+
+
+def test_the_site_shows_every_page_that_is_not_left_out_and_is_short():
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    shown = [*pages_of(config["nav"])]
+    assert config["exclude_docs"].split() == ["decisions/", "SKILL.md"]
+    hidden = {*DOCS.joinpath("decisions").glob("*.md"), DOCS / "SKILL.md"}
+    assert {*DOCS.rglob("*.md")} - hidden == {*shown} and len({*shown}) == len(shown)
+    words = {page: len(re.findall(r"\S*\w\S*", page.read_text())) for page in shown}
+    assert sum(words.values()) <= 60000
+    assert sum(n for page, n in words.items() if page.parent.name == "reference") <= 14500
+    assert words[DOCS / "security.md"] <= 700 and words[TROUBLES] <= 1200
+
+
+def texts_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module; `…` stands for a value that is put into one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                getattr(part, "value", "") if isinstance(part, ast.Constant) else "…"
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_each_message_among_the_troubles_is_one_of_the_code():
+    code = [
+        text
+        for module in (ROOT / "escala").rglob("*.py")
+        for text in texts_of(ast.parse(module.read_text()))
+    ]
+    rows = [line for line in TROUBLES.read_text().splitlines() if line.startswith("| ")]
+    messages = [match[1] for row in rows if (match := re.match(r"\| `(.+?)` \|", row))]
+    assert 40 <= len(messages) == len({*messages}) and min(map(len, messages)) > 10
+    assert [message for message in messages if not any(message in text for text in code)] == []
+
+
 def test_pages_show_the_files_of_examples_as_they_are():
     shown = [(n, text) for page in PAGES for n, text in files(page).items() if "examples/" in n]
     assert shown and all((ROOT / name).read_text() == text for name, text in shown)
@@ -130,11 +177,16 @@ def test_every_key_of_the_settings_and_every_column_is_on_its_page():
     keys = _keys(experiment.compose_schema(yaml.safe_load(experiment.SCHEMA.read_text())))
     assert {"resources", "vocabulary", "fractions"} <= keys
     assert [key for key in keys - {"type"} if f"{key}`" not in texts["configuration.md"]] == []
-    columns = {key for name in TABLES for key in schema(name)["properties"]}
-    assert [key for key in columns if f"`{key}`" not in texts["tables.md"]] == []
+    # A mark stands for the ends of an interval.
+    columns = {
+        f"`{column.get('end_of', key)}`{' ±' * ('end_of' in column)}"
+        for name in TABLES
+        for key, column in schema(name)["properties"].items()
+    }
+    assert [column for column in columns if column not in texts["tables.md"]] == []
 
 
-def test_what_a_key_may_be_is_told_and_what_sections_describe_alike_stands_once():
+def test_what_a_key_may_be_is_told_and_what_is_described_alike_stands_once():
     fraction = {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5}
     properties = {
         "a": {"description": "First.", "$ref": "#/$defs/fraction", "unit": "s"},
@@ -149,24 +201,48 @@ def test_what_a_key_may_be_is_told_and_what_sections_describe_alike_stands_once(
         "g_low": {"description": "The lower end.", "type": "number", "end_of": "g"},
     }
     one = {"description": "One.", "required": ["d"], "properties": properties}
-    other = {"properties": {"b": properties["b"], "d": properties["d"]}}
-    found = [*describe([("one", one), ("two", other)], {"$defs": {"fraction": fraction}})]
-    assert found == [
+    other = {
+        "properties": {
+            "b": properties["b"],
+            "d": properties["d"],
+            "h": {"description": "Many.", "type": "array", "items": {"type": "integer"}},
+            "i": {"type": "integer", "minimum": 1, "maximum": 10**9, "read_by": ["p", "q"]},
+            "k": {"type": "integer", "minimum": 1, "maximum": 10**9},
+        }
+    }
+    root = {"$defs": {"fraction": fraction}}
+    assert [*describe([("one", one), ("two", other)], root)] == [
         "## Keys of several sections",
         "- `b` (`x`, `y`): Either `x`.",
         "## one",
         "One.",
-        "[Described above](#keys-of-several-sections): `b`.",
-        "- `a` (number, 0 to 1, s, default `0.5`): First.\n"
-        "- `c` (default `q`): A `p` or a `q`.\n"
-        "- `d` (list of integer, ≥ 2, required): Many.\n"
+        "[See above](#keys-of-several-sections): `b`.",
+        "- `a` (0 to 1, s, = `0.5`): First.\n"
+        "- `c` (= `q`): A `p` or a `q`.\n"
+        "- **`d`** (integers, ≥ 2): Many.\n"
         "- `e`: Inner.\n"
         "    - `f` (text?): Its own.\n"
-        "- `g`, `g_low`: A column.",
+        "- `g` ± (number?): A column.",
         "## two",
-        "[Described above](#keys-of-several-sections): `b`.",
-        "- `d` (list of integer, ≥ 2): Many.",
+        "[See above](#keys-of-several-sections): `b`.",
+        "- `d` (integers, ≥ 2): Many.\n- `h` (integers): Many.\n- `k` (integer)",
+        "Read by `p`, `q`:",
+        "- `i` (integer)",
     ]
+    assert [*describe([("two", other)], root, are_columns=True)] == [
+        "## two",
+        "- `b` (`x`, `y`): Either `x`.\n- `d`, `h`: Many.\n- `k`",
+        "Read by `p`, `q`:",
+        "- `i`",
+    ]
+
+
+def test_keys_that_follow_each_other_are_named_by_the_first_and_the_last():
+    keys = {key: {"type": "string", "description": key.upper()} for key in "abcdef"}
+    sections = [("one", {"properties": keys}), ("two", {"properties": keys})]
+    sections += [("three", {"properties": {key: keys[key] for key in "abcef"}})]
+    *_, last = describe(sections, {})
+    assert last == "[See above](#keys-of-several-sections): `a` … `c`, `e`, `f`."
 
 
 @pytest.mark.sweep

@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_read(tmp_path, content, reason):
         ({"datasets.d.source.type": "simulate"}, "datasets.d.source.type", "not among",
          "files, simulated, ncbi"),
         ({"datasets.d.source.difficulty": 2}, "datasets.d.source.difficulty", "too large",
-         "at most 1 (0 gives very different"),
+         "at most 1 (0: very different"),
         ({"datasets.d.length": True}, "datasets.d.length", "not a whole number", "letters of"),
         ({"datasets.d.split.seeds": []}, "datasets.d.split.seeds", "too few", "at least 1"),
         ({"datasets.d.classes": ["A", "A"]}, "datasets.d.classes", "twice", "each once"),
@@ -758,7 +758,7 @@ def test_matches_follow_each_other_and_their_sides_take_turns():
     for match in ("way-ends", "way-3", None):
         with pytest.raises(InputError, match="not among the runs"):
             experiment.run(*names, match)
-    with pytest.raises(InputError, match="timeline does not apply to it: A separate run of every"):
+    with pytest.raises(InputError, match="timeline does not apply to it: A separate run"):
         experiment.run(*names[:2], "single", Layout(1, 1), "a", "native", None, "timeline")
     again = measured_again(laddered(), laddered(put("variants.b.autotune", False)))
     assert {file.split("/")[-2].partition(".")[0] for file in again} == {"way-1", "way-2"}
