@@ -23,7 +23,7 @@ from escala.draft import program as draft_program
 from escala.draft.file import Draft, text
 from escala.experiment import Experiment
 from escala.experiment.runs import layout_in_words
-from escala.runtime import slurm
+from escala.runtime import allocation, slurm
 
 #: The user is asked before runs that may take longer.
 ASK_SECONDS = 30 * 60
@@ -93,12 +93,15 @@ def begin(
     if arguments.dry:
         print("\n".join(trial.describe_starts(experiment)))
         return None
-    if arguments.nodes > 1 and not (arguments.profile or slurm.job_number()):
+    if arguments.nodes > 1 and not (arguments.profile or allocation.job_number()):
         try:
             slurm.require_controller()
         except InputError as error:
             reason = f"are those of a cluster of SLURM, and here {error.value} {error.reason}"
-            remedy = "make the call on a login node or in a job, or name no nodes but processes"
+            remedy = (
+                "make the call on a login node or in a job, name hosts (ESCALA_HOSTS), or name no "
+                "nodes but processes"
+            )
             raise InputError("nodes", arguments.nodes, reason, remedy) from None
     drafted.content(file, force, "--name NAME")
     environment.require_results(Path("results", drafted.name), "name another: --name NAME")
@@ -196,7 +199,7 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
-    if profile or arguments.nodes == 1 or slurm.job_number():
+    if profile or arguments.nodes == 1 or allocation.job_number():
         again = ["--again"] if arguments.again else []
         return call_escala("run", "--experiment", str(file), *profile, *again, *_QUIET)
     if code := call_escala("run", "prepare", "--experiment", str(file), *_QUIET):

@@ -27,7 +27,7 @@ from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, PlannedRun, looks_file, no_time_file, until_stop
 from escala.measure.session import Session
 from escala.report.progress import Progress, find_comparisons, why_decided
-from escala.runtime import slurm
+from escala.runtime import allocation
 
 EXAMPLES = """\
 examples:
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.table:
         write_text(plan.table, table.text(until_stop(plan)))
         return console.DONE
-    if number := slurm.job_number():
+    if number := allocation.job_number():
         # Each job of a call is a session of its own: their nodes may differ, so runs of two jobs
         # form no paired run.
         os.environ[SESSION_VARIABLE] = f"{session_of_call}-{number}"

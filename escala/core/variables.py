@@ -58,7 +58,9 @@ def _of_engines(use: str) -> dict[str, str]:
 NEUTRAL = {
     r"HOME|USER|LOGNAME|SHELL|TERM|PATH": "programs and folders of the user",
     r"LANG|LANGUAGE|LC_\w+|TZ": "language and time zone",
-    r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|KRB5CCNAME": "folders, and access to them",
+    r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|KRB5CCNAME|SSH_AUTH_SOCK": (
+        "folders, and access to them and to hosts"
+    ),
     r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER": "GPUs, whose models and identifiers are recorded",
     r"SLURM_CONF|SLURM_CLUSTERS": "how `srun` finds its controller",
     # ESCALA_PROCESS is the number of one process (`escala.runtime.spawn`).

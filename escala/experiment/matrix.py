@@ -26,7 +26,7 @@ from escala.experiment.runs import (
 )
 from escala.experiment.schema import validate
 from escala.probes import PROBES
-from escala.runtime.launch import SRUN
+from escala.runtime.launch import SRUN, SSH
 
 
 class Experiment:
@@ -283,7 +283,7 @@ class Experiment:
 
         Parameters
         ----------
-        in_job : whether SLURM starts runs in a job. The nodes of the job are like this machine.
+        in_job : whether runs are started on the nodes of a job, which are like this machine.
 
         Raises
         ------
@@ -291,12 +291,15 @@ class Experiment:
             `oversubscribe`; or SLURM must launch the run.
         """
         by_slurm = "through SLURM: --profile profiles/slurm, or inside a job"
-        if self.settings["launcher"] == SRUN and not in_job:
+        if (launcher := self.settings["launcher"]) in (SRUN, SSH) and not in_job:
             remedy = f"use auto, or run {by_slurm}"
-            raise self.error("launcher", SRUN, "needs a SLURM allocation", remedy)
+            raise self.error("launcher", launcher, "needs a job of several nodes", remedy)
         if run.layout.nodes > 1 and not in_job:
             reason = "needs more than one node, but this is a single machine"
-            remedy = f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab"
+            remedy = (
+                f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab, or "
+                "name hosts that ssh reaches: ESCALA_HOSTS=n1,n2"
+            )
             raise self.error(where_listed(run), run.layout, reason, remedy)
         if run.cores > available and not self.settings["oversubscribe"]:
             quota = quota_clause(cpu_quota())

@@ -1,4 +1,4 @@
-"""The SLURM job of this process: its nodes and its remaining time."""
+"""The job of this process: its nodes and its remaining time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from escala.core.errors import InputError
 from escala.core.readable import duration
 from escala.experiment import Run
-from escala.runtime import slurm
+from escala.runtime import allocation, slurm
 
 #: Seconds at the end of a job in which no run is planned. A job asks for a signal 120 seconds
 #: before its end, and SLURM may send the signal a minute earlier.
@@ -28,7 +28,7 @@ class Allocated:
 
     Parameters
     ----------
-    number : SLURM's number of the job; None outside of a job.
+    number : the number of the job (`escala.runtime.allocation`); None outside of a job.
     is_here : returns whether the runs are measured in this job, and not in further jobs that this
         process submits.
     """
@@ -39,13 +39,15 @@ class Allocated:
 
     @cached_property
     def job(self) -> slurm.Job | None:
-        return slurm.ask_job(self._number) if self._number else None
+        return allocation.ask_job() if self._number else None
 
     @property
     def names(self) -> list[str]:
         """The nodes that are given to the runs; empty if they use this machine."""
-        names = slurm.hosts(self.job) if self.job and self._is_here() else []
-        return names if len(names) > 1 else []
+        names = allocation.hosts(self.job) if self.job and self._is_here() else []
+        # The one host that a user names may be another machine.
+        is_other = names and self.job.scheduler == "hosts" and not slurm.is_here(names[0])
+        return names if len(names) > 1 or is_other else []
 
     def nodes_of(self, run: Run) -> list[str]:
         """Return the nodes of a run; empty if the run uses this machine."""
@@ -63,7 +65,7 @@ class Allocated:
         if self._number and not self._is_here():
             raise InputError(
                 "executor: slurm",
-                f"SLURM_JOB_ID={self._number}",
+                f"job {self._number}",
                 "this call is inside a job, and would submit further jobs from there",
                 "to measure on the nodes of this job: snakemake --cores all, without --profile; to "
                 "submit them as a job, call it on the login node, outside of salloc",
@@ -80,13 +82,15 @@ class Allocated:
                     f"needs {layout.nodes} nodes, and the job {self._number} has {len(self.names)}"
                 )
                 remedy = f"submit the job with --nodes={layout.nodes}, or leave the layout out"
+                if self.job.scheduler != "slurm":
+                    remedy = "submit a job of more nodes, name more hosts, or leave the layout out"
                 raise InputError("layout", layout, reason, remedy)
 
     def lack_of_time(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
         """Return why runs would not end within the job; None if they may end.
 
-        SLURM is asked each time, because the end of a job may change. If this call has measured no
-        run, and the whole job is too short for the runs, `remedy` becomes a longer job.
+        The scheduler is asked each time, because the end of a job may change. If this call has
+        measured no run, and the whole job is too short for the runs, `remedy` becomes a longer job.
 
         Parameters
         ----------
@@ -94,7 +98,7 @@ class Allocated:
         has_measured : whether this call has already measured a run.
         """
         takes = seconds_needed(seconds)
-        job = slurm.ask_job(self._number) if self._number and takes is not None else None
+        job = allocation.ask_job() if self._number and takes is not None else None
         if job is None or job.ends is None:
             return None
         left = (job.ends - datetime.now(UTC)).total_seconds()
@@ -116,8 +120,9 @@ class Allocated:
         """Return a sentence on the nodes; None if the runs use this machine."""
         if not self.names:
             return None
+        are = "steps of" if self.job.scheduler == "slurm" else "started by ssh in"
         return (
-            f"Runs are steps of the job {self._number} on {', '.join(self.names)}: the smaller "
+            f"Runs are {are} the job {self._number} on {', '.join(self.names)}: the smaller "
             "layouts of a repeat use nodes of the larger ones, and each repeat begins with another "
             "node."
         )

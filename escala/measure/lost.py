@@ -40,7 +40,8 @@ def mark_run(planned: PlannedRun, job: slurm.Job | None) -> Iterator[None]:
     mark = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
     mark |= {"started": proc.start_time(), "request_sha256": key.request_sha256(planned.request)}
     mark |= {"interrupted": False, "job": None, "log": None}
-    if job:
+    # Nobody else tells how a job ended.
+    if job and job.scheduler == "slurm":
         mark |= {"job": job.number, "log": job.output}
     write_json(_mark(planned), mark)
     try:
@@ -49,7 +50,7 @@ def mark_run(planned: PlannedRun, job: slurm.Job | None) -> Iterator[None]:
         mark["interrupted"] = True
         raise
     finally:
-        if job and mark["interrupted"]:
+        if mark["job"] and mark["interrupted"]:
             write_json(_mark(planned), mark)
         else:
             _mark(planned).unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from escala.core import proc
 from escala.core.children import die_with_parent
 from escala.core.files import read_json, write_json
+from escala.runtime.spawn import process_of_environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,4 +91,4 @@ def read_arguments() -> tuple[Path, int, float, str]:
     """Return folder, node, seconds and source of this sampler, and let it end with its parent."""
     die_with_parent()
     folder, seconds, source = sys.argv[1:]
-    return Path(folder), int(os.environ.get("SLURM_NODEID", 0)), float(seconds), source
+    return Path(folder), process_of_environment(), float(seconds), source

@@ -17,7 +17,7 @@ from escala.record import invariants
 from escala.record.disturbance import disturbance
 from escala.record.invariants import invariant_fault, placement_fault, plan_epochs
 from escala.record.schema import Outcome
-from escala.runtime import slurm
+from escala.runtime import allocation
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
 from escala.training.process import PARTS, Measurements, Plan, not_finite
@@ -156,7 +156,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         },
         "disturbance": disturbance(reports),
         "usage": [report["usage"] for report in reports if report["usage"]] or None,
-        **({"job": {"step": reports[0]["step"]}} if slurm.job_number() else {}),
+        **({"job": {"step": reports[0]["step"]}} if allocation.job_number() else {}),
         **({probe.name: probe.read(reports)} if probe and probe.result else {}),
         **({"program": invariants.describe_program(plan, reports, folder)} if is_program else {}),
     }

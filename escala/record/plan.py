@@ -24,7 +24,7 @@ from escala.probes import PROBES
 from escala.programs.program import Program
 from escala.record import key
 from escala.record.schema import FORMAT, validate_run
-from escala.runtime import slurm
+from escala.runtime import allocation, slurm
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, threads_of
@@ -287,18 +287,17 @@ SHARED_PACKAGES = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
 
 
 def describe_job() -> dict | None:
-    """Return what SLURM tells of the job that this process is in; None outside of a job."""
-    number = slurm.job_number()
-    if number is None:
+    """Return what its scheduler tells of the job of this process; None outside of a job."""
+    job = allocation.ask_job()
+    if job is None:
         return None
-    job = slurm.ask_job(number)
     times = {"submitted": job.submitted, "started": job.started}
     return {
-        "number": number,
+        "number": job.number,
         "step": None,
         "exclusive": job.exclusive,
-        "nodes": slurm.hosts(job),
-        "slurm": slurm.version(),
+        "nodes": allocation.hosts(job),
+        "slurm": slurm.version() if job.scheduler == "slurm" else None,
         **{
             name: at and at.astimezone(UTC).isoformat(timespec="seconds")
             for name, at in times.items()

@@ -1,4 +1,4 @@
-"""Job steps on the nodes of a run: describe the nodes, look for lost nodes, time a link."""
+"""Programs on the nodes of a run: describe the nodes, look for lost nodes, time a link."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from escala.core import children, variables
 from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.runtime import slurm
+from escala.runtime import allocation, slurm
+from escala.runtime.allocation import step
 from escala.runtime.layout import Launch, Node
 from escala.runtime.mpi import cause, project_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
-from escala.runtime.slurm import job_number, same_host, srun
+from escala.runtime.slurm import same_host
+from escala.runtime.spawn import HOST
 
 _SURVEY_SECONDS = 120
 #: Seconds in which a node must start `true`, or it is lost. SLURM waits 10 seconds for a message.
@@ -31,13 +34,16 @@ _ANSWER_SECONDS = 30
 
 
 def step_environment(job: str) -> dict[str, str]:
-    return variables.for_ranks() | {"SLURM_JOB_ID": job}
+    by_slurm = allocation.by_slurm()
+    return variables.for_ranks() | ({"SLURM_JOB_ID": job} if by_slurm else {})
 
 
 def describe_nodes(
     job: str, count: int, names: Sequence[str], interface: str | None, ports: int, mpi: bool
 ) -> tuple[list[Node], int]:
     """Run `escala.runtime.node` on each node of a run, without MPI if `srun` does not support it.
+
+    A node has only the cores that the job has there, as far as its scheduler counts them.
 
     Parameters
     ----------
@@ -48,30 +54,34 @@ def describe_nodes(
     The nodes, and the number of processes that MPI joined.
     """
     program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(ports)]
-    nodes = ",".join(names) or slurm.ask_job(job).nodes
-    program += ["--addresses", json.dumps(_addresses(nodes))]
     program += ["--interface", interface] if interface else []
-    base = [*srun(job, count, count, names), "--overlap"]
-    commands = [[*base, "--mpi=none", *program]]
-    if mpi and "pmix" in slurm.output_of(["srun", "--mpi=list"]):
-        commands.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
+    kinds, by_slurm = ["none"], allocation.by_slurm()
+    if by_slurm:
+        nodes = ",".join(names) or slurm.ask_job(job).nodes
+        program += ["--addresses", json.dumps(_addresses(nodes))]
+        if mpi and "pmix" in slurm.output_of(["srun", "--mpi=list"]):
+            kinds.insert(0, "pmix")
     environment = step_environment(job) | project_mpi()
-    for command in commands:
+    for kind in kinds:
+        command = [*step(job, count, count, names, kind), *program]
+        command += ["--mpi"] if kind == "pmix" else []
         try:
             done = children.capture(command, env=environment, timeout=_SURVEY_SECONDS)
         except subprocess.TimeoutExpired:
             why = f"no answer in {_SURVEY_SECONDS} seconds"
             continue
-        why = cause(done.stderr)
+        why = cause(done.stderr if by_slurm else done.stderr + done.stdout)
         lines = [line for line in done.stdout.splitlines() if MARK in line]
         if done.returncode == 0 and len(lines) == count:
             break
     else:
-        raise RuntimeError(f"srun failed on the nodes: {why}")
+        raise RuntimeError(f"{'srun' if by_slurm else 'ssh'} failed on the nodes: {why}")
     answers = [json.loads(line.partition(MARK)[2]) for line in lines]
     answers.sort(key=lambda node: node.pop("number"))
     world = min((node.pop("world") or 1) for node in answers)
-    return [Node(**node) for node in answers], world
+    cores = allocation.cores_by_host()
+    nodes = [Node(**node) for node in answers]
+    return [replace(node, cores=node.cores[: cores.get(node.host)]) for node in nodes], world
 
 
 def address_here(nodes: Sequence[Node], interface: str | None) -> str:
@@ -82,17 +92,18 @@ def address_here(nodes: Sequence[Node], interface: str | None) -> str:
             return node.address
     across = None if interface == LOOPBACK else interface
     name = os.environ.get("SLURMD_NODENAME") or host.partition(".")[0]
-    return describe(across, 0, _addresses(name).get(name)).address
+    known = _addresses(name).get(name) if allocation.by_slurm() else None
+    return describe(across, 0, known).address
 
 
 def find_silent_nodes(names: Sequence[str]) -> list[str]:
     """Return the nodes in `names`, which are nodes of this job, that no longer start a process."""
-    job = job_number()
+    job = allocation.job_number()
 
     def answers(name: str) -> bool:
-        step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
+        command = [*step(job, 1, 1, [name]), "true"]
         try:
-            done = children.capture(step, env=step_environment(job), timeout=_ANSWER_SECONDS)
+            done = children.capture(command, env=step_environment(job), timeout=_ANSWER_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.returncode == 0
@@ -116,8 +127,8 @@ def require_answers(names: Sequence[str]) -> None:
     """
     if lost := find_silent_nodes(names):
         raise InputError(
-            "SLURM_JOB_ID",
-            job_number(),
+            "job",
+            allocation.job_number(),
             f"no longer has {', '.join(lost)}, where nothing can be started: the run is not "
             "recorded, and what was measured before is kept",
             "the same call, or the same script, goes on in a job with other nodes",
@@ -146,7 +157,7 @@ def measure_link(launch: Launch, file: Path) -> dict[str, float | None]:
 
     Parameters
     ----------
-    launch : a launch on several nodes of a job of SLURM.
+    launch : a launch on several nodes of a job.
     file : keeps both numbers for the job and the interface.
     """
     if file.exists():
@@ -155,11 +166,10 @@ def measure_link(launch: Launch, file: Path) -> dict[str, float | None]:
     program = [sys.executable, "-m", __name__, "--ends", first.host, second.host]
     program += ["--address", first.address, "--port", str(first.ports[0])]
     count = len(launch.nodes)
-    step = slurm.srun(launch.job, count, count, launch.names)
     link: dict[str, float | None] = {"mbit_per_second": None, "latency_ms": None}
     try:
         done = children.capture(
-            [*step, "--overlap", "--mpi=none", *program],
+            [*step(launch.job, count, count, launch.names), *program],
             env=step_environment(launch.job),
             timeout=_STEP_SECONDS,
         )
@@ -238,11 +248,12 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="that the first end listens on")
     parser.add_argument("--port", required=True, type=int)
     arguments = parser.parse_args()
-    here = socket.gethostname()
+    here = os.environ.get(HOST) or socket.gethostname()
     ends = [slurm.same_host(here, end) for end in arguments.ends]
     if any(ends):
         act = serve if ends[0] else connect
-        print(LINK_MARK + json.dumps(act(arguments.address, arguments.port)), flush=True)
+        line = LINK_MARK + json.dumps(act(arguments.address, arguments.port))
+        print(f"{line}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

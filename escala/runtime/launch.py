@@ -1,10 +1,11 @@
-"""Start the processes of a run: on this machine, by `mpirun`, or by SLURM's `srun`.
+"""Start the processes of a run: on this machine, by `mpirun`, by SLURM's `srun`, or by ssh.
 
 | launcher | selected by `auto` for |
 |---|---|
 | `local` | one node, no MPI |
 | `mpirun` | one node and MPI; nodes of a job if `srun` does not work with Open MPI |
 | `srun` | several nodes, inside a SLURM job; every run on given nodes of a job |
+| `ssh` | the same in a job of another scheduler, and on hosts that the user names |
 
 With every launcher, a process finds its number in the environment and its place in the run's plan.
 """
@@ -26,7 +27,7 @@ from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.programs.environment import extra_variables
 from escala.programs.program import Program
-from escala.runtime import mpi, slurm
+from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import address_here, describe_nodes
 from escala.runtime.layout import EXTRA_PORTS, Launch, Layout, processes_per_node
 from escala.runtime.mpi import single_copy
@@ -34,7 +35,7 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import read_by_strategy
 
-LOCAL, MPIRUN, SRUN = "local", "mpirun", "srun"
+LOCAL, MPIRUN, SRUN, SSH = "local", "mpirun", "srun", "ssh"
 
 Command = list[str]
 Environment = dict[str, str]
@@ -63,30 +64,32 @@ def survey(
 
     Raises
     ------
-    InputError : several nodes, or `srun`, outside a SLURM allocation; one node, on a machine
-        outside the allocation; `local`, with nodes of a job.
+    InputError : several nodes, or `srun` or `ssh`, outside a job that has it; one node, on a
+        machine outside the allocation; `local`, with nodes of a job.
     """
     ports = processes_per_node(layout, strategy) + EXTRA_PORTS
     if names and launcher == LOCAL:
         reason = f"starts processes on this machine only, and the run is given {', '.join(names)}"
         raise InputError("launcher", launcher, reason, f"use auto, {SRUN} or {MPIRUN}")
-    if layout.nodes == 1 and launcher != SRUN and not names:
+    if layout.nodes == 1 and launcher not in (SRUN, SSH) and not names:
         slurm.require_host()
         selected = MPIRUN if strategy.meets_by == "mpi" else LOCAL
         node = describe(LOOPBACK, ports)
         return Launch(selected if launcher == "auto" else launcher, [node], None)
-    job = slurm.job_number()
-    if job is None or not shutil.which("srun"):
+    job, by_slurm = allocation.job_number(), allocation.by_slurm()
+    other = SSH if by_slurm else SRUN
+    if job is None or launcher == other or (by_slurm and not shutil.which("srun")):
         remedy = f"or run through SLURM: {call('run --profile profiles/slurm')}"
         if layout.nodes > 1:
             reason = "needs several nodes, and this is one machine"
             raise InputError("layout", str(layout), reason, f"use a layout 1xN, {remedy}")
-        raise InputError("launcher", launcher, "needs a SLURM allocation", f"use auto, {remedy}")
+        reason = f"needs {'hosts without SLURM' if launcher == SSH else 'a SLURM allocation'}"
+        raise InputError("launcher", launcher, reason, f"use auto, {remedy}")
     if names and layout.nodes == 1:
         interface = LOOPBACK
     is_mpi = strategy.meets_by == "mpi"
     nodes, world = describe_nodes(job, layout.nodes, names, interface, ports, is_mpi)
-    selected = MPIRUN if is_mpi and world != layout.nodes else SRUN
+    selected = MPIRUN if is_mpi and world != layout.nodes else SRUN if by_slurm else SSH
     here = address_here(nodes, interface) if names else None
     return Launch(selected if launcher == "auto" else launcher, nodes, job, tuple(names), here)
 
@@ -115,7 +118,8 @@ def environment(
             result["OMPI_MCA_smsc"] = "^cma"
     if launch and launch.job:
         # From the older name mpirun knows that srun starts its daemons.
-        result |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
+        if allocation.by_slurm():
+            result |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
         # The ranks of a job step exchange over the network of the nodes. On one node no transport
         # listens on a port, as with `mpirun`.
         if (interface := launch.nodes[0].interface) == LOOPBACK:
@@ -155,19 +159,19 @@ def command_line(
             else _mpirun_options(launch, len(places), release)
         )
         start = [mpirun, *options]
-    elif launch.launcher == SRUN:
+    elif launch.launcher in (SRUN, SSH):
         # On one node, `spawn` makes a private network for servers that everybody may connect to.
         is_private = bool(private) and len(launch.nodes) == 1
         tasks = 1 if is_private else len(places)
-        start = [
-            *slurm.srun(launch.job, len(launch.nodes), tasks, launch.names),
-            # A probe's program is another job step at the same time.
-            "--overlap",
-            f"--mpi={'pmix' if strategy.meets_by == 'mpi' else 'none'}",
-            "--kill-on-bad-exit=1",
-            f"--job-name={_step_name(launch.job)}",
-            *(start if is_private else []),
-        ]
+        step = allocation.step(
+            launch.job,
+            len(launch.nodes),
+            tasks,
+            launch.names,
+            "pmix" if strategy.meets_by == "mpi" else "none",
+            ("--kill-on-bad-exit=1", f"--job-name={_step_name(launch.job)}"),
+        )
+        start = [*step, *(start if is_private else [])]
     with strategy.serve_rendezvous(launch.nodes, places, launch.here) as variables:
         yield [*start, *command], variables
 
@@ -189,7 +193,10 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
     interface = launch.nodes[0].interface
     if (across or not other_hosts) and (release < 5 or interface != LOOPBACK):
         parameters["oob_tcp_if_include"] = interface
-    if other_hosts:
+    by_slurm = allocation.by_slurm()
+    if other_hosts and not by_slurm:
+        parameters |= {"plm": "rsh", "plm_rsh_agent": allocation.agent()}
+    elif other_hosts:
         # mpirun starts its daemons on the other nodes by srun, and lets srun choose the nodes.
         parameters["plm_slurm_args"] = (
             f"--nodes={len(other_hosts)} --nodelist={','.join(other_hosts)}"
@@ -199,7 +206,7 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
         parameters["plm"] = "isolated"
     if launch.job:
         # mpirun must not read the allocation, because the hosts are given above.
-        parameters["ras"] = "^slurm"
+        parameters["ras"] = "^slurm" if by_slurm else "^tm,lsf"
     return options + [word for item in parameters.items() for word in ("--mca", *item)]
 
 
@@ -233,9 +240,9 @@ def start_on_nodes(
     launch: Launch, program: Command, environment: Environment, log: Path
 ) -> subprocess.Popen:
     """Start a program once on each node of a run, alongside its ranks."""
-    if launch.launcher == SRUN or len(launch.nodes) > 1 or launch.names:
-        step = slurm.srun(launch.job, len(launch.nodes), len(launch.nodes), launch.names)
-        step += ["--overlap", "--mpi=none", f"--job-name={_step_name(launch.job)}"]
+    if launch.launcher in (SRUN, SSH) or len(launch.nodes) > 1 or launch.names:
+        options, count = (f"--job-name={_step_name(launch.job)}",), len(launch.nodes)
+        step = allocation.step(launch.job, count, count, launch.names, options=options)
         program = [*step, *program]
     return children.start(program, environment, log)
 

@@ -1,6 +1,6 @@
 """Describe one machine of a run: `python -m escala.runtime.node`, started on each node.
 
-It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`; `number`, SLURM's
+It prints one line, a JSON object: the fields of `escala.runtime.layout.Node`; `number`, the
 number of the node; and `world`, the number of processes that MPI joined, null if not requested.
 
 The seconds of a fixed kernel tell how fast its cores are. The kernel repeats a *round* `ROUNDS`
@@ -35,6 +35,7 @@ from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.runtime.layout import Node
 from escala.runtime.slurm import same_host
+from escala.runtime.spawn import HOST, process_of_environment
 
 #: The interface between ranks on one node.
 LOOPBACK = "lo"
@@ -153,18 +154,24 @@ def main() -> int:
         "--mpi", action="store_true", help="join the processes of the other nodes through MPI"
     )
     arguments = parser.parse_args()
-    name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    # What starts processes takes the name only as the scheduler or the user writes it.
+    named = os.environ.get(HOST) or os.environ.get("SLURMD_NODENAME")
+    name = named or socket.gethostname()
+    # ssh names its two ends: address and port of the client, and then of this machine.
+    reached = os.environ.get("SSH_CONNECTION", "").split()[2:3] if HOST in os.environ else []
+    address = next(iter(reached), arguments.addresses.get(name))
     try:
-        node = describe(arguments.interface, arguments.ports, arguments.addresses.get(name))
-        if same_host(name, node.host):
-            # SLURM's programs take its name only as SLURM writes it, without or with a domain.
+        node = describe(arguments.interface, arguments.ports, address)
+        if HOST in os.environ or same_host(name, node.host):
             node = replace(node, host=name)
     except InputError as error:
         print(error, file=sys.stderr)
         return 1
     world = mpi_world() if arguments.mpi else None
-    number = int(os.environ.get("SLURM_NODEID", 0))
-    print(MARK + json.dumps(asdict(node) | {"world": world, "number": number}), flush=True)
+    number = process_of_environment()  # One process describes a node.
+    line = MARK + json.dumps(asdict(node) | {"world": world, "number": number})
+    # In one write, because others write into the same pipe.
+    print(f"{line}\n", end="", flush=True)
     return 0
 
 

@@ -259,6 +259,7 @@ class Job:
     exclusive : whether its nodes are closed to other jobs; None if unknown.
     submitted, started, ends : in the local time of this machine; None if unknown, or without end.
     output : the file of its output; None if unknown.
+    scheduler : the name of another scheduler that gave the nodes (`escala.runtime.allocation`).
     """
 
     number: str
@@ -268,6 +269,7 @@ class Job:
     started: datetime | None
     ends: datetime | None
     output: str | None = None
+    scheduler: str = "slurm"
 
 
 def job_number() -> str | None:
@@ -396,11 +398,11 @@ def require_host() -> None:
     InputError : this shell holds an allocation, and this machine is no node of it.
     """
     job, nodes = job_number(), os.environ.get("SLURM_JOB_NODELIST")
+    here = socket.gethostname()
     # SLURM names the node to every process that it starts on one.
     if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
         return
-    here = socket.gethostname()
-    if any(same_host(here, name) for name in (nodes, *_list_hosts(nodes))):
+    if any(is_here(name) for name in (nodes, *_list_hosts(nodes))):
         return
     raise InputError(
         "SLURM_JOB_ID",
@@ -410,6 +412,11 @@ def require_host() -> None:
         f"start the call on a node: srun --jobid={job} --nodes=1 --pty …; or in a job script; to "
         "measure this machine, leave the allocation",
     )
+
+
+def is_here(name: str) -> bool:
+    """Return whether a name is one of this machine."""
+    return same_host(socket.gethostname(), name)
 
 
 def same_host(first: str, second: str) -> bool:

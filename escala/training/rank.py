@@ -21,7 +21,7 @@ from escala.core import alone, children, errors, plugins
 from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, probe_of_plan
-from escala.runtime.spawn import process_of_environment
+from escala.runtime.spawn import HOST, process_of_environment
 from escala.strategies.base import Place
 from escala.training.process import PARTS, Measurements, load_reader
 
@@ -93,7 +93,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Measure
         | {
             "seconds": seconds,
             "load": load.sums,
-            "host": socket.gethostname(),
+            "host": os.environ.get(HOST) or socket.gethostname(),
             # A number that is new at each boot (man 4 random).
             "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip(),
             "step": os.environ.get("SLURM_STEP_ID"),

@@ -30,7 +30,7 @@ from escala.engines import environments
 from escala.measure.allocated import Allocated
 from escala.measure.plan import until_stop, plan_session, table_of
 from escala.probes import PROBES
-from escala.runtime import slurm
+from escala.runtime import allocation
 from escala.workflow import internals
 from escala.workflow.experiments import Experiments, refuse
 from escala.workflow.lifecycle import Lifecycle
@@ -52,7 +52,7 @@ EXPERIMENTS = Experiments(ROOT, WORKDIR, *internals.experiment_settings(workflow
 EXPERIMENT = EXPERIMENTS.default
 # A job that this call submits has another allocation: the executor removes the variable.
 ALLOCATED = Allocated(
-    slurm.job_number() if workflow.is_main_process else None, lambda: workflow.local_exec
+    allocation.job_number() if workflow.is_main_process else None, lambda: workflow.local_exec
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +24,7 @@ from escala.experiment.scaling import smaller_size
 from escala.measure import table
 from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, by_nodes, plan_session, table_of
-from escala.runtime import asking, slurm
+from escala.runtime import allocation, asking, slurm
 from escala.runtime.layout import Layout, Node
 from escala.runtime.node import MARK
 from escala.workflow.experiments import Experiments
@@ -125,7 +127,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def call(local: bool = True, main: bool = True) -> Allocated:
-    return Allocated(slurm.job_number() if main else None, lambda: local)
+    return Allocated(allocation.job_number() if main else None, lambda: local)
 
 
 def run(layout: str, repeat: int | None = 1) -> Run:
@@ -198,7 +200,7 @@ def test_a_run_is_not_recorded_where_the_job_has_lost_a_node(tmp_path, monkeypat
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     asking.require_answers([])
     asking.require_answers(["n1", "n2"])
-    with pytest.raises(InputError, match=r"SLURM_JOB_ID.*17.*no longer has n3,"):
+    with pytest.raises(InputError, match=r"job.*17.*no longer has n3,"):
         asking.require_answers(["n2", "n3"])
 
 
@@ -310,3 +312,75 @@ def test_a_session_that_decides_needs_one_job(tmp_path):
     (tmp_path / "demo.yaml").write_text(yaml.safe_dump(settings))
     with pytest.raises(InputError, match="jobs_by_nodes"):
         load(tmp_path / "demo.yaml")
+
+
+NAMES = st.from_regex(r"[a-z]{1,3}[0-9]{0,3}(-ib)?", fullmatch=True)
+HOSTS = st.dictionaries(NAMES, st.integers(2, 5), min_size=1, max_size=4)
+
+
+@given(HOSTS)
+def test_all_forms_of_a_list_of_hosts_are_read_alike(slots):
+    items = slots.items()
+    texts = (
+        "\n".join(name for name, count in items for _ in range(count)),  # PBS, LSF's file
+        " ".join(f"{name} {count}" for name, count in items),  # LSF
+        ",".join(f"{name}:{count}" for name, count in items),  # MPICH
+        "\n".join(f"{name} slots={count}  # of Open MPI" for name, count in items),
+    )
+    assert [list(allocation.parse_hosts(text).items()) for text in texts] == [list(items)] * 4
+    assert allocation.parse_hosts("\n".join(slots)) == dict.fromkeys(slots)
+
+
+def test_ranges_of_hosts_stand_for_their_names_in_order():
+    assert list(allocation.parse_hosts("n[08-11,3]-ib,m1")) == [
+        *("n08-ib", "n09-ib", "n10-ib", "n11-ib", "n3-ib", "m1")
+    ]
+    assert allocation.parse_hosts("r[1-2]c[1-2]:4") == dict.fromkeys(
+        ["r1c1", "r1c2", "r2c1", "r2c2"], 4
+    )
+    for text in ("4 n1", "n[a-b]", "n1:many"):
+        with pytest.raises(ValueError, match=text.split()[0].replace("[", r"\[")):
+            allocation.parse_hosts(text)
+
+
+#: What each scheduler tells of a job of two hosts with four cores each.
+TOLD = {
+    "pbs": {"PBS_JOBID": "12.server", "PBS_NODEFILE": "{file}", "NCPUS": "4"},
+    "lsf": {"LSB_JOBID": "12", "LSB_MCPU_HOSTS": "n1 4 n2 4"},
+    "flux": {"FLUX_URI": "local:///tmp/flux-{name}/local-0"},
+    "hosts": {"ESCALA_HOSTS": "n[1-2]:4"},
+}
+
+
+@pytest.mark.parametrize("scheduler", TOLD)
+def test_each_scheduler_tells_the_hosts_of_a_job_and_their_cores(scheduler, tmp_path, monkeypatch):
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    # By its manual, `flux resource list` writes what its format asks for, in one line.
+    answers = 'case "$1" in getattr) echo f12;; *) echo "n[1-2] 8 2";; esac'
+    (tmp_path / "flux").write_text(f"#!/bin/sh\n{answers}\n")
+    (tmp_path / "flux").chmod(0o755)
+    (tmp_path / "file").write_text("n1\nn2\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name, value in TOLD[scheduler].items():
+        monkeypatch.setenv(name, value.format(file=tmp_path / "file", name=tmp_path.name))
+    assert allocation.cores_by_host() == {"n1": 4, "n2": 4}
+    job, allocated = allocation.ask_job(), call()
+    assert (job.scheduler, allocation.hosts(job)) == (scheduler, ["n1", "n2"])
+    assert re.fullmatch(r"[\w-]*12[\w-]*|hosts-\w+", job.number)
+    assert allocated.nodes_of(run("2x3", 2)) == ["n2", "n1"]
+    allocated.require([run("2x1")])
+    with pytest.raises(InputError, match="needs 3 nodes"):
+        allocated.require([run("3x1")])
+    # The end of the job stands in the script that `escala submit` writes.
+    assert allocated.lack_of_time([600.0], True) is None
+    monkeypatch.setenv("ESCALA_JOB_ENDS", str(int(time.time()) + 400))
+    assert "ends in 6 min" in allocated.lack_of_time([600.0], True)
+    assert allocated.lack_of_time([100.0], True) is None
+
+
+def test_a_list_of_hosts_that_cannot_be_read_is_refused_with_the_remedy(monkeypatch):
+    for text in ("n1:many", " , "):
+        monkeypatch.setenv("ESCALA_HOSTS", text)
+        with pytest.raises(InputError, match=r"ESCALA_HOSTS.*n1,n2"):
+            allocation.cores_by_host()

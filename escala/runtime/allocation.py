@@ -1,0 +1,225 @@
+"""The hosts that the job of this process holds, and how a program is started on them.
+
+| scheduler | told by | programs are started by |
+|---|---|---|
+| `hosts`: a list of the user | `ESCALA_HOSTS`: names, or a file of them | ssh |
+| `slurm` | `SLURM_JOB_ID`, `scontrol` | `srun` |
+| `pbs` | `PBS_JOBID`, the file `PBS_NODEFILE` | ssh |
+| `lsf` | `LSB_JOBID`, `LSB_MCPU_HOSTS` or the file `LSB_DJOB_HOSTFILE` | ssh |
+| `flux` | `FLUX_URI`, `flux resource list` | ssh |
+
+The first that is told counts. `ESCALA_SSH` holds the words of ssh with its options, or of another
+program that takes a host and a command line and passes its input on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from escala.core.errors import InputError
+from escala.runtime import slurm
+
+#: The variable with the hosts that a user names, and the one with the end of a job, in seconds of
+#: the epoch, which `escala submit` writes into scripts of schedulers other than SLURM.
+HOSTS, ENDS = "ESCALA_HOSTS", "ESCALA_JOB_ENDS"
+#: The variables of schedulers, besides SLURM, with the number of the job of a process.
+_NUMBERS = {"pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "flux": "FLUX_URI"}
+#: A name, perhaps with ranges of numbers; or the count of the last name: `4`, `slots=4`.
+_WORD = re.compile(r"(?:[^\s,\[\]]|\[[^\]]*\])+")
+_COUNT = re.compile(r"(?:slots=)?(\d+)")
+_RANGES = re.compile(r"([^\[]*)\[([^\]]+)\](.*)")
+
+
+def scheduler() -> str | None:
+    """Return the scheduler of the job of this process, `hosts` for a list; None without a job."""
+    if os.environ.get(HOSTS):
+        return "hosts"
+    if slurm.job_number():
+        return "slurm"
+    return next((name for name, number in _NUMBERS.items() if os.environ.get(number)), None)
+
+
+def by_slurm() -> bool:
+    """Return whether `srun` starts the programs of a job: no other scheduler gave the hosts."""
+    return scheduler() in (None, "slurm")
+
+
+def job_number() -> str | None:
+    """Return the number of the job of this process as a name of a file; None outside of a job.
+
+    A list of hosts has a name of its content.
+    """
+    match scheduler():
+        case None:
+            return None
+        case "slurm":
+            return slurm.job_number()
+        case "hosts":
+            return f"hosts-{hashlib.sha256(os.environ[HOSTS].encode()).hexdigest()[:8]}"
+        case "flux":
+            number = _ask_flux(os.environ["FLUX_URI"], "getattr", "jobid").strip() or "flux"
+        case other:
+            number = os.environ[_NUMBERS[other]]
+    return re.sub(r"[^\w-]+", "-", number)
+
+
+def ask_job() -> slurm.Job | None:
+    """Return the job of this process, or None. What a scheduler does not tell is unknown."""
+    number, name = job_number(), scheduler()
+    if number is None or name == "slurm":
+        return slurm.ask_job(number) if number else None
+    ends = os.environ.get(ENDS)
+    return slurm.Job(
+        number=number,
+        nodes=",".join(cores_by_host()),
+        exclusive=None,
+        submitted=None,
+        started=None,
+        ends=datetime.fromtimestamp(int(ends), UTC) if ends else None,
+        scheduler=name,
+    )
+
+
+def hosts(job: slurm.Job) -> list[str]:
+    """Return the names of a job's hosts, in the order of its scheduler."""
+    return slurm.hosts(job) if job.scheduler == "slurm" else list(cores_by_host())
+
+
+def cores_by_host() -> dict[str, int | None]:
+    """Return the hosts of a job of this process with the cores that it has on each.
+
+    Returns
+    -------
+    None for the cores: all that a process there may use, as always with SLURM, which binds
+    processes. Empty with SLURM and outside of a job.
+
+    Raises
+    ------
+    InputError : the list of hosts cannot be read.
+    """
+    get = os.environ.get
+    match scheduler():
+        case "hosts":
+            return _read(HOSTS, get(HOSTS))
+        case "pbs":
+            found = _read("PBS_NODEFILE", get("PBS_NODEFILE", ""))
+            # A host stands there once for each process of MPI, which has NCPUS cores.
+            return {name: max(n or 1, int(get("NCPUS") or 1)) for name, n in found.items()}
+        case "lsf":
+            told = next(filter(get, ("LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE")), "LSB_MCPU_HOSTS")
+            return {name: n or 1 for name, n in _read(told, get(told, "")).items()}
+        case "flux":
+            options = ("--states=up", "--no-header", "--format={nodelist} {ncores} {nnodes}")
+            found = {}
+            listed = _ask_flux(get("FLUX_URI"), "resource", "list", *options)
+            for names, cores, nodes in re.findall(r"^(\S+) (\d+) (\d+)\s*$", listed, re.M):
+                found |= dict.fromkeys(parse_hosts(names), int(cores) // int(nodes))
+            return found
+    return {}
+
+
+@cache
+def _ask_flux(uri: str | None, *words: str) -> str:
+    return slurm.ask(["flux", *words])
+
+
+def _read(variable: str, text: str) -> dict[str, int | None]:
+    """Read a list of hosts from the value of a variable, or from the file that it names."""
+    file = Path(text)
+    try:
+        if found := parse_hosts(file.read_text(encoding="utf-8") if file.is_file() else text):
+            return found
+        reason = "names no host"
+    except ValueError as error:
+        reason = str(error)
+    raise InputError(variable, text, reason, "name hosts, such as n1,n2 or n[1-4]:16; or a file")
+
+
+def parse_hosts(text: str) -> dict[str, int | None]:
+    """Read a list of hosts, in any of the forms of schedulers and of MPI, in its order.
+
+    Parameters
+    ----------
+    text : `n1 n1 n2 n2` and `n1 2 n2 2` are one list. So are `n[1-2]:2`, and lines such as
+        `n1 slots=2  # old`.
+
+    Returns
+    -------
+    The slots of each host; None for all if no host has a number and none stands there twice.
+
+    Raises
+    ------
+    ValueError : a number without a host, or a range that is none.
+    """
+    found: dict[str, int] = {}
+    last, are_counted = [], False
+    for word in _WORD.findall(re.sub("#.*", "", text)):
+        name, _, slots = word.partition(":")
+        count = _COUNT.fullmatch(slots or name)
+        if slots and not count:
+            raise ValueError(f"{word!r} is no host with a number of cores")
+        if slots or not count:
+            last = _expand(name)
+            are_counted |= any(host in found for host in last)
+            for host in last:
+                found[host] = found.get(host, 0) + 1
+        if count:
+            if not last:
+                raise ValueError(f"{word!r} is a number without a host")
+            are_counted = True
+            for host in last:
+                found[host] += int(count[1]) - 1
+            last = []
+    return dict(found) if are_counted else dict.fromkeys(found)
+
+
+def _expand(name: str) -> list[str]:
+    """Return the names that `n[01-03,7]-ib` stands for."""
+    match = _RANGES.fullmatch(name)
+    if match is None:
+        return [name]
+    prefix, ranges, rest = match.groups()
+    names = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise ValueError(f"{name!r} has no range such as [1-4,7]")
+        for number in range(int(first), int(last or first) + 1):
+            names += [f"{prefix}{number:0{len(first)}}{tail}" for tail in _expand(rest)]
+    return names
+
+
+def step(
+    job: str,
+    nodes: int,
+    tasks: int,
+    names: Sequence[str],
+    mpi: str = "none",
+    options: Sequence[str] = (),
+) -> list[str]:
+    """Return the words that start a program over some hosts of a job, that of this process.
+
+    The processes bind themselves. What is started so may run at the same time as other steps.
+
+    Parameters
+    ----------
+    tasks : the count of processes over all hosts.
+    names : the hosts. If empty, the first `nodes` hosts of the job.
+    mpi, options : the kind of MPI and further options, for `srun`.
+    """
+    if by_slurm():
+        return [*slurm.srun(job, nodes, tasks, names), "--overlap", f"--mpi={mpi}", *options]
+    hosts = ",".join(names or list(cores_by_host())[:nodes])
+    return [sys.executable, "-m", "escala.runtime.spawn", "--hosts", hosts, str(tasks)]
+
+
+def agent() -> str:
+    """Return the program by which `mpirun` starts its daemons: it is called as ssh is."""
+    return f"{sys.executable} -m escala.runtime.spawn --agent"
