@@ -1,4 +1,4 @@
-"""Write the script of a SLURM job that measures an experiment, and submit it with --now.
+"""Write the script of a job that measures an experiment; with SLURM, submit it with --now.
 
 All runs of the experiment are measured in one job, one after the other, on the same nodes. So both
 sides of a ratio run on the same nodes, minutes apart. You wait in the queue only once.
@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from escala.core import console, environment
 from escala.core.arguments import Parser
@@ -31,6 +32,7 @@ from escala.experiment.runs import engines_of
 from escala.measure import estimate, missing
 from escala.measure.plan import plan_session, until_stop
 from escala.runtime import slurm
+from escala.runtime.allocation import ENDS
 from escala.workflow import call as workflow
 
 EXAMPLES = """\
@@ -40,6 +42,7 @@ examples:
   escala submit FILE --now                            submit it as well
   escala submit FILE --time 04:00:00 --setup 'module load gcc/12' --hint nomultithread
   escala submit FILE -- --config title='Second try'   arguments after -- go to Snakemake
+  escala submit FILE --for pbs                        the script for another scheduler
 
 the three steps of an experiment on a cluster, from the login node:
   escala run prepare -e FILE      data; this may need the network
@@ -49,7 +52,7 @@ the three steps of an experiment on a cluster, from the login node:
 The script is written to results/NAME/job.sh. You may change it, and submit it by sbatch. What
 sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_PARTITION=cpu.
 """
-#: Options of sbatch that a site may require, each with a description of its value.
+#: Options of a scheduler that a site may require, each with a description of its value.
 OPTIONS = {
     "account": "the account whose compute time is used",
     "partition": "the queue",
@@ -58,6 +61,97 @@ OPTIONS = {
     "qos": "the quality of service",
     "gres": "devices of a node, such as gpu:4",
     "hint": "nomultithread: one process for each physical core",
+}
+
+
+class Scheduler(NamedTuple):
+    """What the job script of a scheduler holds. `write_script` describes the fields of the texts.
+
+    Attributes
+    ----------
+    submit : the command that submits the script.
+    sign : the beginning of a line that the scheduler reads.
+    words : what it reads on such lines.
+    options : the words of options of `escala submit`, by their names.
+    begin : lines before the runs.
+    call : the words before the call of Snakemake.
+    """
+
+    submit: str
+    sign: str
+    words: tuple[str, ...]
+    options: Mapping[str, str]
+    begin: tuple[str, ...] = (
+        "cd {folder}",
+        # The runs of a repeat begin only if they can end.
+        "export {ends}=$(($(date +%s) + {seconds}))",
+    )
+    call: str = "timeout --foreground --preserve-status {term_after} "
+
+
+SCHEDULERS = {
+    "slurm": Scheduler(
+        "sbatch {file}",
+        "#SBATCH",
+        (
+            "--job-name=escala-{name}",
+            "--chdir={cwd}",
+            "--output={logs}/job-%j.log",
+            # SLURM may start a job again, such as after the loss of a node. The output is then
+            # appended.
+            "--open-mode=append",
+            "--nodes={nodes}",
+            "--ntasks-per-node={tasks}",
+            "--cpus-per-task={cores}",
+            "--exclusive",
+            # 0 asks for all the memory of the nodes.
+            "--mem=0",
+            "--time={time}",
+            "--signal=B:TERM@{term_seconds}",
+        ),
+        {name: f"--{name}={{}}" for name in OPTIONS},
+        begin=(),
+        call="",
+    ),
+    "pbs": Scheduler(
+        "qsub {file}",
+        "#PBS",
+        (
+            # Older releases take 15 characters.
+            "-N escala-{name:.8}",
+            "-j oe",
+            "-o {logs}/",
+            "-l select={nodes}:ncpus={node_cores}:mpiprocs={node_cores}",
+            "-l place=scatter:exclhost",
+            "-l walltime={clock}",
+        ),
+        {"account": "-A {}", "partition": "-q {}"},
+    ),
+    "lsf": Scheduler(
+        "bsub < {file}",
+        "#BSUB",
+        (
+            "-J escala-{name}",
+            "-o {logs}/job-%J.log",
+            "-n {slots}",
+            '-R "span[ptile={node_cores}]"',
+            "-x",
+            "-W {minutes}",
+        ),
+        {"account": "-P {}", "partition": "-q {}", "reservation": "-U {}"},
+    ),
+    "flux": Scheduler(
+        "flux batch {file}",
+        "# flux:",
+        (
+            "--job-name=escala-{name}",
+            "--output={logs}/job-{{{{id}}}}.log",
+            "--nodes={nodes}",
+            "--exclusive",
+            "--time-limit={minutes}m",
+        ),
+        {"account": "--bank={}", "partition": "--queue={}", "constraint": "--requires={}"},
+    ),
 }
 #: Seconds before the end of the job at which Snakemake, which replaces its shell, gets SIGTERM.
 #: SLURM may send the signal up to a minute earlier.
@@ -77,7 +171,7 @@ _SCRIPT = """\
 {options}
 
 {lines}
-# With exec, the signal before the end reaches Snakemake, which ends the run that goes on.
+# With exec, a signal before the end reaches Snakemake, which ends the run that goes on.
 exec {command}
 """
 
@@ -89,7 +183,9 @@ def add(parser: Parser) -> None:
         "experiment", nargs="?", metavar="FILE", default=argparse.SUPPRESS, help=text
     )
     workflow.add_experiment(parser)
-    parser.add_argument("--now", action="store_true", help="submit the job, too")
+    text = "the scheduler that will run the job; default: slurm"
+    parser.add_argument("--for", dest="scheduler", choices=SCHEDULERS, default="slurm", help=text)
+    parser.add_argument("--now", action="store_true", help="submit the job, too (slurm)")
     text = "with --now: wait until the job has ended, and end with its exit code"
     parser.add_argument("--wait", action="store_true", help=text)
     parser.add_argument(
@@ -98,7 +194,9 @@ def add(parser: Parser) -> None:
     text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
     parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
     for name, what in OPTIONS.items():
-        parser.add_argument(f"--{name}", metavar="NAME", help=f"for sbatch: {what}")
+        by = [key for key, value in SCHEDULERS.items() if name in value.options]
+        text = f"{what} ({', '.join(by)})"
+        parser.add_argument(f"--{name}", metavar="NAME", help=text)
     parser.add_argument(
         "--output", metavar="FILE", help="file to write; default: results/NAME/job.sh"
     )
@@ -108,7 +206,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.wait and not arguments.now:
         raise InputError("--wait", None, "is for a job that --now submits", "add --now")
     options = {name: value for name in OPTIONS if (value := getattr(arguments, name))}
+    scheduler = SCHEDULERS[arguments.scheduler]
     require_plain(options, arguments.time)
+    if arguments.now and arguments.scheduler != "slurm":
+        command = scheduler.submit.format(file="FILE")
+        remedy = f"leave it out, and submit the script: {command}"
+        raise InputError("--now", arguments.scheduler, "is submitted by yourself", remedy)
+    for name in options.keys() - scheduler.options.keys():
+        remedy = f"leave it out, and write a line {scheduler.sign} … into the script"
+        raise InputError(f"--{name}", arguments.scheduler, "has no such option here", remedy)
     e = load(workflow.file_of(arguments))
     runs = select_runs(e)
     file = ["-e", arguments.experiment] if arguments.experiment else []
@@ -124,7 +230,7 @@ def run(arguments: argparse.Namespace) -> int:
     time = estimate.time_of(runs)
     limit = arguments.time or format_time(time.minutes)
     snakemake = workflow.call_of(arguments, ["runs", "--cores", "all"])
-    text = write_script(e, shape, limit, options, arguments.setup, snakemake)
+    text = write_script(e, shape, limit, options, arguments.setup, snakemake, scheduler)
     environment.claim_results(Path("results", e.name))
     _log(e, "").parent.mkdir(parents=True, exist_ok=True)
     path = arguments.output or f"results/{e.name}/job.sh"
@@ -136,9 +242,10 @@ def run(arguments: argparse.Namespace) -> int:
         f"{'as --time says' if arguments.time else time.why}."
     )
     if not arguments.now:
-        where = "" if shutil.which("sbatch") else "on the login node of a cluster: "
+        command = scheduler.submit.format(file=shlex.quote(path))
+        where = "" if shutil.which(command.split()[0]) else "on the login node of a cluster: "
         where += f"{prepare}; " * bool(unprepared)
-        say(f"Next: {where}sbatch {shlex.quote(path)}; {report}")
+        say(f"Next: {where}{command}; {report}")
         return console.DONE
     number = submit(path)
     say(f"Submitted: job {number}. Its output: {_log(e, number)}")
@@ -212,50 +319,55 @@ def write_script(
     options: Mapping[str, str],
     lines: Sequence[str],
     command: Sequence[str],
+    scheduler: Scheduler = SCHEDULERS["slurm"],
 ) -> str:
     """Return the text of the job script.
 
     Parameters
     ----------
     time : the time limit as SLURM reads it.
-    options : further options of sbatch with their values, without dashes.
+    options : options of the scheduler with their values, by the names of `OPTIONS`.
     lines : lines of the shell before the environment is activated.
     command : the call of Snakemake.
     """
-    all_options = {
-        "job-name": f"escala-{e.name}",
-        "chdir": Path.cwd(),
-        "output": _log(e, "%j"),
-        # SLURM may start a job again, such as after the loss of a node. The output is then
-        # appended.
-        "open-mode": "append",
+    seconds = _seconds(time)
+    minutes, hours = seconds // 60, seconds // 3600
+    fields = {
+        "name": e.name,
+        "cwd": Path.cwd(),
+        "folder": shlex.quote(str(Path.cwd())),
+        "logs": _log(e, "").parent,
         "nodes": shape.nodes,
-        "ntasks-per-node": shape.tasks,
-        "cpus-per-task": shape.cores,
-        "exclusive": None,
-        # 0 asks for all the memory of the nodes.
-        "mem": 0,
+        "tasks": shape.tasks,
+        "cores": shape.cores,
+        "node_cores": shape.tasks * shape.cores,
+        "slots": shape.nodes * shape.tasks * shape.cores,
         "time": time,
-        "signal": f"B:TERM@{TERM_SECONDS}",
-        **options,
+        "seconds": seconds,
+        "minutes": minutes,
+        "clock": f"{hours:02}:{minutes % 60:02}:{seconds % 60:02}",
+        "term_seconds": TERM_SECONDS,
+        "term_after": seconds - TERM_SECONDS,
+        "ends": ENDS,
     }
+    words = [word.format_map(fields) for word in scheduler.words]
+    words += [scheduler.options[name].format(value) for name, value in options.items()]
+    # Double quotes where the name of a folder holds a space.
+    words = [
+        json.dumps(word, ensure_ascii=False) if re.match(r"--\S*\s", word) else word
+        for word in words
+    ]
     # A job gets further variables from its site. They are in no key of a program.
     shell = []
     if CALLERS_VARIABLES in os.environ:
         value = shlex.quote(os.environ[CALLERS_VARIABLES])
         shell = [f"export {CALLERS_VARIABLES}={value}"]
-    words = [
-        f"--{name}" + ("" if value is None else f"={value}") for name, value in all_options.items()
-    ]
-    # Double quotes where an option holds a space.
-    words = [
-        json.dumps(word, ensure_ascii=False) if re.search(r"\s", word) else word for word in words
-    ]
+    begin = [line.format_map(fields) for line in scheduler.begin]
     return _SCRIPT.format(
         name=e.name,
-        options="\n".join(f"#SBATCH {word}" for word in words),
-        lines="\n".join([*lines, *shell, activation()]),
-        command=shlex.join(command),
+        options="\n".join(f"{scheduler.sign} {word}" for word in words),
+        lines="\n".join([*begin, *lines, *shell, activation()]),
+        command=scheduler.call.format_map(fields) + shlex.join(command),
     )
 
 

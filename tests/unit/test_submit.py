@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time as clock
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -122,6 +123,48 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
     assert submit.format_time(60 * 24 * 2 + 61) == "2-01:01:00"
 
 
+#: What asks each scheduler for 8 nodes of 12 cores, alone, for an hour and a half.
+ASKED = {
+    "pbs": ["#PBS -l select=8:ncpus=12:mpiprocs=12", "#PBS -l place=scatter:exclhost",
+            "#PBS -l walltime=25:30:00", "#PBS -A p1", "#PBS -q cpu"],
+    "lsf": ["#BSUB -n 96", '#BSUB -R "span[ptile=12]"', "#BSUB -x", "#BSUB -W 1530", "#BSUB -P p1",
+            "#BSUB -q cpu"],
+    "flux": ["# flux: --nodes=8", "# flux: --exclusive", "# flux: --time-limit=1530m",
+             "# flux: --bank=p1", "# flux: --queue=cpu"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_other_schedulers_are_asked_for_the_same_in_their_own_words(name, folder):
+    e = Experiment(SETTINGS, "small.yaml")
+    options, call = {"account": "p1", "partition": "cpu"}, ["snakemake", "runs"]
+    shape, scheduler = estimate.shape(runs_of(e)), submit.SCHEDULERS[name]
+    text = submit.write_script(e, shape, "1-01:30:00", options, (), call, scheduler)
+    lines = text.splitlines()
+    assert set(ASKED[name]) <= set(lines)
+    # What a scheduler reads stands before the first line of the shell.
+    read = [number for number, line in enumerate(lines) if line.startswith(scheduler.sign)]
+    assert all(line.startswith("#") for line in lines[: read[-1]])
+    assert read == [*range(read[0], read[-1] + 1)]
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_without_a_signal_of_the_scheduler_the_script_sends_one_before_its_end(folder, monkeypatch):
+    e, call = Experiment(SETTINGS, "small.yaml"), [f"{folder}/snakemake"]
+    time = f"0:{(submit.TERM_SECONDS + 2) // 60}:{(submit.TERM_SECONDS + 2) % 60}"
+    shape = estimate.shape(runs_of(e))
+    text = submit.write_script(e, shape, time, {}, (), call, submit.SCHEDULERS["pbs"])
+    (folder / "job.sh").write_text(text)
+    program = WAITS.replace("exit 0", "exit 75").replace("$$ $*", "$(pwd):$ESCALA_JOB_ENDS")
+    (folder / "snakemake").write_text(program)
+    (folder / "snakemake").chmod(0o755)
+    before = int(clock.time())
+    done = subprocess.run(["bash", folder / "job.sh"], cwd="/", timeout=30)
+    where, ends = (folder / "said").read_text().splitlines()[0].split(":")
+    assert done.returncode == 75 and where == str(folder)
+    assert 0 <= int(ends) - before - submit.TERM_SECONDS - 2 <= 10
+
+
 @pytest.mark.parametrize(
     ("options", "time", "reason"),
     [
@@ -197,6 +240,18 @@ def test_the_command_writes_the_script_and_says_what_comes_next(folder):
     assert "run prepare -e small.yaml" in done.stderr and "run report -e small.yaml" in done.stderr
     refused = called(folder, "small.yaml", "--now")
     assert refused.returncode == 2 and "is not prepared" in refused.stderr
+
+
+def test_the_script_of_another_scheduler_is_written_with_the_command_that_submits_it(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
+    done = called(folder, "small.yaml", "--for", "lsf", "--account", "p1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (folder / "results/small/job.sh").read_text()
+    assert "#BSUB" in done.stdout and "#SBATCH" not in done.stdout
+    assert "bsub < results/small/job.sh" in done.stderr
+    for words in (["--now"], ["--gres", "gpu:4"]):
+        refused = called(folder, "small.yaml", "--for", "lsf", *words)
+        assert refused.returncode == 2 and words[0] in refused.stderr
 
 
 def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
