@@ -75,6 +75,15 @@ def _cluster() -> str | None:
     return _refusal(require_machine)
 
 
+def _ssh() -> str | None:
+    return None if shutil.which("ssh") and sshd() else "no ssh, or no sshd"
+
+
+def sshd() -> str | None:
+    """Return the path of the server of OpenSSH, which is seldom on the PATH."""
+    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
 def _environment(engine: str) -> str | None:
     return _refusal(lambda: environments.python(engine))
 
@@ -106,6 +115,7 @@ NEEDS = {
         _chromium,
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
+    "ssh": ("ssh", _ssh, "install both, on Debian: apt-get install openssh-server"),
     "docs": ("docs", _zensical, "uv sync --group docs"),
     "axe": ("axe", _axe, "install it: npm ci --prefix tests/browser"),
 } | {

@@ -109,19 +109,19 @@ def cores_by_host() -> dict[str, int | None]:
         case "hosts":
             return _read(HOSTS, get(HOSTS))
         case "pbs":
-            found = _read("PBS_NODEFILE", get("PBS_NODEFILE", ""))
-            # A host stands there once for each process of MPI, which has NCPUS cores.
-            return {name: max(n or 1, int(get("NCPUS") or 1)) for name, n in found.items()}
+            slots = _read("PBS_NODEFILE", get("PBS_NODEFILE", ""))
+            # A host stands there once for each process of MPI, be it one with all NCPUS cores.
+            return {name: max(n or 1, int(get("NCPUS") or 1)) for name, n in slots.items()}
         case "lsf":
-            told = next(filter(get, ("LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE")), "LSB_MCPU_HOSTS")
-            return {name: n or 1 for name, n in _read(told, get(told, "")).items()}
+            variable = "LSB_MCPU_HOSTS" if get("LSB_MCPU_HOSTS") else "LSB_DJOB_HOSTFILE"
+            return {name: n or 1 for name, n in _read(variable, get(variable, "")).items()}
         case "flux":
             options = ("--states=up", "--no-header", "--format={nodelist} {ncores} {nnodes}")
-            found = {}
+            cores = {}
             listed = _ask_flux(get("FLUX_URI"), "resource", "list", *options)
-            for names, cores, nodes in re.findall(r"^(\S+) (\d+) (\d+)\s*$", listed, re.M):
-                found |= dict.fromkeys(parse_hosts(names), int(cores) // int(nodes))
-            return found
+            for names, count, nodes in re.findall(r"^(\S+) (\d+) (\d+)\s*$", listed, re.M):
+                cores |= dict.fromkeys(parse_hosts(names), int(count) // int(nodes))
+            return cores
     return {}
 
 
@@ -134,8 +134,8 @@ def _read(variable: str, text: str) -> dict[str, int | None]:
     """Read a list of hosts from the value of a variable, or from the file that it names."""
     file = Path(text)
     try:
-        if found := parse_hosts(file.read_text(encoding="utf-8") if file.is_file() else text):
-            return found
+        if slots := parse_hosts(file.read_text(encoding="utf-8") if file.is_file() else text):
+            return slots
         reason = "names no host"
     except ValueError as error:
         reason = str(error)
@@ -158,7 +158,7 @@ def parse_hosts(text: str) -> dict[str, int | None]:
     ------
     ValueError : a number without a host, or a range that is none.
     """
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     last, are_counted = [], False
     for word in _WORD.findall(re.sub("#.*", "", text)):
         name, _, slots = word.partition(":")
@@ -167,17 +167,17 @@ def parse_hosts(text: str) -> dict[str, int | None]:
             raise ValueError(f"{word!r} is no host with a number of cores")
         if slots or not count:
             last = _expand(name)
-            are_counted |= any(host in found for host in last)
+            are_counted |= any(host in totals for host in last)
             for host in last:
-                found[host] = found.get(host, 0) + 1
+                totals[host] = totals.get(host, 0) + 1
         if count:
             if not last:
                 raise ValueError(f"{word!r} is a number without a host")
             are_counted = True
             for host in last:
-                found[host] += int(count[1]) - 1
+                totals[host] += int(count[1]) - 1
             last = []
-    return dict(found) if are_counted else dict.fromkeys(found)
+    return dict(totals) if are_counted else dict.fromkeys(totals)
 
 
 def _expand(name: str) -> list[str]:
@@ -218,8 +218,3 @@ def step(
         return [*slurm.srun(job, nodes, tasks, names), "--overlap", f"--mpi={mpi}", *options]
     hosts = ",".join(names or list(cores_by_host())[:nodes])
     return [sys.executable, "-m", "escala.runtime.spawn", "--hosts", hosts, str(tasks)]
-
-
-def agent() -> str:
-    """Return the program by which `mpirun` starts its daemons: it is called as ssh is."""
-    return f"{sys.executable} -m escala.runtime.spawn --agent"

@@ -195,7 +195,9 @@ def _mpirun_options(launch: Launch, processes: int, release: int) -> Command:
         parameters["oob_tcp_if_include"] = interface
     by_slurm = allocation.by_slurm()
     if other_hosts and not by_slurm:
-        parameters |= {"plm": "rsh", "plm_rsh_agent": allocation.agent()}
+        agent = f"{sys.executable} -m escala.runtime.spawn --agent"
+        # A daemon that writes the shape of its machine into shared memory may crash there.
+        parameters |= {"plm": "rsh", "plm_rsh_agent": agent, "rtc_hwloc_vmhole": "none"}
     elif other_hosts:
         # mpirun starts its daemons on the other nodes by srun, and lets srun choose the nodes.
         parameters["plm_slurm_args"] = (

@@ -101,7 +101,8 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     if arguments.agent:
-        command = ["/bin/sh", "-c", " ".join(arguments.command)]
+        # What it starts there has numbers of its own.
+        command = ["/bin/sh", "-c", f"unset {PROCESS}; {' '.join(arguments.command)}"]
         return start_on_hosts([arguments.processes], 1, command)
     if arguments.hosts:
         return start_on_hosts(arguments.hosts, int(arguments.processes), arguments.command)
@@ -140,17 +141,17 @@ def start_on_hosts(hosts: Sequence[str], processes: int, command: Sequence[str])
     When one of them fails, or this process ends, the connections are closed, and what was started
     there ends.
     """
-    each, started = processes // len(hosts), []
+    per_host, started = processes // len(hosts), []
     script = f"exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(_REMOTE)}"
     try:
         for position, host in enumerate(hosts):
             words = [*shlex.split(os.environ.get(SSH) or _SSH), host, script]
             started.append(children.start(words, os.environ, None, stdin=subprocess.PIPE))
             spawn = [sys.executable, "-m", "escala.runtime.spawn", "--with-input"]
-            spawn += [f"--first={position * each}", str(each), *command]
-            told = [str(Path.cwd()), spawn, os.environ | {HOST: host}]
+            spawn += [f"--first={position * per_host}", str(per_host), *command]
+            plan = [str(Path.cwd()), spawn, os.environ | {HOST: host}]
             with contextlib.suppress(BrokenPipeError):
-                started[-1].stdin.write(json.dumps(told).encode() + b"\n")
+                started[-1].stdin.write(json.dumps(plan).encode() + b"\n")
                 started[-1].stdin.flush()
         failed = first_to_fail(started)
     finally:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,10 +19,14 @@ import pytest
 import yaml
 
 from escala.core.files import read_json
+from escala.experiment import load
+from escala.record.run import measure
 from escala.runtime import allocation, asking
 from tests.calls import python
-from tests.conftest import ROOT
-from tests.programs import eventually, experiment_on
+from tests.conftest import ROOT, sshd
+from tests.programs import JOINING, eventually, experiment_on, prepare
+
+pytestmark = pytest.mark.ssh
 
 #: Meets the other ranks, and writes where it is and how it was reached.
 MEETING = """
@@ -63,9 +66,6 @@ def _free_port() -> int:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[tuple[str, int]]:
     """The words of an ssh that reaches this machine as `one` and `two`, and the server's port."""
-    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ["PATH"])
-    if sshd is None or shutil.which("ssh") is None:
-        pytest.skip("no sshd: on Debian, apt-get install openssh-server")
     folder, port = tmp_path_factory.mktemp("ssh"), _free_port()
     for name in ("host", "user"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
@@ -79,7 +79,7 @@ def server(tmp_path_factory) -> Iterator[tuple[str, int]]:
         f"  IdentityFile {folder}/user\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n"
         f"  UserKnownHostsFile {folder}/known\n  LogLevel ERROR\n"
     )
-    words = [sshd, "-D", "-e", "-f", str(folder / "sshd_config")]
+    words = [sshd(), "-D", "-e", "-f", str(folder / "sshd_config")]
     if os.geteuid() == 0 and not Path("/run/sshd").is_dir():
         # A server of root needs this folder. It gets one that nobody else sees.
         inside = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"'
@@ -89,8 +89,8 @@ def server(tmp_path_factory) -> Iterator[tuple[str, int]]:
         process = subprocess.Popen(words, stderr=log)
     try:
         reached = [*ssh.split(), "one", "true"]
-        if not eventually(lambda: not subprocess.run(reached, capture_output=True).returncode):
-            pytest.skip(f"sshd does not serve here: {(folder / 'log').read_text()[-500:]}")
+        is_up = eventually(lambda: not subprocess.run(reached, capture_output=True).returncode)
+        assert is_up, (folder / "log").read_text()
         yield ssh, port
     finally:
         process.terminate()
@@ -110,15 +110,12 @@ def test_an_experiment_is_measured_on_hosts_of_a_list(hosts, server, tmp_path):
     (folder / "meeting.py").write_text(MEETING)
     command = "python meeting.py {output} {rows_of_rank}"
     workload = {"command": command, "directory": str(folder), "batch": {"rows": 4, "per": "global"}}
-    reference = {"strategy": "torch-ddp", "layout": "1x1"}
     settings = experiment_on(
         "listed",
         {"meeting": workload},
-        repeats=2,
         oversubscribe=False,
         configurations=[{"strategy": "torch-ddp", "layouts": ["1x1", "2x1"]}],
-        references=[reference],
-        networks={"native": {}},
+        references=[{"strategy": "torch-ddp", "layout": "1x1"}],
     )
     (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
     done = python(
@@ -128,18 +125,35 @@ def test_an_experiment_is_measured_on_hosts_of_a_list(hosts, server, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     files = sorted(folder.glob("results/listed/runs/**/rep*/run.json"))
-    runs = {(run["layout"], run["repeat"]): run for run in map(read_json, files)}
+    runs = {run["layout"]: run for run in map(read_json, files)}
     assert {run["status"] for run in runs.values()} == {"ok"}, runs
-    # One node is another one in each repeat, and belongs to the larger layout.
-    found = {key: run["ranks"]["hosts"] for key, run in runs.items()}
-    assert (found["1x1", 1], found["1x1", 2]) == (["one"], ["two"])
-    assert (found["2x1", 1], found["2x1", 2]) == (["one", "two"], ["two", "one"])
+    found = {layout: run["ranks"]["hosts"] for layout, run in runs.items()}
+    assert found == {"1x1": ["one"], "2x1": ["one", "two"]}
     for run in runs.values():
         assert run["ranks"]["launcher"] == "ssh" and run["job"]["nodes"] == ["one", "two"]
         assert [len(cores) for cores in run["ranks"]["cores"]] == [1] * len(run["ranks"]["hosts"])
     for file in folder.glob("results/listed/runs/**/told*.json"):
         assert read_json(file)["connection"].split()[-1] == str(server[1])
-    assert runs["2x1", 1]["link"]["mbit_per_second"] > 0
+    assert runs["2x1"]["link"]["mbit_per_second"] > 0
+
+
+def test_mpirun_starts_ranks_on_hosts_of_a_list(hosts, tmp_path):
+    (tmp_path / "joining.py").write_text(JOINING)
+    workload = {"command": "python joining.py", "directory": str(tmp_path)}
+    layouts = [{"strategy": "mpi", "layouts": ["2x1"]}]
+    references = [{"strategy": "mpi", "layout": "2x1"}]
+    settings = experiment_on(
+        "joined", {"joining": workload}, configurations=layouts, references=references
+    )
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    e = load(tmp_path / "experiment.yaml")
+    prepare(e, tmp_path / "data")
+    request, output = e.request(e.runs[0]), tmp_path / "run" / "run.json"
+    measure(request, tmp_path / "data", output, 100, nodes=["one", "two"])
+    run = read_json(output)
+    assert run["status"] == "ok", run["reason"]
+    assert (run["ranks"]["launcher"], run["ranks"]["hosts"]) == ("mpirun", ["one", "two"])
+    assert run["evaluation"]["scores"]["world"] == 2
 
 
 def spawn(hosts: str, processes: int, code: str, **options) -> subprocess.Popen:
