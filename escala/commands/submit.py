@@ -32,7 +32,7 @@ from escala.experiment.runs import engines_of
 from escala.measure import estimate, missing
 from escala.measure.plan import plan_session, until_stop
 from escala.runtime import slurm
-from escala.runtime.allocation import ENDS
+from escala.runtime.allocation import TIME
 from escala.workflow import call as workflow
 
 EXAMPLES = """\
@@ -65,7 +65,7 @@ OPTIONS = {
 
 
 class Scheduler(NamedTuple):
-    """What the job script of a scheduler holds. `write_script` describes the fields of the texts.
+    """What the job script of a scheduler holds. `write_script` fills in the fields of the texts.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Scheduler(NamedTuple):
     begin: tuple[str, ...] = (
         "cd {folder}",
         # The runs of a repeat begin only if they can end.
-        "export {ends}=$(($(date +%s) + {seconds}))",
+        "export {job_time}=$(date +%s):{seconds}",
     )
     call: str = "timeout --foreground --preserve-status {term_after} "
 
@@ -348,7 +348,7 @@ def write_script(
         "clock": f"{hours:02}:{minutes % 60:02}:{seconds % 60:02}",
         "term_seconds": TERM_SECONDS,
         "term_after": seconds - TERM_SECONDS,
-        "ends": ENDS,
+        "job_time": TIME,
     }
     words = [word.format_map(fields) for word in scheduler.words]
     words += [scheduler.options[name].format(value) for name, value in options.items()]

@@ -107,9 +107,11 @@ class Allocated:
         whole = (job.ends - job.started).total_seconds() if job.started else math.inf
         if not has_measured and takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
             minutes = math.ceil((takes + RESERVE_SECONDS + BEGIN_SECONDS) / 60)
+            time = f"sbatch --time={minutes} FILE"
+            if job.scheduler != "slurm":
+                time = f"{minutes} minutes"
             self.remedy = (
-                f"submit it with more time, since no repeat fits: sbatch --time={minutes} FILE, or "
-                "escala submit again"
+                f"submit it with more time, since no repeat fits: {time}, or escala submit again"
             )
         return (
             f"the runs of the repeat take {duration(takes)}, and this job ends in "

@@ -19,16 +19,17 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.runtime import slurm
 
-#: The variable with the hosts that a user names, and the one with the end of a job, in seconds of
-#: the epoch, which `escala submit` writes into scripts of schedulers other than SLURM.
-HOSTS, ENDS = "ESCALA_HOSTS", "ESCALA_JOB_ENDS"
+#: The variable with the hosts that a user names, and the one with the time of a job, which
+#: `escala submit` writes into scripts of schedulers other than SLURM: `BEGIN:SECONDS`, where BEGIN
+#: are seconds of the epoch.
+HOSTS, TIME = "ESCALA_HOSTS", "ESCALA_JOB_TIME"
 #: The variables of schedulers, besides SLURM, with the number of the job of a process.
 _NUMBERS = {"pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "flux": "FLUX_URI"}
 #: A name, perhaps with ranges of numbers; or the count of the last name: `4`, `slots=4`.
@@ -75,14 +76,15 @@ def ask_job() -> slurm.Job | None:
     number, name = job_number(), scheduler()
     if number is None or name == "slurm":
         return slurm.ask_job(number) if number else None
-    ends = os.environ.get(ENDS)
+    times = re.fullmatch(r"(\d+):(\d+)", os.environ.get(TIME, ""))
+    started = datetime.fromtimestamp(int(times[1]), UTC) if times else None
     return slurm.Job(
         number=number,
         nodes=",".join(cores_by_host()),
         exclusive=None,
         submitted=None,
-        started=None,
-        ends=datetime.fromtimestamp(int(ends), UTC) if ends else None,
+        started=started,
+        ends=started and started + timedelta(seconds=int(times[2])),
         scheduler=name,
     )
 

@@ -126,12 +126,15 @@ def require_answers(names: Sequence[str]) -> None:
     InputError : a node is lost. The message has the remedy.
     """
     if lost := find_silent_nodes(names):
+        remedy = "the same call, or the same script, goes on in a job with other nodes"
+        if not allocation.by_slurm():
+            remedy = f"see why: ssh {lost[0]} true; then the same call goes on"
         raise InputError(
             "job",
             allocation.job_number(),
             f"no longer has {', '.join(lost)}, where nothing can be started: the run is not "
             "recorded, and what was measured before is kept",
-            "the same call, or the same script, goes on in a job with other nodes",
+            remedy,
         )
 
 

@@ -372,11 +372,14 @@ def test_each_scheduler_tells_the_hosts_of_a_job_and_their_cores(scheduler, tmp_
     allocated.require([run("2x1")])
     with pytest.raises(InputError, match="needs 3 nodes"):
         allocated.require([run("3x1")])
-    # The end of the job stands in the script that `escala submit` writes.
+    # The time of the job stands in the script that `escala submit` writes.
     assert allocated.lack_of_time([600.0], True) is None
-    monkeypatch.setenv("ESCALA_JOB_ENDS", str(int(time.time()) + 400))
+    monkeypatch.setenv("ESCALA_JOB_TIME", f"{int(time.time()) - 600}:1000")
     assert "ends in 6 min" in allocated.lack_of_time([600.0], True)
     assert allocated.lack_of_time([100.0], True) is None
+    assert (
+        allocated.lack_of_time([1000.0], False) and "minutes, or escala submit" in allocated.remedy
+    )
 
 
 def test_a_list_of_hosts_that_cannot_be_read_is_refused_with_the_remedy(monkeypatch):

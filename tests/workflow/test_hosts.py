@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 
+from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment import load
 from escala.record.run import measure
@@ -104,7 +105,7 @@ def hosts(server, monkeypatch) -> str:
     return "one,two"
 
 
-def test_an_experiment_is_measured_on_hosts_of_a_list(hosts, server, tmp_path):
+def test_the_script_for_pbs_measures_on_the_hosts_of_its_job(server, tmp_path):
     folder = tmp_path / "my work"
     folder.mkdir()
     (folder / "meeting.py").write_text(MEETING)
@@ -118,10 +119,15 @@ def test_an_experiment_is_measured_on_hosts_of_a_list(hosts, server, tmp_path):
         references=[{"strategy": "torch-ddp", "layout": "1x1"}],
     )
     (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
-    done = python(
-        *("-m", "escala.command", "run", "runs", "-e", "experiment.yaml"),
-        cwd=folder,
-        variables={"PYTHONPATH": str(ROOT)},
+    (folder / "nodes").write_text("one\ntwo\n")
+    job = {"PBS_JOBID": "12.server", "PBS_NODEFILE": str(folder / "nodes"), "NCPUS": "1"}
+    variables = {"PYTHONPATH": str(ROOT), "ESCALA_SSH": server[0]}
+    words = ("-m", "escala.command", "submit", "experiment.yaml", "--for", "pbs")
+    written = python(*words, cwd=folder, variables=variables)
+    assert written.returncode == 0, written.stderr
+    script = ["bash", folder / "results/listed/job.sh"]
+    done = subprocess.run(
+        script, env=os.environ | variables | job, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     files = sorted(folder.glob("results/listed/runs/**/rep*/run.json"))
@@ -130,7 +136,8 @@ def test_an_experiment_is_measured_on_hosts_of_a_list(hosts, server, tmp_path):
     found = {layout: run["ranks"]["hosts"] for layout, run in runs.items()}
     assert found == {"1x1": ["one"], "2x1": ["one", "two"]}
     for run in runs.values():
-        assert run["ranks"]["launcher"] == "ssh" and run["job"]["nodes"] == ["one", "two"]
+        assert run["ranks"]["launcher"] == "ssh"
+        assert (run["job"]["number"], run["job"]["nodes"]) == ("12-server", ["one", "two"])
         assert [len(cores) for cores in run["ranks"]["cores"]] == [1] * len(run["ranks"]["hosts"])
     for file in folder.glob("results/listed/runs/**/told*.json"):
         assert read_json(file)["connection"].split()[-1] == str(server[1])
@@ -194,4 +201,7 @@ def test_what_was_started_on_hosts_ends_with_the_process_that_started_it(hosts):
 
 def test_a_host_that_starts_nothing_is_lost(hosts, monkeypatch):
     monkeypatch.setenv("ESCALA_HOSTS", "one,two,nowhere.invalid")
-    assert asking.find_silent_nodes(list(allocation.cores_by_host())) == ["nowhere.invalid"]
+    with pytest.raises(
+        InputError, match=r"no longer has nowhere\.invalid, .*: ssh nowhere\.invalid true"
+    ):
+        asking.require_answers(list(allocation.cores_by_host()))
