@@ -293,7 +293,8 @@ class Experiment:
         by_slurm = "through SLURM: --profile profiles/slurm, or inside a job"
         if (launcher := self.settings["launcher"]) in (SRUN, SSH) and not in_job:
             remedy = f"use auto, or run {by_slurm}"
-            raise self.error("launcher", launcher, "needs a job of several nodes", remedy)
+            reason = "needs a SLURM allocation" if launcher == SRUN else "needs hosts: ESCALA_HOSTS"
+            raise self.error("launcher", launcher, reason, remedy)
         if run.layout.nodes > 1 and not in_job:
             reason = "needs more than one node, but this is a single machine"
             remedy = (

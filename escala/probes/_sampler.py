@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from escala.core import proc
 from escala.core.children import die_with_parent
 from escala.core.files import read_json, write_json
-from escala.runtime.spawn import process_of_environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,4 +90,6 @@ def read_arguments() -> tuple[Path, int, float, str]:
     """Return folder, node, seconds and source of this sampler, and let it end with its parent."""
     die_with_parent()
     folder, seconds, source = sys.argv[1:]
-    return Path(folder), process_of_environment(), float(seconds), source
+    # One process of a step over all nodes: by ssh, or by srun.
+    node = os.environ.get("ESCALA_PROCESS") or os.environ.get("SLURM_NODEID") or 0
+    return Path(folder), int(node), float(seconds), source
