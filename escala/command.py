@@ -96,7 +96,7 @@ def _main() -> int | None:
             os.execv(sys.executable, [sys.executable, "-m", "escala.command", *sys.argv[1:]])
     # A list is a call of Snakemake; a number is an exit code.
     result = module.run(arguments)
-    return make(result) if isinstance(result, list) else result
+    return make(result, arguments) if isinstance(result, list) else result
 
 
 def parse(words: list[str]) -> tuple[ModuleType, argparse.Namespace]:

@@ -51,12 +51,14 @@ rule measure:
     message:
         "Measure {wildcards.experiment}"
     # Each configuration sets its numbers of threads, so the numbers of Snakemake are removed. With
-    # exec the command replaces the shell, and notices when Snakemake is killed.
+    # exec the command replaces the shell, and notices when Snakemake is killed. For descriptors 8 and
+    # 9 see escala.core.console.
     shell:
         """
         unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS \
             VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS
-        exec python -m escala.command measure {input.plan:q} --in-call > >(tee -i {log:q}) 2>&1
+        exec python -m escala.command measure {input.plan:q} --in-call 9>&2 \
+            > >(tee -i {log:q} 8>/dev/null >&${{ESCALA_BRIEF:-1}}) 2>&1
         """
 
 

@@ -8,11 +8,13 @@ settings. FILES are the files of the rule's `input` and `output`, by name
 from __future__ import annotations
 
 from escala import cli
+from escala.core import console
 from escala.core.arguments import Parser
 from escala.workflow import steps
 
 
 def main() -> None:
+    console.join_call()
     parser = Parser(description=__doc__, prog="step")
     parser.add_argument("job", type=cli.json_or_file)
     parser.add_argument("files", type=cli.json_or_file)

@@ -1,4 +1,4 @@
-"""Print what this machine can run: each check with yes or no, and the remedy for a no.
+"""Print what this machine can run: a sentence, then each check with yes, or no and the remedy.
 
 Inside a job of SLURM, further checks tell what the site gives. A no is not an error: the exit code
 is 0. With the folder of a workload of your own, each part of its contract is checked instead, and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from escala.check import job, machine
@@ -16,6 +17,8 @@ from escala.cli import json_or_file
 from escala.core import console
 from escala.core.arguments import Parser
 from escala.core.engines import ENGINES
+from escala.core.errors import Answer
+from escala.core.readable import with_noun
 from escala.lab import cluster
 
 # The check of the lab is added here, because `escala.check` and `escala.lab` do not import each
@@ -56,16 +59,31 @@ def add(parser: Parser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int | None:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.folder:
         from escala.check.workload import answers
 
-        able = True
         with tempfile.TemporaryDirectory() as scratch:
-            for answer in answers(scratch=Path(scratch), **vars(arguments)):
-                print(answer, flush=True)
-                able &= answer.able
+            given = [*answers(scratch=Path(scratch), **vars(arguments))]
+        able = all(answer.able for answer in given)
+        count = with_noun(len(given), "check")
+        print(
+            f"This workload can{'' if able else 'not'} be measured, by {count}.", *given, sep="\n"
+        )
         return console.DONE if able else console.FAILED
     checks = [*machine.CHECKS, *(job.CHECKS if job.in_a_job() else [])]
-    for answer in machine.answers(checks):
-        print(answer, flush=True)
+    given = [*machine.answers(checks)]
+    print(summarize(given), *given, sep="\n")
+    return console.DONE
+
+
+def summarize(answers: Sequence[Answer]) -> str:
+    """Return a sentence on what a machine can run, by the answers of all checks."""
+    no = [answer.name for answer in answers if not answer.able]
+    # The compiler is for the installation of TensorFlow.
+    mend = {"cores", "MPI", *(["C++ compiler"] if "TensorFlow" in no else [])} & set(no)
+    first = "This machine can run the default experiment"
+    if mend:
+        first = f"This machine cannot run the default experiment without {', '.join(sorted(mend))}"
+    others = [name for name in no if name not in mend]
+    return first + f"; others may need {', '.join(others)}" * bool(others) + "."

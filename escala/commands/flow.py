@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from escala.commands import submit
@@ -24,13 +26,12 @@ from escala.draft.file import Draft, text
 from escala.experiment import Experiment
 from escala.experiment.runs import layout_in_words
 from escala.runtime import allocation, slurm
+from escala.workflow.call import add_verbose
 
 #: The user is asked before runs that may take longer.
 ASK_SECONDS = 30 * 60
 #: A window holds so many periods of steps that recur with other work, such as a rollout.
 _PERIODS = 3
-#: Without these, Snakemake prints the files of each job.
-_QUIET = ("--", "--quiet", "rules", "reason")
 
 
 def add_options(parser: Parser, sizes: bool = True) -> None:
@@ -52,6 +53,7 @@ def add_options(parser: Parser, sizes: bool = True) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="measure also what may take longer than 30 minutes"
     )
+    add_verbose(parser)
     add_file(parser, "--json", "write the answer as schemas/answer.schema.yaml describes it")
 
 
@@ -199,10 +201,14 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
+    verbose = ["--verbose"] if arguments.verbose else []
+    # This call prints its own answer.
+    run = partial(call_escala, "run", stdout=None if verbose else subprocess.DEVNULL)
+    given = ["--experiment", str(file), *verbose]
     if profile or arguments.nodes == 1 or allocation.job_number():
         again = ["--again"] if arguments.again else []
-        return call_escala("run", "--experiment", str(file), *profile, *again, *_QUIET)
-    if code := call_escala("run", "prepare", "--experiment", str(file), *_QUIET):
+        return run(*given, *profile, *again)
+    if code := run("prepare", *given):
         return code
     if submit.select_runs(experiment):
         code = call_escala("submit", str(file), "--now", "--wait")
@@ -210,5 +216,5 @@ def _measure(file: Path, experiment: Experiment, arguments: argparse.Namespace) 
         say(f"The job was too short. For the other runs: sbatch results/{experiment.name}/job.sh")
     # Runs that are there are reported, also if the job was cut.
     if any(Path("results", experiment.name).glob("runs/**/run.json")):
-        code = call_escala("run", "report", "--experiment", str(file), *_QUIET) or code
+        code = run("report", *given) or code
     return code

@@ -62,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.table:
         write_text(plan.table, table.text(until_stop(plan)))
         return console.DONE
+    if arguments.in_call:
+        console.join_call()
     if number := allocation.job_number():
         # Each job of a call is a session of its own: their nodes may differ, so runs of two jobs
         # form no paired run.
@@ -69,9 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     allocated = Allocated(number)
     allocated.require(planned.run for planned in plan.runs)
 
+    progress = Progress(level=level_of(plan.sequential))
+
     def measure_run(planned: PlannedRun, output: Path) -> Any:
         from escala.record.run import measure
 
+        progress.begin(planned.run)
         return measure(
             planned.request,
             Path(planned.data),
@@ -104,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         lack_of_time=allocated.lack_of_time,
         remedy=lambda: allocated.remedy,
         look=look,
-        tell=Progress(level=level_of(plan.sequential)).tell,
+        tell=progress.tell,
         job=allocated.job,
     ).measure()
     if code == console.NO_TIME:

@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 
 from escala.core.arguments import Parser
+from escala.core.console import say
 from escala.core.errors import InputError
 from escala.workflow import call as workflow
 
@@ -24,6 +25,7 @@ examples:
 
 
 def add(parser: Parser) -> None:
+    workflow.add_verbose(parser)
     workflow.add_experiment(parser)
 
 
@@ -37,5 +39,6 @@ def run(arguments: argparse.Namespace) -> list[str]:
         remedy = "run it first: escala run"
         remedy += f" -e {shlex.quote(file)}" * bool(arguments.experiment)
         raise InputError("--experiment", file, "has no results yet", remedy)
+    say(f"Writing results/{name}/report.html")
     options = ["--cores", "1", "--report", f"results/{name}/report.html"]
     return workflow.call_of(arguments, options)

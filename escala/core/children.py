@@ -65,13 +65,16 @@ def die_with_parent(parent: int | None = None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def call_escala(*words: str) -> int:
+def call_escala(*words: str, stdout: int | None = None) -> int:
     """Call a subcommand of `escala` as from a shell, and return its exit code."""
     command = [sys.executable, "-m", "escala.command", *words]
     # A call has a session of its own.
     environment = {name: value for name, value in os.environ.items() if name != SESSION_VARIABLE}
     process = subprocess.Popen(
-        command, env=environment, preexec_fn=functools.partial(die_with_parent, os.getpid())
+        command,
+        env=environment,
+        stdout=stdout,
+        preexec_fn=functools.partial(die_with_parent, os.getpid()),
     )
     try:
         return console.shell_code(process.wait())

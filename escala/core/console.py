@@ -7,11 +7,13 @@ if a process is killed.
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TextIO
 
 #: The exit codes of all commands.
 DONE = 0
@@ -54,6 +56,15 @@ def exit_code_lines() -> list[str]:
 
 #: Seconds between two lines of progress.
 EVERY = 5.0
+#: The variable of a call that prints its progress and its answer, but no line of Snakemake. It has
+#: the descriptor to which the shell of a job copies the log: of `/dev/null`.
+BRIEF, NOWHERE = "ESCALA_BRIEF", "8"
+#: The descriptor, in a job of such a call, of the stderr of the call.
+_CALL = 9
+#: Puts the cursor of a terminal to the start of its line, and clears the line.
+_CLEAR = "\r\x1b[K"
+
+_call: list[TextIO] = []
 
 
 def escape_unprintable() -> None:
@@ -62,20 +73,51 @@ def escape_unprintable() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def join_call() -> None:
+    """Print further lines of this job of a call in the log, and on the stderr of the call."""
+    # Children of the job do not get the descriptor.
+    if os.environ.pop(BRIEF, None):
+        _call.append(os.fdopen(_CALL, "w", encoding="utf-8", errors="backslashreplace"))
+
+
+def leave_call() -> None:
+    """Print further lines of this job in the log only."""
+    _call.clear()
+
+
 def say(text: object) -> None:
     """Print a line that begins with the name of the project."""
-    with suppress(OSError):  # A closed terminal must not end the run.
-        print(f"escala: {text}\n", end="", file=sys.stderr, flush=True)
+    for stream in (sys.stderr, *_call):
+        with suppress(OSError):  # A closed terminal must not end the run.
+            clear = _CLEAR if stream.isatty() else ""
+            print(f"{clear}escala: {text}\n", end="", file=stream, flush=True)
+
+
+def show(line: str, is_stage: bool = True) -> None:
+    """Print what runs now, or nothing. In a brief call on a terminal, it replaces what was shown.
+
+    Parameters
+    ----------
+    is_stage : whether a stage or a run begins. Other lines appear on terminals and in logs only.
+    """
+    is_brief = BRIEF in os.environ or _call
+    for stream in (sys.stderr, *_call):
+        with suppress(OSError):
+            if is_brief and stream.isatty():
+                width = os.get_terminal_size(stream.fileno()).columns or 80
+                print(f"{_CLEAR}{line[: width - 1]}", end="", file=stream, flush=True)
+            elif line and (is_stage or stream is sys.stderr):
+                print(f"{line}\n", end="", file=stream, flush=True)
 
 
 def progress(line: str) -> Callable[..., None]:
     """Return a function that prints a line with its arguments, at most once in 5 s."""
     last = time.monotonic()
 
-    def show(*values: object) -> None:
+    def tell(*values: object) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
-            print(f"{line % values}\n", end="", file=sys.stderr, flush=True)
+            show(line % values, is_stage=False)
 
-    return show
+    return tell

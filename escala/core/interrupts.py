@@ -11,7 +11,7 @@ from types import FrameType
 
 import psutil
 
-from escala.core import children
+from escala.core import children, console
 from escala.core.console import say
 
 #: The signals of Ctrl-C, of `kill` and `timeout`, and of a terminal that is closed.
@@ -22,7 +22,7 @@ GRACE_SECONDS = 15.0
 _received: list[int] = []
 
 
-def handle(before: Callable[[], None] = lambda: None) -> None:
+def handle(before: Callable[[], str] = str) -> None:
     """Raise `SystemExit` on the first of `SIGNALS`, with a message, so that `finally` clauses run.
 
     The exit code is 128 plus the signal's number. Later signals are ignored, so that nothing
@@ -31,7 +31,8 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
 
     Parameters
     ----------
-    before : called before `SystemExit` is raised. Exceptions in it are ignored.
+    before : called before `SystemExit` is raised; returns the end of the message. Exceptions in it
+        are ignored.
     """
 
     def exit_once(number: int, frame: FrameType | None) -> None:
@@ -39,8 +40,9 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
             return
         _received.append(number)
         try:
-            before()
-            say("interrupted")
+            console.leave_call()  # It prints a message, too.
+            end = before()
+            say(f"interrupted{end and ': '}{end}")
         finally:  # This is raised even if the terminal is closed and nothing can be written.
             sys.exit(128 + number)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from escala.core.readable import span
 from escala.experiment import Experiment
 from escala.experiment.runs import Configuration, layout_in_words
 from escala.programs.marks import WHOLE
+from escala.report.summary import read_sentences
 from escala.report.tables.runs import NO_END
 
 FORMAT = 1
@@ -125,12 +125,3 @@ def describe_whole(configurations: pd.DataFrame, runs: pd.DataFrame) -> Iterator
     )
     what = rows["projected_from"].iloc[0].removesuffix(NO_END) + NO_END * bool(no_end.any())
     yield f"The whole training, {what}: {', '.join(times)}."
-
-
-def read_sentences(summary: Path) -> list[str]:
-    """Return the lines of a summary that give the answer, without their links."""
-    text = re.sub(
-        r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")
-    )
-    lines = text.partition("\n## ")[0].splitlines()
-    return [line.replace("**", "") for line in lines if line and not line.startswith("# ")]

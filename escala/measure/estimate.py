@@ -16,23 +16,13 @@ from escala.record.schema import read_session
 from escala.runtime.layout import processes_per_node
 
 
-def sentence(runs: list[Run]) -> str:
-    """Return a sentence on the time of `runs`, estimated from earlier runs.
-
-    The estimate of a run is the median of earlier runs of its configuration, or else of its dataset
-    and workload. Without earlier runs the time is unknown.
-    """
+def sentence(runs: Sequence[Run]) -> str:
+    """Return a sentence on the number of `runs`, and on their time if it is known of all."""
     if not runs:
-        return "Estimated training time: none, no run has to be measured."
-    median = medians(runs)
-    known = [seconds for run in runs if (seconds := median(run)) is not None]
-    parts = []
-    if known:
-        source = f"for {len(known)} from earlier runs of the same experiment"
-        parts.append(f"{duration(sum(known))} {source}")
-    if unknown := len(runs) - len(known):
-        parts.append(f"unknown for {unknown}, because nothing similar was measured here before")
-    return f"Estimated training time of {with_noun(len(runs), 'run')}: {'; '.join(parts)}."
+        return "No run has to be measured."
+    seconds = [*map(medians(runs), runs)]
+    about = "" if None in seconds else f", {duration(sum(seconds))} of training by earlier runs"
+    return f"{with_noun(len(runs), 'run')} to measure{about}."
 
 
 def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:

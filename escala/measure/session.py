@@ -28,7 +28,7 @@ from escala.core.readable import with_noun
 from escala.experiment import Run
 from escala.measure import estimate, lost, missing, table
 from escala.measure.missing import Stored
-from escala.measure.plan import LOOKS, Group, Plan, PlannedRun, is_within, looks_until, words_of
+from escala.measure.plan import LOOKS, Group, Plan, PlannedRun, is_within, looks_until
 from escala.record.disturbance import attempt, cores_of_others, disturbance, earlier, is_disturbed
 from escala.record.schema import read_result
 from escala.runtime import slurm
@@ -350,9 +350,8 @@ class Session:
                 measure_again(measures)
 
     def _measure(self, planned: PlannedRun, output: Path) -> None:
-        """Measure a run, with a line before and after it."""
+        """Measure a run, with a line after it."""
         interrupts.end_if_received()
-        print(words_of(planned.run), flush=True)
         if self._began is None:
             self._began = self.clock()
         with lost.mark_run(planned, self.job):
@@ -360,7 +359,8 @@ class Session:
         self._measured += 1
         result = read_result(output)
         reason = f" ({result['reason']})" if result["reason"] else ""
-        print(f"{planned.file}: {result['status']}{reason}", flush=True)
+        line = f"{planned.file}: {result['status']}{reason}"
+        print(line, flush=True) if result["status"] == "ok" else say(line)
 
     def _write_table(self) -> None:
         if self.plan.table:

@@ -1,22 +1,21 @@
-"""Print the answer from the repeats measured so far, after each repeat."""
+"""Show which run is measured, and the answer from the repeats measured so far."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala.analysis.looks import LOOK_LEVEL, futility, judge_session
 from escala.analysis.statistics import LEVEL, MATCHES_FOR_INTERVAL, Interval
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
-from escala.core.console import say
+from escala.core.console import say, show
 from escala.core.readable import duration, in_percent, with_noun
 from escala.experiment import Run
 from escala.experiment.runs import DUPLICATE, MAIN, Configuration, Reference, is_compared
-from escala.measure import estimate
-from escala.measure.plan import Plan, PlannedRun
+from escala.measure.plan import Plan, PlannedRun, words_of
 
 if TYPE_CHECKING:
     from escala.analysis.best_use import BestUse
@@ -27,7 +26,7 @@ _READ = ("runs", "configurations", "noise", "speedup", "best_use")
 
 
 class Progress:
-    """Prints the answer so far whenever the last run of a repeat has ended.
+    """Shows which run is measured, how long the others take, and the answer so far.
 
     Parameters
     ----------
@@ -39,71 +38,53 @@ class Progress:
         self._clock, self._level = clock, level
         # The complete repeats at the last call of `tell`.
         self._known: set[int] | None = None
-        # The time of the last call of `tell`, and the seconds of the runs that were left then.
-        self._before: tuple[float, float] | None = None
+        # The number of all runs, those that are left, and an answer that is new.
+        self._all, self._most, self._left, self._answer = 0, "", list[Run](), ""
+        # When the first run began, and how many have begun.
+        self._start, self._begun = math.nan, 0
+
+    def begin(self, run: Run) -> None:
+        """Show that a run begins, how long the rest takes at the present pace, and a new answer."""
+        now = self._clock()
+        self._start = self._start if self._begun else now
+        seconds = self._begun and (now - self._start) / self._begun * len(self._left)
+        rest = f", {duration(seconds)} left" if seconds else ""
+        if run in self._left:  # A run that is measured again is not.
+            self._left.remove(run)
+            self._begun += 1
+        number = f"{self._all - len(self._left)} of {self._most}{self._all}"
+        show(f"{number}{rest}: {words_of(run)}{self._answer}")
+        self._answer = ""
 
     def tell(self, plan: Plan, waiting: Sequence[PlannedRun]) -> None:
-        """Print the answer if a repeat was completed since the last call.
+        """Note what is left, and the answer if a repeat was completed since the last call.
 
-        The first call prints nothing: the repeats that are then complete were measured earlier.
+        The first call notes no answer: the repeats that are then complete were measured earlier.
 
         Parameters
         ----------
         plan : the runs to measure. It is `sequential` as long as the session may stop earlier.
         waiting : the runs that are left.
         """
-        left = [planned.run for planned in waiting]
+        self._all, self._left = len(plan.runs), [planned.run for planned in waiting]
+        self._most = "at most " if plan.sequential else ""
         runs = _runs_to_compare(planned.run for planned in plan.runs)
-        complete = {run.repeat for run in runs} - {run.repeat for run in _runs_to_compare(left)}
+        complete = {run.repeat for run in runs} - {
+            run.repeat for run in _runs_to_compare(self._left)
+        }
         known, self._known = self._known, complete
-        if known is None:
-            self._before = self._clock(), _seconds(left)[0]
-        elif complete - known:
-            for text in self._answer(plan, [run for run in runs if run.repeat in complete], left):
-                say(text)
+        if known is not None and complete - known:
+            self._answer = self._answer_of(plan, [run for run in runs if run.repeat in complete])
 
-    def _answer(self, plan: Plan, complete: list[Run], left: Collection[Run]) -> list[str]:
-        """Return what the page would say of complete repeats, and how long the others take."""
-        name, at_most = plan.experiment, "at most " if plan.sequential else ""
+    def _answer_of(self, plan: Plan, complete: list[Run]) -> str:
+        """Return what the page would say of complete repeats."""
         try:
-            files = [Path(run.file) for run in complete]
-            lines = answer(files, plan.references, self._level)
+            lines = answer([Path(run.file) for run in complete], plan.references, self._level)
         except Exception as error:  # a line on progress must not end a measurement
-            lines = []
-            say(f"{name}: no answer so far: {error}")
-        number, of_all = (
-            len({run.repeat for run in runs})
-            for runs in (complete, _runs_to_compare(planned.run for planned in plan.runs))
-        )
-        heading = f"{name}, after {number} of {at_most}{of_all} repeats"
-        if not lines:
-            return [f"{heading}: {self._time_left(left)}"] if left else []
-        lines[-1] += f"; {at_most}{self._time_left(left)}"
-        return [f"{heading}, provisional: {text}" for text in lines]
-
-    def _time_left(self, left: Collection[Run]) -> str:
-        """Return in words how long the runs that are left take, at the pace since the last call."""
-        seconds, unknown = _seconds(left)
-        now, pace = self._clock(), 1.0
-        if self._before:
-            before, seconds_before = self._before
-            # Work between the runs takes time, too.
-            if seconds_before > seconds:
-                pace = max((now - before) / (seconds_before - seconds), 1.0)
-        self._before = now, seconds
-        if not left:
-            return "no run is left"
-        if unknown == len(left):
-            return f"{with_noun(unknown, 'more run')}, of unknown time"
-        more = f", and {with_noun(unknown, 'more run')} of unknown time" if unknown else ""
-        return f"about {duration(seconds * pace)} of runs left{more}"
-
-
-def _seconds(left: Collection[Run]) -> tuple[float, int]:
-    """Return the seconds of earlier measurements of runs, and the number of runs without one."""
-    median = estimate.medians(left)
-    known = [seconds for run in left if (seconds := median(run)) is not None]
-    return sum(known), len(left) - len(known)
+            say(f"{plan.experiment}: no answer so far: {error}")
+            return ""
+        repeats = with_noun(len({run.repeat for run in complete}), "repeat")
+        return f". After {repeats}: {'; '.join(lines)}" if lines else ""
 
 
 def _runs_to_compare(runs: Iterable[Run]) -> list[Run]:

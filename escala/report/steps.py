@@ -188,13 +188,17 @@ def _say_results(paths: Sequence[Path], folders: list[str], page: bool) -> None:
         where = paths[0] if len(paths) == 1 else ", ".join(f"{folder}/runs" for folder in folders)
         print(f"Results: {where}. A call without a target makes the page of all runs.")
         return
+    from escala.report.summary import read_sentences
+
     for folder in folders:
+        if (summary := Path(folder, "summary.md")).exists():
+            print(*read_sentences(summary), sep="\n")
         if Path(folder, "index.html").exists():
             print(
                 f"Answer: {folder}/index.html, to open in a browser, and as text "
                 f"{folder}/summary.md; tables/ and figures/ are alongside them."
             )
-        if Path(folder, "summary.md").exists():
+        if summary.exists():
             print(
                 f"Report, every figure and table in one file: {call('report')}, and -e FILE as in "
                 "this call. With --report-after-run it is written next."

@@ -7,7 +7,9 @@ configurations, and without terms of Escala.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -180,6 +182,15 @@ def summary(
     if links:
         parts += ["## Figures and tables", "\n".join(links)]
     return "\n\n".join(parts) + "\n"
+
+
+def read_sentences(summary: Path) -> list[str]:
+    """Return the lines of a summary that give the answer, without their links."""
+    text = re.sub(
+        r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")
+    )
+    lines = text.partition("\n## ")[0].splitlines()
+    return [line.replace("**", "") for line in lines if line and not line.startswith("# ")]
 
 
 def _evidence(finding: Finding, files: Collection[str]) -> str:

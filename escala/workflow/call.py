@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from escala.core import console
 from escala.core.arguments import Parser
 from escala.core.console import say
 from escala.core.errors import InputError
@@ -35,7 +36,14 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("-n", "--dry-run", action="store_true", help=text)
     text = "measure also what an earlier call has measured"
     parser.add_argument("--again", action="store_true", help=text)
+    add_verbose(parser)
     add_experiment(parser)
+
+
+def add_verbose(parser: Parser) -> None:
+    """Add the option for the lines of Snakemake and of all jobs."""
+    text = "print all lines of Snakemake and of its jobs, and not only the progress and the answer"
+    parser.add_argument("-v", "--verbose", action="store_true", help=text)
 
 
 def _cores(text: str) -> str:
@@ -86,10 +94,16 @@ def call_of(arguments: argparse.Namespace, words: Sequence[str]) -> list[str]:
     return [*call, "--configfile", file] if arguments.experiment else call
 
 
-def make(call: list[str]) -> NoReturn:
-    """Print a call of Snakemake, and replace this process by it."""
-    # The line goes to stderr, because stdout belongs to the call.
-    print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
+def make(call: list[str], arguments: argparse.Namespace) -> NoReturn:
+    """Replace this process by a call of Snakemake.
+
+    The call and Snakemake's lines are printed if they are asked for, or options of Snakemake.
+    """
+    os.environ[console.BRIEF] = console.NOWHERE
+    if arguments.verbose or arguments.extra:
+        del os.environ[console.BRIEF]
+        # The line goes to stderr, because stdout belongs to the call.
+        print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
     profile = os.environ.pop(PROFILE, None)
     if profile and not any(word.split("=")[0] == "--profile" for word in call):
         say(

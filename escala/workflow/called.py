@@ -55,6 +55,8 @@ def main() -> int:
         return explanation is not None
 
     interrupts.end_if_received()
+    if console.BRIEF in os.environ:
+        internals.print_little(print if "--dry-run" in words else console.show)
     code = internals.call(words, tell, partial(refusal_of, words))
     if isinstance(code, str):  # By `escala.workflow.experiments.refuse`.
         say(code)

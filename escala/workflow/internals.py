@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,6 +24,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from escala.core import console
 
+#: The last lines of the log of a failed job that `print_little` prints.
+_LINES = 20
 #: The workflows whose rules this process has read.
 _workflows: list[Workflow] = []
 
@@ -81,6 +84,47 @@ def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
         return not (of_job or getattr(record, "event", None) is LogEvent.JOB_ERROR) or not when()
 
     logger.addFilter(is_printed)
+
+
+def print_little(show: Callable[[str], None]) -> None:
+    """Let Snakemake print errors and warnings only; its log has all lines.
+
+    A failed job prints the end of its log, unless that was printed.
+
+    Parameters
+    ----------
+    show : gets a line when a job begins, or when it would begin after a dry run.
+    """
+    jobs, begun = 0, 0
+
+    def is_printed(record: logging.LogRecord) -> bool:
+        nonlocal jobs, begun
+        event, text = getattr(record, "event", None), str(record.msg)
+        if event is LogEvent.RUN_INFO:
+            jobs = record.stats["total"]
+        elif event is LogEvent.JOB_INFO:
+            begun += 1
+            show(f"Step {begun} of {jobs}: {record.rule_msg or record.rule_name}")
+        elif event is LogEvent.JOB_ERROR:
+            logs = [file for file in map(Path, record.log) if file.exists()]
+            ends = [log.read_text(errors="replace").splitlines()[-_LINES:] for log in logs]
+            # A job has printed such a line at once.
+            ends = [lines for lines in ends if lines and not lines[-1].startswith("escala: ")]
+            files = [file.baseFilename for file in logger.handlers if hasattr(file, "baseFilename")]
+            told = f"the step {record.rule_name} failed. Logs: {', '.join([*record.log, *files])}"
+            console.say("\n".join(sum(ends, [told])))
+        elif "submitted with SLURM" in text or text.startswith("Nothing to be done"):
+            console.say(text)
+        of_job = getattr(record, "exception", None) == exceptions.RuleException.__name__
+        return record.levelno >= logging.WARNING and event is not LogEvent.JOB_ERROR and not of_job
+
+    def add(record: logging.LogRecord) -> bool:
+        for handler in logger.handlers:
+            if handler.name == "DefaultStreamHandler" and is_printed not in handler.filters:
+                handler.addFilter(is_printed)
+        return True
+
+    logger.addFilter(add)
 
 
 def uses_cluster(workflow: Workflow) -> bool:
@@ -152,5 +196,6 @@ def _parse(words: Sequence[str], refusal: Callable[[str, Collection[str]], Excep
             options = re.findall(r"\[(--[\w-]+)", text)
             raise refusal((message[1] if message else text).strip(), options) from None
         raise
-    sys.stderr.write(printed.getvalue())
+    if console.BRIEF not in os.environ:
+        sys.stderr.write(printed.getvalue())
     return result

@@ -13,7 +13,6 @@ import psutil
 from snakemake.exceptions import WorkflowError
 
 from escala.analysis.cost_model.calibrating import SUFFIX
-from escala.cache import store
 from escala.core import console, environment, interrupts
 from escala.core.console import say
 from escala.core.environment import call, session
@@ -26,7 +25,6 @@ from escala.experiment.checks import find_unread
 from escala.measure import estimate, lost
 from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, words_of
-from escala.measure.session import times_again
 from escala.report.steps import list_failures
 from escala.runtime import slurm
 from escala.workflow import internals
@@ -146,12 +144,13 @@ class Lifecycle:
                 f"leave it out, on the command line, in the profile of the call{named}",
             )
 
-    def _end_programs(self) -> None:
-        """End the jobs of an interrupted call here, and print how many runs are measured."""
+    def _end_programs(self) -> str:
+        """End the jobs of an interrupted call here; return how many runs are measured."""
         interrupts.end_processes(child.pid for child in psutil.Process().children())
-        if self.runs():
-            with chdir(self._folder):
-                print(f"{self._plans.progress()}; {self._allocated.remedy}.", flush=True)
+        if not self.runs():
+            return ""
+        with chdir(self._folder):
+            return f"{self._plans.progress()}; {self._allocated.remedy}."
 
     def end_dry_run(self) -> None:
         """List the runs, and print the time that they take."""
@@ -168,11 +167,11 @@ class Lifecycle:
         for name in dict.fromkeys(run.experiment for run in self.runs()):
             e = self._experiments.by_name(name)
             # The variants of a calibration are derived from the variants of its experiment.
-            lines = [] if name.endswith(SUFFIX) else find_unread(e)
-            print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
+            for line in [] if name.endswith(SUFFIX) else find_unread(e):
+                say(f"{name}: {line}")
             if e.sequential:
                 most = with_noun(e.sequential["at_most"], "repeat")
-                print(f"{name}: it stops when the answer is decided. The estimate is for {most}.")
+                print(f"{name}: it stops when the answer is decided, after at most {most}.")
         with chdir(self._folder):
             print(estimate.sentence(self.runs()), flush=True)
             if self.runs() and (text := self._allocated.sentence()):
@@ -182,13 +181,6 @@ class Lifecycle:
                     f"They include {with_noun(len(added), 'run')}, added so that each run has a "
                     "run of its reference in the same repeat and session."
                 )
-            if times_again() and self.runs():
-                print(
-                    "A repeat that other work disturbs is measured again, at most "
-                    f"{with_noun(times_again(), 'time')}. The estimate does not include this."
-                )
-            if (folder := store.location()) and folder.exists():
-                print(f"Runs in the store {folder} take no time.")
             sys.stdout.flush()
 
     def fail(self) -> None:
@@ -227,7 +219,7 @@ class Lifecycle:
                     raise SystemExit(console.NO_TIME)
 
     def succeed(self) -> None:
-        """List the runs that did not end ok, unless a rule has listed them. Name predictions.
+        """Print the answer; list the runs that did not end ok, unless a rule has. Name predictions.
 
         Raises
         ------
@@ -235,9 +227,13 @@ class Lifecycle:
         """
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
+        checks = [*internals.jobs(dag, "all", "runs", REPORT)]
+        console.show("")
+        for job in checks if console.BRIEF in os.environ else ():
+            print(Path(job.log[0]).read_text(encoding="utf-8"), end="", flush=True)
         runs = self._plans.target_runs | self._plans.left
         files = [file for file in runs if Path(file).exists()]
-        if files and not rules & {"all", "runs", REPORT}:
+        if files and not checks:
             with show_errors():
                 ended_ok = list_failures([*map(Path, files)], "page" in rules)
             sys.stdout.flush()

@@ -6,10 +6,12 @@ from escala.data.paths import expand_path, require_past
 from escala.predict import LENGTH_ERRORS
 from escala.workflow import steps
 
-#: The call of `scripts.step`. Its arguments are files, because JSON may be long or private.
+#: The call of `scripts.step`. Its arguments are files, because JSON may be long or private. For
+#: descriptors 8 and 9 see `escala.core.console`.
 STEP = """
         python -m scripts.step @/dev/fd/3 @/dev/fd/4 \\
-            3<<<{params.job:q} 4<<<{params.files:q} 2>&1 | tee -i {log:q}
+            3<<<{params.job:q} 4<<<{params.files:q} 9>&2 2>&1 |
+            tee -i {log:q} 8>/dev/null >&${{ESCALA_BRIEF:-1}}
         """
 
 

@@ -24,7 +24,6 @@ from escala.core.files import read_json, write_json
 from escala.draft.answer import describe_whole
 from escala.experiment import Run
 from escala.experiment.runs import Declared
-from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
 from escala.report import progress, tables
 from escala.report.findings.context import Report
@@ -262,83 +261,63 @@ def planned_run(strategy: str, repeat: int, **more: str) -> Run:
 EVERY_RUN = [planned_run(strategy, repeat) for repeat in SEVEN for strategy in BOTH]
 
 
-class Told:
-    """A call of which each run took 10 s, and each repeat 30 s."""
+class Shown:
+    """A session of which each run takes 15 s."""
 
     def __init__(self, capsys):
         self.now, self._capsys = 0.0, capsys
         self._progress = Progress(clock=lambda: self.now)
 
-    def after(self, *done: Run, more: tuple[Run, ...] = (), sequential=None) -> list[str]:
+    def before(self, run: Run, *done: Run, more: tuple[Run, ...] = (), sequential=None) -> str:
+        """Return what is shown when a run begins, after others have ended."""
         every = [PlannedRun(each.names, "", 0, None, (), 0, each) for each in (*EVERY_RUN, *more)]
         plan = Plan("small", (), sequential, tuple((each,) for each in every))
         self._progress.tell(plan, [each for each in every if each.run not in done])
-        return self._capsys.readouterr().err.splitlines()
+        self._progress.begin(run)
+        self.now += 15.0
+        return self._capsys.readouterr().err
 
 
 @pytest.fixture
-def so_far(monkeypatch, capsys) -> Told:
-    seconds = {"single": 10.0, "horovod-mpi": 10.0}
-    monkeypatch.setattr(estimate, "medians", lambda runs: (
-        lambda planned_run: None if planned_run.instrument else seconds[planned_run.strategy]
-    ))  # fmt: skip
+def shown(monkeypatch, capsys) -> Shown:
     monkeypatch.setattr(progress, "answer", lambda files, *_: (
         ["one takes 0.63–0.71", "two takes 0.9–1.1"] if len(files) > 2 else []
     ))  # fmt: skip
-    return Told(capsys)
+    return Shown(capsys)
 
 
-def test_a_repeat_is_told_when_its_last_run_has_ended(so_far):
-    one, other, *rest = EVERY_RUN
-    assert so_far.after() == so_far.after(one) == []
-    so_far.now = 30.0
-    # At this pace, 12 runs of 10 s take 180 s.
-    first = "escala: small, after 1 of 7 repeats: about 3 min 0 s of runs left"
-    assert so_far.after(one, other) == [first]
-    assert so_far.after(one, other, rest[0]) == []
-    so_far.now = 60.0
-    assert so_far.after(one, other, *rest[:2]) == [
-        "escala: small, after 2 of 7 repeats, provisional: one takes 0.63–0.71",
-        "escala: small, after 2 of 7 repeats, provisional: two takes 0.9–1.1; about 2 min 30 s of "
-        "runs left",
-    ]
-    assert so_far.after(*EVERY_RUN)[-1].endswith("two takes 0.9–1.1; no run is left")
+def test_a_run_is_shown_with_its_number_and_the_time_left_at_the_pace_so_far(shown):
+    one, two, three, *_ = EVERY_RUN
+    assert shown.before(one).startswith(f"1 of 14: Train virus-cnn on data: {one.configuration}")
+    # The 13 runs that are left take 15 s each.
+    assert shown.before(two, one).startswith("2 of 14, 3 min 15 s left: ")
+    # A run that is measured again is no further run.
+    assert shown.before(one, one, two).startswith("2 of 14, ")
+    assert shown.before(three, one, two, sequential={"at_most": 7}).startswith("3 of at most 14, ")
 
 
-def test_what_was_measured_before_the_call_is_not_told(so_far):
-    assert so_far.after(*EVERY_RUN[:8]) == so_far.after(*EVERY_RUN[:9]) == []
-    assert len(so_far.after(*EVERY_RUN[:10])) == 2
+def test_an_answer_is_shown_once_after_the_repeat_that_changes_it(shown):
+    shown.before(EVERY_RUN[0])
+    for number in range(1, 6):
+        line = shown.before(EVERY_RUN[number], *EVERY_RUN[:number])
+        new = "After 2 repeats: one takes 0.63–0.71; two takes 0.9–1.1" in line
+        assert new == (number == 4), line
 
 
-def test_runs_of_unknown_time_and_the_most_repeats_are_said(so_far):
-    probe = (planned_run("single", 1, instrument="clocks"),)
-    assert so_far.after(more=probe) == []
-    [line] = so_far.after(*EVERY_RUN[:2], more=probe, sequential={"at_most": 7})
-    assert "after 1 of at most 7 repeats: about" in line
-    assert line.endswith("of runs left, and 1 more run of unknown time")
-    last = so_far.after(*EVERY_RUN, more=probe)[-1]
-    assert last.endswith("; 1 more run, of unknown time")
+def test_what_was_measured_before_the_call_is_not_told(shown):
+    assert "After" not in shown.before(EVERY_RUN[8], *EVERY_RUN[:8])
+    assert "After 5 repeats" in shown.before(EVERY_RUN[10], *EVERY_RUN[:10])
 
 
-def test_runs_of_which_none_has_a_known_time_have_no_pace(so_far, monkeypatch):
-    monkeypatch.setattr(estimate, "medians", lambda runs: lambda run: None)
-    assert so_far.after() == []
-    for ended in (2, 4):
-        so_far.now += 30.0
-        assert so_far.after(*EVERY_RUN[:ended])[-1].endswith(
-            f"{len(EVERY_RUN) - ended} more runs, of unknown time"
-        )
-
-
-def test_an_answer_that_cannot_be_given_ends_nothing(so_far, monkeypatch):
+def test_an_answer_that_cannot_be_given_ends_nothing(shown, monkeypatch):
     def damaged(*_):
         raise OSError("run.json is damaged")
 
     monkeypatch.setattr(progress, "answer", damaged)
-    assert so_far.after() == []
-    one, other = so_far.after(*EVERY_RUN[:4])
-    assert one == "escala: small: no answer so far: run.json is damaged"
-    assert other.startswith("escala: small, after 2 of 7 repeats: about ")
+    shown.before(EVERY_RUN[0])
+    said, line = shown.before(EVERY_RUN[4], *EVERY_RUN[:4]).splitlines()
+    assert said == "escala: small: no answer so far: run.json is damaged"
+    assert line.startswith("5 of 14, ")
 
 
 def test_the_whole_training_is_told_only_if_it_is_known_of_all_that_was_measured():

@@ -147,7 +147,8 @@ def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
     call = [sys.executable, "-m", "escala.command", "check", str(own_workload)]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
-    declared, build = done.stdout.splitlines()
+    summary, declared, build = done.stdout.splitlines()
+    assert "cannot be measured" in summary
     assert declared.split()[:2] == ["declaration", "yes"]
     assert build.split()[:2] == ["build", "no"]
     assert f"tuple index out of range. Remedy: see {own_workload}/model.py, line" in build

@@ -95,7 +95,7 @@ def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tm
     run = json.loads((tmp_path / SINGLE / "run.json").read_text())
     assert (run["status"], run["ranks"]["threads"]["intra_op"]) == ("ok", 2)
     assert "epoch 1/1" in first.stdout, "progress reaches the terminal"
-    assert "Estimated training time of 1 run: unknown" in first.stdout, "it says how long it takes"
+    assert "1 run to measure.\n" in first.stdout, "no time is known"
     second = snakemake(f"{SINGLE}/run.json")
     assert "Nothing to be done" in second.stderr
 
@@ -107,15 +107,15 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     before = snakemake("--dry-run", experiment=experiment)
     assert before.stdout.count("Train virus-cnn on small") == 6
     assert before.stdout.count("Capture the timeline of") == 2
-    assert "Estimated training time of 8 runs: unknown for 8" in before.stdout
-    assert "small: variants.tuned.communication is set, and no run" in before.stdout
+    assert "8 runs to measure.\n" in before.stdout
+    assert "small: variants.tuned.communication is set, and no run" in before.stderr
     assert not (tmp_path / "results").exists()
     record = {"format": FORMAT, "status": "ok", "layout": "1x1", "wall_seconds": 30.0}
     (tmp_path / SINGLE / "sessions").mkdir(parents=True)
     (tmp_path / SINGLE / "sessions" / "s.json").write_text(json.dumps(record))
     after = snakemake("--dry-run", "--executor", "slurm", "--jobs", "2")
     # Probes that were not run before take about the time of a timing run.
-    assert "4 min 0 s for 8 from earlier runs" in after.stdout, after.stdout
+    assert "8 runs to measure, 4 min 0 s of training by earlier runs." in after.stdout
 
 
 STEPS = """

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -174,8 +175,9 @@ def test_a_script_is_tried_measured_and_answered(mine):
         "Too short to time well",
     ):
         assert said in done.stderr, said
-    assert "ranked, after 1 of 2 repeats: about " in done.stdout
-    assert re.search(r"^\$ snakemake .*--configfile escala-ranked.yaml$", done.stderr, re.MULTILINE)
+    runs = re.findall(r"^(\d+) of 6(?:, .* left)?: Run ranked: ", done.stderr, re.MULTILINE)
+    assert [*map(int, runs)] == [1, 2, 3, 4, 5, 6]
+    assert "ended ok" not in done.stdout, "the answer is printed once"
     runs = {
         tuple(path.parts[-6:-3]): json.loads(path.read_text())
         for path in (mine / "results" / "ranked" / "runs").rglob("rep2/run.json")
@@ -201,6 +203,79 @@ def test_a_script_is_tried_measured_and_answered(mine):
     assert refused.returncode == 0, refused.stderr
     made = (mine / "experiments" / "ranked.yaml").read_text()
     assert re.sub(r" *# Seconds of steady.*\n *window: 2\n", "", made) == written
+
+
+#: Some lines that Snakemake prints.
+LINES = ("$ snakemake", "Building DAG of jobs", "Finished jobid", "steps (100%) done")
+
+
+@pytest.fixture(scope="module")
+def small(mine: Path) -> Path:
+    """The file of an experiment of four runs."""
+    (mine / "trains.py").write_text("print('it trains')")
+    configurations = [{"strategy": "single", "layouts": ["1x1"]}]
+    settings = {
+        "experiment": "small", "title": "Which?", "repeats": 2, "oversubscribe": True,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": {"train": {"command": ["python", "trains.py"], "files": ["trains.py"]}},
+        "variants": {"a": {}, "b": {}}, "configurations": configurations,
+        "references": [{"strategy": "single", "layout": "1x1", "variant": "a"}],
+    }  # fmt: skip
+    (mine / "small.yaml").write_text(yaml.safe_dump(settings))
+    return mine / "small.yaml"
+
+
+def test_a_call_shows_a_line_for_each_step_and_run_and_then_the_answer(small):
+    done = escala(small.parent, "run", "-e", small.name, "-c", "1")
+    assert done.returncode == 0, done.stderr
+    shown = done.stderr.splitlines()
+    steps = [line for line in shown if re.match(r"Step \d of 4: ", line)]
+    runs = [line for line in shown if re.match(r"\d of 4(, .* left)?: Run train: ", line)]
+    assert (len(steps), len(runs), len(shown)) == (4, 4, 8), done.stderr
+    summary = (small.parent / "results/small/summary.md").read_text()
+    answer = re.search(r"^\*\*(.*)\*\*", summary, re.MULTILINE)[1]
+    assert answer in done.stdout and "results/small/index.html" in done.stdout
+    # What is not shown is in the logs.
+    assert "it trains" not in done.stdout + done.stderr
+    [log] = (small.parent / ".snakemake" / "log").glob("*.log")
+    assert all(line in log.read_text() for line in LINES[1:])
+    assert "run.json: ok" in (small.parent / "results/small/logs/measure.log").read_text()
+
+
+def test_with_verbose_snakemake_and_its_jobs_print_all(small):
+    done = escala(small.parent, "run", "-v", "-e", small.name, "-c", "1", "report")
+    assert done.returncode == 0, done.stderr
+    assert all(line in done.stderr for line in LINES) and "figure " in done.stdout
+
+
+def test_on_a_terminal_a_line_takes_the_place_of_the_line_before(small):
+    terminal = Terminal(small.parent, "run", "-e", small.name, "-c", "1", "--again")
+    terminal.wait_for("to measure")
+    terminal.wait_for("\r\x1b[K1 of 4: Run train")
+    before = terminal.said
+    terminal.wait_for("\r\x1b[KAll 4 runs ended ok.")
+    assert "\n" not in before
+    terminal.wait_for("Answer: ")
+    assert terminal.close() == 0
+
+
+def test_an_interrupt_is_said_in_one_line(small):
+    (small.parent / "trains.py").write_text("import time\ntime.sleep(600)")
+    terminal = Terminal(small.parent, "run", "-e", small.name, "-c", "1")
+    terminal.wait_for("1 of 4: Run train")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.wait_for("interrupted: 0 of 4 runs measured; the same call goes on.\r\n")
+    assert terminal.close() == 128 + signal.SIGINT
+
+
+def test_the_message_of_a_run_that_fails_is_shown_with_the_log(small):
+    (small.parent / "trains.py").write_text("raise ValueError('the loss is no number')")
+    done = escala(small.parent, "run", "-e", small.name, "-c", "1")
+    assert done.returncode == 1
+    first, *_ = [line for line in done.stderr.splitlines() if "the loss is no number" in line]
+    assert first.startswith("escala: results/small/runs") and "run.json: failed" in first
+    assert done.stderr.index(first) < done.stderr.index("2 of 4"), "it is shown at once"
+    assert "results/small/logs/all.log" in done.stderr and "4 of 4 runs did not" in done.stderr
 
 
 @pytest.mark.all_cores

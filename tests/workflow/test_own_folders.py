@@ -27,7 +27,7 @@ def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, 
     done = python("-m", "escala.command", "check", own_workload)
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [line.split("  ")[0] for line in done.stdout.splitlines()]
-    [shown] = re.findall(r"^```text\n(declaration .*?)^```$", GUIDE.read_text(), re.M | re.S)
+    [shown] = re.findall(r"^```text\n(This workload can .*?)^```$", GUIDE.read_text(), re.M | re.S)
     assert answers == [line.split("  ")[0] for line in shown.splitlines()]
 
     folder = own_workload.parent

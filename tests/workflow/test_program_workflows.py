@@ -102,7 +102,7 @@ def test_a_changed_file_is_noticed_and_a_moved_folder_is_not_measured_again(
     served = {"ESCALA_MEASURE_AGAIN": "0"}
     done = snakemake(RUN, experiment=settings, **served)
     said = done.stdout + done.stderr
-    assert "because nothing similar was measured here before" in said
+    assert "1 run to measure.\n" in said
     assert (tmp_path / RUN).with_name("output").joinpath("read").read_text() == "one"
     first = json.loads((tmp_path / RUN).read_text())
     assert first["status"] == "ok"

@@ -45,7 +45,7 @@ def test_a_session_that_decides_stops_and_a_further_call_has_nothing_to_do(
     before = snakemake("--dry-run", experiment=experiment)
     assert "The estimate is for 10 repeats." in before.stdout
     # Two configurations and the second runs of one, ten times.
-    assert "Estimated training time of 30 runs" in before.stdout
+    assert "30 runs to measure" in before.stdout
     kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
     snakemake(table, **kept)
     first = [f"rep{n}" for n in range(1, 6)]

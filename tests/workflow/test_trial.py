@@ -445,7 +445,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
         return made(typed.runs[0]), None, InputError("command", None, "it needs CUDA", "use cpu")
 
     monkeypatch.setattr(trial, "try_as_typed", tried)
-    monkeypatch.setattr(flow, "call_escala", lambda *given: words.extend(given) or 1)
+    monkeypatch.setattr(flow, "call_escala", lambda *given, **_: words.extend(given) or 1)
     assert command.run(_arguments("--again")) == 1
     assert names == ["train", "train"] and "--again" in words
     assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()
