@@ -85,5 +85,7 @@ def summarize(answers: Sequence[Answer]) -> str:
     first = "This machine can run the default experiment"
     if mend:
         first = f"This machine cannot run the default experiment without {', '.join(sorted(mend))}"
-    others = [name for name in no if name not in mend]
+    # An engine is installed when it is needed.
+    made = {engine.title for engine in ENGINES.values()}
+    others = [name for name in no if name not in mend | made]
     return first + f"; others may need {', '.join(others)}" * bool(others) + "."
