@@ -233,7 +233,7 @@ def test_a_network_is_unavailable_without_uv(installed, folder):
         assert run["status"] == "unavailable", run["reason"]
         assert f"{ENGINES[engine].title} is not installed" in run["reason"]
         assert f"Remedy: escala install {engine}" in run["reason"]
-    assert done.returncode != 0 and ": escala retry results/mine;" in done.stdout
+    assert done.returncode != 0 and ": escala retry results/mine;" in done.stderr
 
 
 @pytest.mark.parametrize(
