@@ -19,18 +19,22 @@ _COUNTED = 10
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
-    """Read the CSV file in `inputs`, or a sample, into `folder`, some rows at a time.
+    """Read the CSV or TSV file in `inputs`, or a sample, into `folder`, some rows at a time.
 
     `folder` receives `features.npy`, float64 (rows, features), NaN where a value is missing;
     `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; and `table.json` with the
-    names of `features` and `classes`. A file adds `lines.npy`, int64 (rows,), the line of each row.
+    names of `features` and `classes`, and of the column of the class, `label`. A file adds
+    `lines.npy`, int64 (rows,), the line of each row.
     """
     if acquisition["type"] == "csv":
-        columns = table.columns(inputs[0], acquisition["header"])
+        header, drop = acquisition["header"], acquisition.get("drop", ())
+        columns = table.columns(inputs[0], header, acquisition.get("label"), drop)
         names, blocks, origin = columns.features, table.blocks(inputs[0], columns), inputs[0]
+        label = columns.label
     else:
         features, labels, names = table.sample(acquisition["name"])
         blocks, origin = [table.Block(features, labels, np.empty(0))], acquisition["name"]
+        label = "class"
     # The number of each class, in order of appearance.
     numbers: dict[str, int] = {"": UNKNOWN}
     parts, lines = [], []
@@ -51,7 +55,8 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     np.save(folder / "labels.npy", label_of_number[class_numbers], allow_pickle=False)
     if acquisition["type"] == "csv":
         np.save(folder / "lines.npy", np.concatenate(lines), allow_pickle=False)
-    write_json(folder / "table.json", {"features": list(names), "classes": classes})
+    described = {"features": list(names), "classes": classes, "label": label}
+    write_json(folder / "table.json", described)
 
 
 def _refuse_row_numbers(
@@ -71,10 +76,6 @@ def _refuse_row_numbers(
         yield block
     if rows >= _COUNTED and counting.any():
         place = int(counting.argmax())
-        remedy = "leave it out (pandas: index=False, R: row.names=FALSE); if it was measured, "
-        raise InputError(
-            origin,
-            f"column {place + 1}, {names[place]}",
-            "numbers the rows, and is not a feature",
-            f"{remedy}write the rows in another order",
-        )
+        remedy = f"leave it out (drop: [{names[place]}]); if it was measured, write the rows in "
+        reason = "numbers the rows, and is not a feature"
+        raise InputError(origin, names[place], reason, f"{remedy}another order")
