@@ -37,6 +37,7 @@ from escala.programs.program import Program
 from escala.runtime import slurm
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
+from tests.conftest import ROOT
 
 
 def draft(name: str, path: str, **options: object) -> dict:
@@ -365,6 +366,27 @@ def test_one_fasta_file_that_a_run_would_refuse_is_refused(
     with pytest.raises(InputError, match=message):
         new("--data", "all.fasta", *options)
     assert not Path("experiments").exists()
+
+
+def test_the_commands_of_the_guide_draft_its_files(new, metadata):
+    for name, packed in (("sequences.fasta.gz", gzip.open), ("sequences.fasta", open)):
+        with packed(name, "wt") as file:
+            file.write(Path("all.fasta").read_text())
+    for name in ("metadata.csv", "sequences.csv"):
+        metadata.rename(columns={"clade": "Host"}).to_csv(name, index=False)
+    frame = samples(responder=["y", "n"] * 20, sex=["f", "m"] * 20, site=["N", "S"] * 20)
+    frame.drop(columns="outcome").to_csv("study.tsv", sep="\t", index=False)
+    guides = [
+        (ROOT / "docs" / page).read_text() for page in ("start/your-data.md", "how-to/ncbi.md")
+    ]
+    calls = re.findall(r"^uv run escala (new --data s.+)", "\n".join(guides), re.MULTILINE)
+    assert len(calls) == 3
+    for call in calls:
+        _, *words = shlex.split(call)
+        new(*words)
+        [path] = Path("experiments").iterdir()
+        assert Experiment(yaml.safe_load(path.read_text()), path).runs
+        path.unlink()
 
 
 def test_a_folder_of_genomes_is_read_before_it_is_drafted(new, fasta, tmp_path):
