@@ -403,15 +403,12 @@ def examine(drafted: Draft) -> Draft:
         return drafted
     inputs = derive("inputs", dataset)
     if sum(file.stat().st_size for file in inputs) > _READ:
-        reason = "The data are large, and were not read: the first step of the run reads them."
-        return replace(drafted, sentences=[*drafted.sentences, reason])
+        sentences = ["The data are large, and were not read: the first step of the run reads them."]
+        return replace(drafted, sentences=drafted.sentences + sentences)
     if dataset["kind"] == "tabular":
         dataset, sentences = _examine_table(inputs[0], dataset)
-        drafted = replace(
-            drafted,
-            settings=drafted.settings | {"datasets": {name: dataset}},
-            sentences=[*drafted.sentences, *sentences],
-        )
+        settings = drafted.settings | {"datasets": {name: dataset}}
+        drafted = replace(drafted, settings=settings, sentences=drafted.sentences + sentences)
     settings = Experiment(drafted.settings, "draft").datasets[name]
     # Steps print what they made, which belongs to a run.
     with TemporaryDirectory() as temporary, redirect_stdout(StringIO()):
@@ -443,7 +440,7 @@ def examine(drafted: Draft) -> Draft:
 def _examine_table(path: Path, dataset: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the settings of a table without the columns and rows that a run would refuse.
 
-    Also return sentences about them. A table of other errors is returned as it is.
+    Also return sentences about them.
     """
     import pandas as pd
 
@@ -452,20 +449,17 @@ def _examine_table(path: Path, dataset: Mapping[str, Any]) -> tuple[dict[str, An
     source = dataset["source"]
     drop = source.get("drop", [])
     columns = table.columns(path, "auto", source.get("label"), drop)
-    try:
-        rows = read_table(path, columns.header)
-    except InputError:
-        return dict(dataset), []  # Reading it as a run does gives a message with the line.
+    rows = read_table(path, columns.header)
     rows = rows.mask(rows.apply(lambda column: column.str.lower().isin(table.MISSING)))
     labels = rows.iloc[:, columns.class_place].dropna()
     features = rows.iloc[:, list(columns.places)].set_axis(columns.features, axis=1)
     numbers = features.apply(pd.to_numeric, errors="coerce")
     values, known = features.nunique(), features.notna().sum()
     is_text = 2 * numbers.notna().sum() < known
-    is_count = (numbers.diff().iloc[1:] == 1).all() & numbers.iloc[0].isin([0, 1])
+    is_count = (numbers.diff().iloc[1:] == 1).all() & numbers.iloc[:1].isin([0, 1]).all()
     left_out: dict[str, str] = {}
     for reason, is_so in (
-        ("has one value", values < 2),
+        ("has one value", values < min(2, len(rows))),
         ("differs in each row", is_text & (values == known)),
         ("numbers the rows", is_count & (len(rows) >= 10)),
     ):

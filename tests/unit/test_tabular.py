@@ -268,7 +268,7 @@ def test_new_rows_are_read_by_the_names_of_the_table(prepared, tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("v,w\n1,2\n", "is where the model reads u"),
+        ("v,w\n1,2\n", "has no column u, and the model reads 2 features"),
         ("1,2,c\n", "is not a class that the model knows"),
         ("u,v,class\n1,2,a\n1,,a\n", "line 3, v.*a value is missing"),
         ("u,v,class\n1,2,a\n3,4,NA\n", "line 3, column 3.*a missing class is not a class"),

@@ -1,7 +1,7 @@
 """Make one table from a source: `features.npy`, `labels.npy`, and `table.json` with the names."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,12 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     numbers: dict[str, int] = {"": UNKNOWN}
     parts, lines = [], []
     with open_array(folder / "features.npy", (len(names),), np.float64) as writer:
-        for block in _refuse_row_numbers(blocks, names, origin):
+        for block in blocks:
             writer.append(block.features)
             parts.append([numbers.setdefault(label, len(numbers) - 1) for label in block.labels])
             lines.append(block.lines)
+    features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
+    _refuse_row_numbers(features, names, origin)
     class_numbers = np.concatenate(parts)
     del numbers[""]
     classes = table.order_classes(numbers, origin)
@@ -59,23 +61,17 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     write_json(folder / "table.json", described)
 
 
-def _refuse_row_numbers(
-    blocks: Iterable[table.Block], names: Sequence[str], origin: object
-) -> Iterator[table.Block]:
-    """Yield the blocks, then refuse a feature that numbers 10 or more rows, from 0 or 1.
+def _refuse_row_numbers(features: np.ndarray, names: Sequence[str], origin: object) -> None:
+    """Refuse a feature that numbers 10 or more rows, from 0 or 1.
 
-    A row number gives the place of a row in the file, and says nothing about a new row.
+    A row number gives the place of a row in the file, and says nothing about a new row. `features`
+    is float64 (rows, features), and may be mapped from a file.
     """
-    rows, counting, first = 0, np.ones(len(names), bool), None
-    for block in blocks:
-        features = block.features
-        first = features[0] if first is None else first
-        expected = rows + np.arange(len(features))[:, None] + first
-        counting &= np.isin(first, (0, 1)) & (features == expected).all(axis=0)
-        rows += len(features)
-        yield block
-    if rows >= _COUNTED and counting.any():
-        place = int(counting.argmax())
-        remedy = f"leave it out (drop: [{names[place]}]); if it was measured, write the rows in "
-        reason = "numbers the rows, and is not a feature"
-        raise InputError(origin, names[place], reason, f"{remedy}another order")
+    for name, column in zip(names, features.T, strict=True):
+        counts = len(column) >= _COUNTED and column[0] in (0, 1) and column[1] == column[0] + 1
+        if counts and (np.diff(column) == 1).all():
+            reason = "numbers the rows, and is not a feature"
+            remedy = (
+                f"leave it out (drop: [{name}]); if it was measured, write the rows in another "
+            )
+            raise InputError(origin, name, reason, f"{remedy}order")

@@ -151,21 +151,14 @@ def columns_like(path: Path, names: Sequence[str], label: str | None) -> Columns
     line, fields, delimiter = _first_row(path)
     first = [field.strip() for field in fields]
     header = {*names} <= {*first}
-    if header:
-        places = tuple(map(first.index, names))
-    elif len(fields) not in (len(names), len(names) + 1):
-        reason = f"the model reads {len(names)} features"
-        remedy = "name the columns in the first line, as in the model's table; or give the "
-        remedy += "features in order, with or without the class behind the features"
+    places = tuple(map(first.index, names)) if header else tuple(range(len(names)))
+    in_order = len(first) - len(names) in (0, 1) and all(map(_is_value, first[: len(names)]))
+    if not (header or in_order):
+        missing = next(name for name in names if name not in first)
+        reason = f"has no column {missing}, and the model reads {len(names)} features"
+        remedy = "name the columns in the first line, as in the model's table; or, if that table "
+        remedy += "had no names, give the features in order, with or without the class behind them"
         raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
-    elif all(map(_is_value, first[: len(names)])):
-        places = tuple(range(len(names)))
-    else:
-        place = next(n for n, name in enumerate(names) if first[n] != name)
-        reason = f"{first[place][:40]!r} is where the model reads {names[place]}"
-        remedy = "give each feature its name in the model's table, and leave out the line of names "
-        remedy += "if that table had none"
-        raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
     class_place = None
     if header and label in first:
         class_place = first.index(label)

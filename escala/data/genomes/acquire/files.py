@@ -70,7 +70,7 @@ def is_fasta(path: Path) -> bool:
     return bool(_FILE.fullmatch(path.name))
 
 
-def labelled_files(source: dict) -> tuple[Path, Path]:
+def label_files(source: dict) -> tuple[Path, Path]:
     """Return the FASTA file of a source with a table of labels, and the table."""
     fasta, table = (expand_path(source[key], f"source.{key}") for key in ("file", "labels"))
     return Path(fasta), Path(table)
@@ -202,7 +202,7 @@ def _labelled_records(source: dict, classes: list[str]) -> Iterator[tuple[str, P
     from escala.core.console import say
     from escala.data.nucleotides import records
 
-    fasta, table = labelled_files(source)
+    fasta, table = label_files(source)
     rows, identifiers = match_records(fasta, table)
     names = name_classes(rows, source["label"])
     class_of = {
