@@ -49,16 +49,15 @@ def add(parser: Parser) -> None:
          "file or a folder of .npy files; or "
          f"`{SIMULATED}`"),
         ("--labels", "TABLE",
-         "of one FASTA file: the CSV or TSV file with a row for each record, as of NCBI Virus"),
-        ("--label", "COLUMN", "the column of the class; default: the only one with few values in "
-         "--labels, or the last one of a table"),
+         "the CSV or TSV file with a row for each record of one FASTA file"),
+        ("--label", "COLUMN", "the column of the class; default: found in --labels; the last of a table"),
         ("--command", "TEXT",
          "in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
          "options are those of escala try: escala new --command TEXT --help"),
         ("--workload", "NAME|FOLDER", "a network, or your own; default: a network for such data"),
     ):  # fmt: skip
         parser.add_argument(option, metavar=metavar, help=text, default=argparse.SUPPRESS)
-    text = "of a table: columns to leave out"
+    text = "columns of a table to leave out"
     parser.add_argument("--drop", nargs="+", metavar="COLUMN", help=text)
     for name, metavar in (("strategies", "NAME"), ("layouts", "NODESxPROCS")):
         parser.add_argument(
