@@ -49,8 +49,8 @@ def add(parser: Parser) -> None:
          "file or a folder of .npy files; or "
          f"`{SIMULATED}`"),
         ("--labels", "TABLE",
-         "the CSV or TSV file with a row for each record of one FASTA file"),
-        ("--label", "COLUMN", "the column of the class; default: found in --labels; the last of a table"),
+         "a CSV or TSV file with a row for each record of one FASTA file"),
+        ("--label", "COLUMN", "the column of the class; default: found in --labels, or the last"),
         ("--command", "TEXT",
          "in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
          "options are those of escala try: escala new --command TEXT --help"),
